@@ -1,0 +1,62 @@
+//! Ends a wait from another thread.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+/// Cancels waits for locks, from any thread: every clone of a token is the same token.
+///
+/// Cancelling is sticky: a wait that begins later with a cancelled token ends at once. It gives up
+/// a wait, never a lock: a grant that won the race is returned.
+///
+/// ```
+/// let token = zk_mutex::CancelToken::new();
+/// let same = token.clone();
+/// same.cancel();
+/// assert!(token.is_cancelled());
+/// ```
+#[derive(Clone)]
+pub struct CancelToken(Arc<Inner>);
+
+struct Inner {
+    sender: Mutex<Option<Sender<Infallible>>>,
+    receiver: Receiver<Infallible>,
+}
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        let (sender, receiver) = bounded(0);
+        CancelToken(Arc::new(Inner { sender: Mutex::new(Some(sender)), receiver }))
+    }
+
+    /// Ends every wait that uses this token, now and in the future.
+    pub fn cancel(&self) {
+        drop(self.0.sender.lock().take());
+    }
+
+    /// Whether the token was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.sender.lock().is_none()
+    }
+
+    /// Becomes ready, by disconnection, when the token is cancelled.
+    pub(crate) fn receiver(&self) -> &Receiver<Infallible> {
+        &self.0.receiver
+    }
+}
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        CancelToken::new()
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken").field("is_cancelled", &self.is_cancelled()).finish()
+    }
+}

@@ -1,0 +1,207 @@
+//! The one error type, and what each error tells the caller to do.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The result of every operation of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed. Contention is never an error: a lock that somebody else holds is `Ok(None)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A path that ZooKeeper would refuse, or where no lock can be. Nothing was sent.
+    InvalidPath {
+        /// The path as it was given.
+        path: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// A setting that cannot work. Nothing was sent.
+    InvalidConfig {
+        /// The setting.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No server gave us a session within the connect timeout.
+    Connect {
+        /// Each host that was tried, and why it failed the last time.
+        hosts: Vec<HostFailure>,
+        /// How long we tried.
+        waited: Duration,
+    },
+    /// The server refused the credentials given with
+    /// [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    Auth {
+        /// What was being done.
+        op: &'static str,
+        /// The node concerned; empty where the session itself was refused.
+        path: String,
+    },
+    /// The node's ACL does not allow this to us.
+    NoAuth {
+        /// What was being done.
+        op: &'static str,
+        /// The node whose ACL (or whose parent's ACL) refused.
+        path: String,
+    },
+    /// ZooKeeper could not answer in time. This says nothing about who holds the lock.
+    Unavailable {
+        /// What was being done.
+        op: &'static str,
+        /// The node concerned.
+        path: String,
+        /// What kept us from an answer.
+        cause: Cause,
+    },
+    /// The lock was held and is held no longer: stop what it protects.
+    Lost {
+        /// The node that was the hold.
+        path: String,
+        /// How it was lost.
+        reason: LossReason,
+    },
+    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken).
+    Cancelled {
+        /// The lock's path.
+        path: String,
+    },
+    /// The session was closed, by `close()` or by dropping its last handle.
+    Closed {
+        /// What was being done.
+        op: &'static str,
+        /// The node concerned; empty where there is none.
+        path: String,
+    },
+    /// The server answered with an error that no other variant stands for.
+    Server {
+        /// What was being done.
+        op: &'static str,
+        /// The node concerned.
+        path: String,
+        /// ZooKeeper's error, by its name.
+        code: String,
+    },
+}
+
+/// One host of the connect string, and why it gave us no session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostFailure {
+    /// The host and port as in the connect string.
+    pub host: String,
+    /// Why the last attempt failed.
+    pub reason: String,
+}
+
+/// What kept ZooKeeper from answering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The caller's deadline passed before a server answered.
+    Deadline,
+    /// The connection broke, or the server fell silent, before the answer came.
+    ConnectionLost,
+    /// No server has been reachable for this long, and the retry policy is spent.
+    Outage(Duration),
+    /// The machine could not give what was needed: a thread, a socket.
+    Resources(String),
+}
+
+/// How a hold, or a session, was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// No write was acknowledged for two thirds of the session timeout: the server may have expired us.
+    LeaseExpired,
+    /// The server expired the session; its nodes are gone.
+    SessionExpired,
+    /// The server refused the session's credentials.
+    AuthFailed,
+    /// The session was closed on our side.
+    SessionClosed,
+    /// Somebody deleted the lock's node.
+    NodeDeleted,
+    /// The library's own connection thread failed; see the log.
+    Internal,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Deadline => f.write_str("the deadline passed before a server answered"),
+            Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
+            Cause::Outage(d) => write!(
+                f,
+                "no server has been reachable for {:.1} s and the retry policy is spent",
+                d.as_secs_f64()
+            ),
+            Cause::Resources(what) => write!(f, "this machine gave no {what}"),
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LossReason::LeaseExpired => "its lease ran out: no write was acknowledged in time",
+            LossReason::SessionExpired => "the server expired the session",
+            LossReason::AuthFailed => "the server refused the session's credentials",
+            LossReason::SessionClosed => "the session was closed",
+            LossReason::NodeDeleted => "somebody deleted its node",
+            LossReason::Internal => "the connection thread failed, see the log",
+        })
+    }
+}
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.host, self.reason)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::InvalidPath { path, rule } => {
+                write!(f, "invalid lock path {path:?}: {rule}")
+            }
+            Error::InvalidConfig { what, reason } => write!(f, "invalid {what}: {reason}"),
+            Error::Connect { hosts, waited } => {
+                write!(
+                    f,
+                    "connect: no session within {:.1} s; check that ZooKeeper runs and is reachable (",
+                    waited.as_secs_f64()
+                )?;
+                for (i, host) in hosts.iter().enumerate() {
+                    write!(f, "{}{host}", if i == 0 { "" } else { "; " })?;
+                }
+                f.write_str(")")
+            }
+            Error::Auth { op, path } => write!(
+                f,
+                "{op} {path}: the server refused our credentials; check the scheme and the credentials given to auth()"
+            ),
+            Error::NoAuth { op, path } => write!(
+                f,
+                "{op} {path}: the ACL of this node or of its parent does not allow it; check auth() and the ACL"
+            ),
+            Error::Unavailable { op, path, cause } => write!(
+                f,
+                "{op} {path}: ZooKeeper unavailable, {cause}; who holds the lock is unknown, try again later"
+            ),
+            Error::Lost { path, reason } => write!(
+                f,
+                "{path}: the lock is lost, {reason}; stop what it protects, drop its guards and lock again"
+            ),
+            Error::Cancelled { path } => write!(f, "lock {path}: cancelled by its token"),
+            Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
+            Error::Server { op, path, code } => {
+                write!(f, "{op} {path}: the server answered {code}; see the server's log")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
