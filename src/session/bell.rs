@@ -1,0 +1,111 @@
+//! Wakes one waiting thread, for whichever of several causes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+use crate::limit::{Ended, Limit};
+
+/// One waiter's bell. Rings that come together are one wake-up; none is lost.
+pub(crate) struct Bell {
+    rung: AtomicU8,
+    sender: Sender<()>,
+    receiver: Receiver<()>,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Arc<Self> {
+        let (sender, receiver) = bounded(1);
+        Arc::new(Bell { rung: AtomicU8::new(0), sender, receiver })
+    }
+
+    pub(crate) fn ring(&self, causes: u8) {
+        self.rung.fetch_or(causes, Ordering::AcqRel);
+        let _ = self.sender.try_send(()); // full: the waiter has not looked yet and will see this too
+    }
+
+    /// Waits for a ring; gives the causes since the last time.
+    pub(crate) fn wait(&self, limit: &Limit<'_>) -> Ended<u8> {
+        match limit.recv(&self.receiver) {
+            Ended::Got(()) => Ended::Got(self.rung.swap(0, Ordering::AcqRel)),
+            Ended::Disconnected => Ended::Disconnected,
+            Ended::Deadline => Ended::Deadline,
+            Ended::Cancelled => Ended::Cancelled,
+        }
+    }
+
+    /// What rang since the last wait.
+    pub(crate) fn rung(&self) -> u8 {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Forgets what rang before now.
+    pub(crate) fn hush(&self) {
+        while self.receiver.try_recv().is_ok() {}
+        self.rung.store(0, Ordering::Release);
+    }
+}
+
+/// Which bell to ring when something happens to a key (a znode's path, say).
+///
+/// This is the dispatch table behind the client crate's one watcher: the crate's own closures leak
+/// when the node is missing, and outlive the waiter.
+pub(crate) struct Bells<K> {
+    next: AtomicU64,
+    table: Mutex<HashMap<K, Vec<Entry>>>,
+}
+
+struct Entry {
+    number: u64,
+    bell: Arc<Bell>,
+    causes: Causes,
+}
+
+/// What a bell hears of a key: these bits when it is gone, those when it has changed.
+#[derive(Clone, Copy)]
+pub(crate) struct Causes {
+    pub(crate) gone: u8,
+    pub(crate) changed: u8,
+}
+
+/// Rings until it is dropped.
+pub(crate) struct Registration<'a, K: std::hash::Hash + Eq> {
+    bells: &'a Bells<K>,
+    key: K,
+    number: u64,
+}
+
+impl<K: std::hash::Hash + Eq + Clone> Bells<K> {
+    pub(crate) fn new() -> Self {
+        Bells { next: AtomicU64::new(0), table: Mutex::new(HashMap::new()) }
+    }
+
+    /// From now on what happens to `key` rings `bell`.
+    pub(crate) fn register(&self, key: K, bell: &Arc<Bell>, causes: Causes) -> Registration<'_, K> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry { number, bell: bell.clone(), causes };
+        self.table.lock().entry(key.clone()).or_default().push(entry);
+        Registration { bells: self, key, number }
+    }
+
+    pub(crate) fn ring(&self, key: &K, is_gone: bool) {
+        for Entry { bell, causes, .. } in self.table.lock().get(key).into_iter().flatten() {
+            bell.ring(if is_gone { causes.gone } else { causes.changed });
+        }
+    }
+}
+
+impl<K: std::hash::Hash + Eq> Drop for Registration<'_, K> {
+    fn drop(&mut self) {
+        let mut table = self.bells.table.lock();
+        if let Some(bells) = table.get_mut(&self.key) {
+            bells.retain(|entry| entry.number != self.number);
+            if bells.is_empty() {
+                table.remove(&self.key);
+            }
+        }
+    }
+}

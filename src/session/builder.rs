@@ -1,0 +1,121 @@
+//! How a session is made.
+
+use std::time::{Duration, Instant};
+
+use super::ZkSession;
+use super::config::{LeaseProof, RetryPolicy, check_millis};
+use super::connect_string::ConnectString;
+use super::core::{Config, Core};
+use super::event::EventHandler;
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+
+/// Settings of a new session; from [`ZkSession::builder`].
+#[must_use = "nothing happens until connect() is called"]
+pub struct SessionBuilder {
+    connect_string: String,
+    timeout: Duration,
+    connect_timeout: Duration,
+    auth: Vec<(String, Vec<u8>)>,
+    retry: RetryPolicy,
+    handler: Option<Box<dyn EventHandler>>,
+    proof: LeaseProof,
+}
+
+impl SessionBuilder {
+    pub(super) fn new(connect_string: String) -> Self {
+        SessionBuilder {
+            connect_string,
+            timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            retry: RetryPolicy::default(),
+            handler: None,
+            proof: LeaseProof::default(),
+        }
+    }
+
+    /// The session timeout to ask for; default 30 s. The server grants what lies within its own
+    /// bounds (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) tries; default 10 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
+    /// are presented anew on every connection, before anything else.
+    pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
+    /// How the session comes back after an outage and how long calls wait for that; see
+    /// [`RetryPolicy`].
+    pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
+        self.retry = policy;
+        self
+    }
+
+    /// Somebody to tell of each change of the session's state; default nobody.
+    pub fn event_handler(mut self, handler: impl EventHandler) -> Self {
+        self.handler = Some(Box::new(handler));
+        self
+    }
+
+    /// What extends the lease of guards; default [`LeaseProof::Quorum`].
+    pub fn lease_proof(mut self, proof: LeaseProof) -> Self {
+        self.proof = proof;
+        self
+    }
+
+    /// Connects, and waits for the session.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] at once, before any dialling, for a setting that cannot work;
+    /// [`Error::Connect`], within the connect timeout, when no server gave a session, with each host
+    /// and its reason; [`Error::Auth`] when a server refused the credentials.
+    pub fn connect(self) -> Result<ZkSession> {
+        let ensemble = ConnectString::parse(&self.connect_string)?;
+        check_millis("session timeout", self.timeout)?;
+        check_millis("connect timeout", self.connect_timeout)?;
+        self.retry.check()?;
+        for (scheme, credentials) in &self.auth {
+            if scheme.is_empty() || scheme.len() > 1024 || credentials.len() > 64 << 10 {
+                return Err(Error::InvalidConfig {
+                    what: "auth",
+                    reason: format!(
+                        "the scheme {scheme:?} must have 1 to 1024 bytes, the credentials at most 64 KiB"
+                    ),
+                });
+            }
+        }
+        let connect_timeout = self.connect_timeout;
+        let config = Config {
+            ensemble,
+            timeout: self.timeout,
+            connect_timeout,
+            auth: self.auth,
+            // The wait below has its own bound.
+            retry: self.retry,
+            proof: self.proof,
+        };
+        let start = Instant::now();
+        let session = ZkSession::from_core(Core::start(config, self.handler)?);
+        match session.core().first_connection(&Limit::after(connect_timeout)) {
+            Ok(_) => Ok(session),
+            Err(Error::Unavailable { .. }) => {
+                let hosts = session.core().failures();
+                let _ = session.close();
+                Err(Error::Connect { hosts, waited: start.elapsed() })
+            }
+            Err(e) => Err(e),
+        }
+    }
+}

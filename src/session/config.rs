@@ -1,0 +1,112 @@
+//! What a session is made with.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// How a session comes back after an outage, and how long a blocked call waits for that.
+///
+/// Attempts to connect follow each other by exponential back-off with jitter, between `base` and
+/// `cap`, for as long as the session is open. A call that is blocked (`lock()` and its kin) waits
+/// through an outage of up to `max_elapsed`, counted from the start of the outage, and then returns
+/// [`Error::Unavailable`]. The count starts anew with every connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+    pub(crate) max_elapsed: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// 100 ms, 5 s, and 60 s in all.
+    fn default() -> Self {
+        RetryPolicy {
+            base: Duration::from_millis(100),
+            cap: Duration::from_secs(5),
+            max_elapsed: Duration::from_secs(60),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// The pause after the first failed round of attempts; default 100 ms.
+    #[must_use]
+    pub fn base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// The longest pause; default 5 s. While a live session is to be resumed, pauses are also kept
+    /// below an eighth of its timeout.
+    #[must_use]
+    pub fn cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
+    /// How long a blocked call waits through one outage; default 60 s.
+    #[must_use]
+    pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
+        self.max_elapsed = max_elapsed;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.base.is_zero() || self.cap < self.base {
+            return Err(Error::InvalidConfig {
+                what: "retry policy",
+                reason: format!(
+                    "the base ({:?}) must be above zero and at most the cap ({:?})",
+                    self.base, self.cap
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// The pause after so many failures in a row, with jitter: between half and all of it.
+    pub(super) fn pause(&self, failures: u32) -> Duration {
+        let factor = 1u32.checked_shl(failures.saturating_sub(1).min(20)).unwrap_or(u32::MAX);
+        let full = self.base.saturating_mul(factor).min(self.cap);
+        full.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
+/// What extends the lease that every guard's validity stands on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseProof {
+    /// Only a write acknowledged through the quorum. While a guard lives and nothing else is
+    /// written, the session writes a no-op every sixth of the timeout.
+    #[default]
+    Quorum,
+    /// An answered `sync` too: less load for writes. It is sound against a follower that is cut off
+    /// from its leader; a leader that was deposed behind an asymmetric partition could answer it.
+    Leader,
+}
+
+/// A duration that ZooKeeper can carry: 1 ms to `i32::MAX` ms.
+pub(super) fn check_millis(what: &'static str, d: Duration) -> Result<()> {
+    if d.as_millis() == 0 || d.as_millis() > i32::MAX as u128 {
+        return Err(Error::InvalidConfig {
+            what,
+            reason: format!("{d:?} is not between 1 ms and {} ms", i32::MAX),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_the_cap_and_vary() {
+        let policy = RetryPolicy::default();
+        for failures in 0..100 {
+            let pause = policy.pause(failures);
+            assert!(pause >= policy.base / 2 && pause <= policy.cap, "{failures}: {pause:?}");
+        }
+        assert!(policy.pause(50) >= policy.cap / 2);
+    }
+}

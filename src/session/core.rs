@@ -1,0 +1,423 @@
+//! The heart of a session: keeps one generation alive after the other, and tells who asks.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use parking_lot::Mutex;
+
+use super::bell::{Bell, Bells, Causes};
+use super::config::{LeaseProof, RetryPolicy};
+use super::connect_string::ConnectString;
+use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
+use super::generation::Generation;
+use super::link::{Link, LinkEvent, Settings};
+use super::pool::Pool;
+use super::shared::Shared;
+use crate::clock::BootTime;
+use crate::error::{Cause, Error, HostFailure, LossReason, Result};
+use crate::limit::{Ended, Limit};
+
+/// How long `close` waits for the server and for its own threads, in all.
+const CLOSE: Duration = Duration::from_millis(950);
+
+/// The longest sleep of the supervisor: leases are looked at this often, since their clock goes on
+/// while the host sleeps and the timer does not.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(crate) struct Config {
+    pub(crate) ensemble: ConnectString,
+    pub(crate) timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) proof: LeaseProof,
+}
+
+pub(crate) struct Core {
+    config: Config,
+    state: Mutex<State>,
+    /// Rings at each change of state.
+    pub(crate) changes: Bells<()>,
+    pool: Pool,
+    news: Sender<News>,
+    /// What callers share by name within this session.
+    shelf: Mutex<HashMap<String, Weak<dyn Any + Send + Sync>>>,
+    supervised: Receiver<Infallible>,
+}
+
+struct State {
+    state: SessionState,
+    current: Option<Current>,
+    generations: u64,
+    down_since: Option<Instant>,
+    refused: bool,
+    subscribers: Subscribers,
+}
+
+struct Current {
+    generation: Arc<Generation>,
+    /// Disconnected when the link's thread has ended.
+    ended: Receiver<Infallible>,
+}
+
+enum News {
+    Link(u64, LinkEvent),
+    Stop,
+}
+
+impl Core {
+    pub(super) fn start(config: Config, handler: Option<Box<dyn EventHandler>>) -> Result<Arc<Self>> {
+        let (news, inbox) = unbounded();
+        let (alive, supervised) = bounded(0);
+        let core = Arc::new(Core {
+            config,
+            state: Mutex::new(State {
+                state: SessionState::Connecting,
+                current: None,
+                generations: 0,
+                down_since: Some(Instant::now()),
+                refused: false,
+                subscribers: Subscribers::default(),
+            }),
+            changes: Bells::new(),
+            pool: Pool::new(),
+            news,
+            shelf: Mutex::new(HashMap::new()),
+            supervised,
+        });
+        if let Some(handler) = handler {
+            let events = core.subscribe();
+            spawn("zkm-handler", move || handle(handler, &events))?;
+        }
+        let supervised = core.clone();
+        spawn("zkm-session", move || {
+            let _alive = alive;
+            supervised.supervise(&inbox);
+        })?;
+        Ok(core)
+    }
+
+    // ---- what others ask ----
+
+    pub(crate) fn chroot(&self) -> &str {
+        &self.config.ensemble.chroot
+    }
+
+    /// The ensemble's hosts, in an order that does not depend on how they were written.
+    pub(crate) fn ensemble(&self) -> Vec<String> {
+        let mut hosts: Vec<String> = self.config.ensemble.hosts.iter().map(ToString::to_string).collect();
+        hosts.sort();
+        hosts
+    }
+
+    /// A full path as its user knows it.
+    pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
+        full.strip_prefix(self.chroot()).filter(|rest| rest.starts_with('/')).unwrap_or(full)
+    }
+
+    pub(crate) fn state(&self) -> SessionState {
+        self.state.lock().state
+    }
+
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
+        self.state.lock().current.as_ref().map(|c| c.generation.shared.clone())
+    }
+
+    pub(super) fn requested_timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
+        let mut state = self.state.lock();
+        let events = state.subscribers.add();
+        if state.state == SessionState::Closed {
+            state.subscribers = Subscribers::default(); // nothing more will come
+        }
+        events
+    }
+
+    /// The thing on the shelf by this name, made if there is none.
+    pub(crate) fn shelve<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut shelf = self.shelf.lock();
+        shelf.retain(|_, thing| thing.strong_count() > 0);
+        if let Some(thing) = shelf.get(name).and_then(Weak::upgrade)
+            && let Ok(thing) = thing.downcast::<T>()
+        {
+            return thing;
+        }
+        let thing = Arc::new(make());
+        let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&thing) as Weak<dyn Any + Send + Sync>;
+        shelf.insert(name.to_owned(), weak);
+        thing
+    }
+
+    /// The session, once it is connected: waits through an outage as long as `limit` and the retry
+    /// policy allow.
+    pub(crate) fn connected(
+        &self,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Arc<Generation>> {
+        self.connected_within(Some(self.config.retry.max_elapsed), op, path, limit)
+    }
+
+    /// The first connection has a timeout of its own.
+    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
+        self.connected_within(None, "connect", "", limit)
+    }
+
+    fn connected_within(
+        &self,
+        policy: Option<Duration>,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Arc<Generation>> {
+        let mut bell = None;
+        loop {
+            let down_since = {
+                let state = self.state.lock();
+                match (state.state, &state.current) {
+                    // The link knows of a loss a little earlier than the supervisor.
+                    (SessionState::Connected, Some(current))
+                        if !current.generation.shared.lease.is_over() =>
+                    {
+                        return Ok(current.generation.clone());
+                    }
+                    (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),
+                    _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
+                    _ => state.down_since.unwrap_or_else(Instant::now),
+                }
+            };
+            let spent = policy.and_then(|policy| down_since.checked_add(policy));
+            let wait = spent.map_or(*limit, |spent| limit.or_at(spent));
+            let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
+            // Registered before the state is looked at again, so that no change is missed.
+            let Some((bell, _registration)) = &bell else {
+                let new = Bell::new();
+                let registration = self.changes.register((), &new, Causes { gone: 1, changed: 1 });
+                bell = Some((new, registration));
+                continue;
+            };
+            match bell.wait(&wait) {
+                Ended::Got(_) | Ended::Disconnected => {}
+                Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
+                Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
+                Ended::Deadline => return unavailable(Cause::Outage(down_since.elapsed())),
+            }
+        }
+    }
+
+    /// Why each host of the connect string gave us nothing, as far as it is known.
+    pub(super) fn failures(&self) -> Vec<HostFailure> {
+        let known = self.shared().map(|shared| shared.failures()).unwrap_or_default();
+        let failure = |host: String| HostFailure {
+            reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
+            host,
+        };
+        self.config.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
+    }
+
+    // ---- the end ----
+
+    /// Ends the session at the server if that can be done in time, and here in any case.
+    pub(super) fn close(&self) -> Result<()> {
+        let until = Instant::now() + CLOSE;
+        let left = || until.saturating_duration_since(Instant::now());
+        let current = {
+            let mut state = self.state.lock();
+            if state.state == SessionState::Closed {
+                return Ok(());
+            }
+            log::info!("session {}: closing", id_of(&state));
+            state.state = SessionState::Closed;
+            state.subscribers.publish(&SessionEvent::Closed);
+            state.subscribers = Subscribers::default();
+            state.current.take()
+        };
+        self.changes.ring(&(), true);
+        let _ = self.news.send(News::Stop);
+        let mut told = true;
+        if let Some(current) = current {
+            told = current.generation.close().recv_timeout(left()).unwrap_or(false);
+            drop(current.generation);
+            let _ = current.ended.recv_timeout(left());
+        }
+        self.pool.close();
+        let _ = self.supervised.recv_timeout(left());
+        if told {
+            return Ok(());
+        }
+        Err(Error::Unavailable { op: "close the session", path: String::new(), cause: Cause::ConnectionLost })
+    }
+
+    // ---- the supervisor's thread ----
+
+    fn supervise(self: &Arc<Self>, inbox: &Receiver<News>) {
+        let mut failures = 0;
+        let mut start_at = Some(Instant::now());
+        loop {
+            if start_at.is_some_and(|at| Instant::now() >= at) {
+                start_at = match self.start_generation() {
+                    Ok(()) => None,
+                    Err(reason) => {
+                        log::error!("no session can be made, this machine gave no {reason}; trying again");
+                        failures += 1;
+                        Some(Instant::now() + self.config.retry.pause(failures))
+                    }
+                };
+            }
+            let mut sleep =
+                start_at.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
+            if let Some(shared) = self.shared() {
+                sleep = sleep.min((shared.timeout() / 8).max(Duration::from_millis(10)));
+                let now = BootTime::now();
+                if let Some(end) = shared.lease.watch(now) {
+                    sleep = sleep.min(end.since(now));
+                }
+            }
+            if self.state.lock().subscribers.flush() {
+                sleep = sleep.min(Duration::from_millis(100));
+            }
+            match inbox.recv_timeout(sleep) {
+                Ok(News::Link(number, event)) => {
+                    if let Some(reason) = self.link_event(number, event) {
+                        // An expired session is replaced at once; what may fail again, later.
+                        failures = if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
+                        let pause =
+                            if failures == 0 { Duration::ZERO } else { self.config.retry.pause(failures) };
+                        start_at = Some(Instant::now() + pause);
+                    }
+                }
+                Ok(News::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Takes an event of the link; gives the reason if its generation is lost.
+    fn link_event(&self, number: u64, event: LinkEvent) -> Option<LossReason> {
+        let mut state = self.state.lock();
+        if state.generations != number || state.state == SessionState::Closed {
+            return None;
+        }
+        let id = id_of(&state);
+        let mut lost = None;
+        let event = match event {
+            LinkEvent::Connected { session_id, timeout } => {
+                log::info!("session 0x{session_id:x}: connected, timeout {} ms", timeout.as_millis());
+                state.up();
+                SessionEvent::Connected { session_id, timeout }
+            }
+            LinkEvent::Suspended => {
+                log::info!("session {id}: connection lost, resuming");
+                state.state = SessionState::Suspended;
+                state.down_since.get_or_insert_with(Instant::now);
+                SessionEvent::Suspended
+            }
+            LinkEvent::Reconnected => {
+                log::info!("session {id}: resumed");
+                state.up();
+                SessionEvent::Reconnected
+            }
+            LinkEvent::Lost(reason) => {
+                log::warn!("session {id}: lost, {reason}; making a new one");
+                state.state = SessionState::Lost;
+                state.down_since.get_or_insert_with(Instant::now);
+                state.refused = reason == LossReason::AuthFailed;
+                lost = state.current.take().map(|current| (reason, current));
+                SessionEvent::Lost(reason)
+            }
+        };
+        state.subscribers.publish(&event);
+        drop(state);
+        self.changes.ring(&(), true);
+        lost.map(|(reason, current)| {
+            // Dropping a client instance is a call on it: not on this thread, which keeps the leases.
+            if let Err(job) = self.pool.run(Box::new(move || drop(current))) {
+                job();
+            }
+            reason
+        })
+    }
+
+    fn start_generation(self: &Arc<Self>) -> Result<(), String> {
+        let config = &self.config;
+        let number = {
+            let mut state = self.state.lock();
+            if state.state == SessionState::Closed {
+                return Ok(());
+            }
+            state.state = SessionState::Connecting;
+            state.generations += 1;
+            state.generations
+        };
+        self.changes.ring(&(), true);
+        let shared = Arc::new(Shared::default());
+        let hosts = u32::try_from(config.ensemble.hosts.len()).unwrap_or(u32::MAX);
+        let settings = Settings {
+            timeout: config.timeout,
+            attempt: (config.timeout / 6).min(config.connect_timeout / hosts.saturating_add(1)),
+            auth: config.auth.clone(),
+            proof: config.proof,
+            noop_path: format!("{}/zk-mutex-no-op-{}", config.ensemble.chroot, uuid::Uuid::new_v4()),
+        };
+        let news = self.news.clone();
+        let (link, address, ended) = Link::start(
+            number,
+            settings,
+            config.ensemble.hosts.clone(),
+            config.retry,
+            shared.clone(),
+            Box::new(move |event| drop(news.send(News::Link(number, event)))),
+        )
+        .map_err(|e| format!("thread or socket for a connection ({e})"))?;
+        let generation = Generation::start(number, &address, link, shared, self.pool.clone())?;
+        let current = Current { generation: Arc::new(generation), ended };
+        let mut state = self.state.lock();
+        if state.state == SessionState::Closed {
+            drop(state); // closed meanwhile: dropping the client instance ends the link
+            return Ok(());
+        }
+        state.current = Some(current);
+        Ok(())
+    }
+}
+
+impl State {
+    fn up(&mut self) {
+        self.state = SessionState::Connected;
+        self.down_since = None;
+        self.refused = false;
+    }
+}
+
+/// The session's id for the log.
+fn id_of(state: &State) -> String {
+    let id = state.current.as_ref().and_then(|c| c.generation.shared.session_id());
+    id.map_or_else(|| "(none yet)".into(), |id| format!("0x{id:x}"))
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(|e| Error::Unavailable {
+        op: "connect",
+        path: String::new(),
+        cause: Cause::Resources(format!("thread ({e})")),
+    })
+}
+
+/// Runs the user's handler until the session is closed.
+fn handle(mut handler: Box<dyn EventHandler>, events: &Receiver<SessionEvent>) {
+    for event in events {
+        let call = AssertUnwindSafe(|| dispatch(&event, handler.as_mut()));
+        if catch_unwind(call).is_err() {
+            log::error!("the session's event handler panicked at {event:?}");
+        }
+    }
+}

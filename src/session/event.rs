@@ -1,0 +1,151 @@
+//! What happens to a session, for those who want to know.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::error::LossReason;
+
+/// Where a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SessionState {
+    /// A first session, or a new one after a loss, is being made.
+    Connecting,
+    /// A server answers.
+    Connected,
+    /// The connection is lost, the session is not (as far as we know): it is being resumed. Guards
+    /// stay valid until their lease ends.
+    Suspended,
+    /// The session is gone, and every guard with it; a new session is being made.
+    Lost,
+    /// Closed, by `close()` or by dropping the last handle. The end.
+    Closed,
+}
+
+/// A change of a session's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionEvent {
+    /// A session was made: the first, or a new one after a loss.
+    Connected {
+        /// The session's id at the server.
+        session_id: i64,
+        /// The session timeout that the server granted.
+        timeout: Duration,
+    },
+    /// The connection is lost; the session is being resumed.
+    Suspended,
+    /// The same session goes on, on a new connection.
+    Reconnected,
+    /// The session is lost, and every lock held in it.
+    Lost(LossReason),
+    /// The session was closed on our side. The last event.
+    Closed,
+}
+
+/// Called at each change of a session's state, on a thread of its own, one call after the other.
+///
+/// Every method does nothing by default. A handler may block and may call into the session, `close`
+/// included; a slow one misses intermediate changes but never the latest. A panic in it is logged.
+pub trait EventHandler: Send + 'static {
+    /// A session was made: the first, or a new one after a loss.
+    fn connected(&mut self, session_id: i64, timeout: Duration) {
+        let _ = (session_id, timeout);
+    }
+
+    /// The connection is lost; the session is being resumed.
+    fn suspended(&mut self) {}
+
+    /// The same session goes on, on a new connection.
+    fn reconnected(&mut self) {}
+
+    /// The session is lost, and every lock held in it.
+    fn lost(&mut self, reason: LossReason) {
+        let _ = reason;
+    }
+
+    /// The session was closed on our side.
+    fn closed(&mut self) {}
+}
+
+pub(super) fn dispatch(event: &SessionEvent, handler: &mut dyn EventHandler) {
+    match event {
+        SessionEvent::Connected { session_id, timeout } => handler.connected(*session_id, *timeout),
+        SessionEvent::Suspended => handler.suspended(),
+        SessionEvent::Reconnected => handler.reconnected(),
+        SessionEvent::Lost(reason) => handler.lost(*reason),
+        SessionEvent::Closed => handler.closed(),
+    }
+}
+
+/// How many events a subscriber may be behind before they are coalesced.
+const BACKLOG: usize = 16;
+
+/// The receivers of a session's events.
+#[derive(Default)]
+pub(super) struct Subscribers(Vec<Subscriber>);
+
+struct Subscriber {
+    sender: Sender<SessionEvent>,
+    /// The newest event, where the channel was full: it replaces those before it.
+    latest: Option<SessionEvent>,
+}
+
+impl Subscribers {
+    pub(super) fn add(&mut self) -> Receiver<SessionEvent> {
+        let (sender, receiver) = bounded(BACKLOG);
+        self.0.push(Subscriber { sender, latest: None });
+        receiver
+    }
+
+    pub(super) fn publish(&mut self, event: &SessionEvent) {
+        for subscriber in &mut self.0 {
+            subscriber.latest = Some(event.clone());
+        }
+        self.flush();
+    }
+
+    /// Delivers what is left over, where there is room now. Whether anything is left after that.
+    pub(super) fn flush(&mut self) -> bool {
+        self.0.retain_mut(|subscriber| {
+            let Some(event) = subscriber.latest.take() else { return true };
+            match subscriber.sender.try_send(event) {
+                Ok(()) => true,
+                Err(TrySendError::Full(event)) => {
+                    subscriber.latest = Some(event);
+                    true
+                }
+                Err(TrySendError::Disconnected(_)) => false,
+            }
+        });
+        self.0.iter().any(|s| s.latest.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_subscriber_gets_the_latest_event_once_there_is_room() {
+        let mut subscribers = Subscribers::default();
+        let events = subscribers.add();
+        for _ in 0..BACKLOG {
+            subscribers.publish(&SessionEvent::Suspended);
+        }
+        subscribers.publish(&SessionEvent::Reconnected);
+        subscribers.publish(&SessionEvent::Closed);
+        assert!(subscribers.flush());
+        assert_eq!(events.try_iter().count(), BACKLOG);
+        assert!(!subscribers.flush());
+        assert_eq!(events.try_recv(), Ok(SessionEvent::Closed));
+    }
+
+    #[test]
+    fn a_subscriber_that_left_is_forgotten() {
+        let mut subscribers = Subscribers::default();
+        drop(subscribers.add());
+        subscribers.publish(&SessionEvent::Suspended);
+        assert!(subscribers.0.is_empty());
+    }
+}

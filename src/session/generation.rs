@@ -1,0 +1,341 @@
+//! One session at the server, from its making to its loss: a client instance, its link, and calls
+//! on it that end in time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, SendError, bounded};
+use zookeeper::{CreateMode, WatchedEvent, WatchedEventType, ZkError, ZkResult, ZooKeeper};
+
+use super::acl::Acl;
+use super::bell::Bells;
+use super::hold::Hold;
+use super::link::{Chore, Link, Outcome};
+use super::path;
+use super::pool::Pool;
+use super::shared::Shared;
+use crate::limit::{Ended, Limit};
+
+pub(crate) struct Generation {
+    /// Counts the sessions made through one `ZkSession`.
+    pub(crate) number: u64,
+    pub(crate) shared: Arc<Shared>,
+    /// Bells by the full path of the node they are about.
+    pub(crate) nodes: Arc<Bells<String>>,
+    zk: Arc<ZooKeeper>,
+    link: Link,
+    pool: Pool,
+}
+
+/// Why a call gave no result.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    NoNode,
+    NodeExists,
+    /// Whether the request was done is unknown.
+    ConnectionLoss,
+    /// The session is lost.
+    Expired,
+    AuthFailed,
+    NoAuth,
+    Deadline,
+    Cancelled,
+    Resources,
+    Other(String),
+}
+
+/// What a read of a node says.
+pub(crate) struct Node {
+    pub(crate) data: Vec<u8>,
+    pub(crate) czxid: i64,
+    pub(crate) owner: i64,
+    pub(crate) created: SystemTime,
+}
+
+/// Slack for scheduling: a call that may end this close to the caller's deadline is not made on the
+/// caller's thread.
+const SLACK: Duration = Duration::from_millis(100);
+
+impl Generation {
+    /// Starts a client instance that talks to `link`.
+    pub(super) fn start(
+        number: u64,
+        address: &super::link::Address,
+        link: Link,
+        shared: Arc<Shared>,
+        pool: Pool,
+    ) -> Result<Self, String> {
+        let nodes = Arc::new(Bells::new());
+        let (fire, lease, wake) = (nodes.clone(), shared.clone(), link.clone());
+        let watcher = move |event: WatchedEvent| {
+            // A panic here would end the crate's event thread, and with it every wake-up.
+            let seen = catch_unwind(AssertUnwindSafe(|| dispatch(&event, &lease, &fire, &wake)));
+            if seen.is_err() {
+                log::error!("a watch event could not be handled: {event:?}");
+            }
+        };
+        // The crate unwraps what the machine may refuse: a socket, an epoll instance.
+        let zk = catch_unwind(AssertUnwindSafe(|| {
+            ZooKeeper::connect(&address.connect_string, address.secret, watcher)
+        }));
+        match zk {
+            Ok(Ok(zk)) => Ok(Generation { number, shared, nodes, zk: Arc::new(zk), link, pool }),
+            Ok(Err(e)) => Err(format!("client instance ({e})")),
+            Err(_) => Err("client instance (its start panicked)".to_owned()),
+        }
+    }
+
+    pub(super) fn close(&self) -> Receiver<bool> {
+        self.link.close()
+    }
+
+    /// Makes a node; gives the path that the server gave it.
+    ///
+    /// The id is a part of the name. If the node may exist although this call fails, it is debris
+    /// from then on, and goes.
+    pub(crate) fn create_contender(
+        self: &Arc<Self>,
+        prefix: &str,
+        id: &str,
+        data: Vec<u8>,
+        acl: Acl,
+        limit: &Limit<'_>,
+    ) -> Result<String, CallError> {
+        let (full, entries) = (prefix.to_owned(), acl.entries());
+        let (me, parent, node) = (self.clone(), path::parent(prefix).to_owned(), id.to_owned());
+        // Before the request: whatever becomes of it, our listings must know the node for ours.
+        let settle = move |outcome: Option<ZkResult<String>>| match outcome {
+            Some(Ok(path)) => me.delete(path, node, false, None),
+            Some(Err(e)) if is_uncertain(e) => me.sweep(parent, node),
+            Some(Err(_)) | None => me.shared.remove_debris(&node),
+        };
+        let outcome = self.call(
+            limit,
+            move |zk| zk.create(&full, data, entries, CreateMode::EphemeralSequential),
+            {
+                let shared = (self.shared.clone(), id.to_owned());
+                move || shared.0.add_debris(&shared.1)
+            },
+            settle.clone(),
+        );
+        match outcome {
+            Ok(result) => result.map_err(|e| {
+                settle(Some(Err(e)));
+                e.into()
+            }),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Makes a container and the containers above it that are missing.
+    pub(crate) fn make_parents(
+        self: &Arc<Self>,
+        dir: &str,
+        acl: Acl,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        // From the bottom: an ACL further up may forget to allow what is not needed.
+        let (full, entries) = (dir.to_owned(), acl.entries());
+        let make = self.simple(limit, move |zk| zk.create(&full, Vec::new(), entries, CreateMode::Container));
+        match make {
+            Ok(_) | Err(CallError::NodeExists) => Ok(()),
+            Err(CallError::NoNode) if path::parent(dir) != "/" => {
+                self.make_parents(path::parent(dir), acl, limit)?;
+                // Somebody may delete it meanwhile; the caller's own loop starts again then.
+                let (full, entries) = (dir.to_owned(), acl.entries());
+                match self
+                    .simple(limit, move |zk| zk.create(&full, Vec::new(), entries, CreateMode::Container))
+                {
+                    Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
+                    Err(e) => Err(e),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn children(self: &Arc<Self>, dir: &str, limit: &Limit<'_>) -> Result<Vec<String>, CallError> {
+        let dir = dir.to_owned();
+        self.simple(limit, move |zk| zk.get_children(&dir, false))
+    }
+
+    /// Reads a node; `watch` leaves a watch on it, if it exists.
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        path: &str,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Node, CallError> {
+        let path = path.to_owned();
+        let (data, stat) = self.simple(limit, move |zk| zk.get_data(&path, watch))?;
+        let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
+        Ok(Node {
+            data,
+            czxid: stat.czxid,
+            owner: stat.ephemeral_owner,
+            created: UNIX_EPOCH.checked_add(created).unwrap_or(UNIX_EPOCH),
+        })
+    }
+
+    /// The node's czxid, if it exists.
+    pub(crate) fn czxid(self: &Arc<Self>, path: &str, limit: &Limit<'_>) -> Result<Option<i64>, CallError> {
+        let path = path.to_owned();
+        let stat = self.simple(limit, move |zk| zk.exists(&path, false))?;
+        Ok(stat.map(|stat| stat.czxid))
+    }
+
+    /// Gets a write acknowledged, so that the lease is fresh.
+    pub(crate) fn prove(&self, limit: &Limit<'_>) -> Result<(), CallError> {
+        let (done, proven) = bounded(1);
+        self.link.chore(Chore::Prove { done });
+        match limit.recv(&proven) {
+            Ended::Got(_) => Ok(()),
+            Ended::Disconnected => Err(CallError::ConnectionLoss),
+            Ended::Deadline => Err(CallError::Deadline),
+            Ended::Cancelled => Err(CallError::Cancelled),
+        }
+    }
+
+    /// Hands a node of ours to the link, which deletes it for sure. `renew_parent`: the parent too,
+    /// if that leaves it empty. The outcome is sent to `done`, whose sender is dropped if the
+    /// session ends first.
+    pub(crate) fn delete(
+        &self,
+        path: String,
+        id: String,
+        renew_parent: bool,
+        done: Option<crossbeam_channel::Sender<Outcome>>,
+    ) {
+        self.shared.add_debris(&id);
+        self.link.chore(Chore::Delete { path, id, renew_parent, done });
+    }
+
+    /// Lets the link look for held nodes that want a watch.
+    pub(crate) fn wake(&self) {
+        self.link.wake();
+    }
+
+    fn sweep(&self, parent: String, id: String) {
+        self.shared.add_debris(&id);
+        self.link.chore(Chore::Sweep { parent, id });
+    }
+
+    /// Arms the watch on a held node now; gives its czxid.
+    pub(crate) fn watch_hold(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        limit: &Limit<'_>,
+    ) -> Result<i64, CallError> {
+        let attach = self.shared.attach();
+        match self.read(hold.path(), true, limit) {
+            Ok(node) => {
+                hold.set_armed_on(attach);
+                hold.seen(node.czxid);
+                Ok(node.czxid)
+            }
+            Err(CallError::NoNode) => {
+                self.shared.lease.node_deleted(hold.path());
+                Err(CallError::NoNode)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A call that leaves nothing behind when its caller gives up.
+    fn simple<T: Send + 'static>(
+        self: &Arc<Self>,
+        limit: &Limit<'_>,
+        f: impl FnOnce(&ZooKeeper) -> ZkResult<T> + Send + 'static,
+    ) -> Result<T, CallError> {
+        self.call(limit, f, || (), |_| ())?.map_err(CallError::from)
+    }
+
+    /// Makes a call that returns when `limit` says, whatever the network does.
+    ///
+    /// The crate's calls block, for up to T/6 behind our link. One that may outlast the limit runs
+    /// on a thread of the pool; if its caller gives up, `giving_up` runs at once and `abandoned`
+    /// gets what came of it (`None`: it was never made).
+    fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        limit: &Limit<'_>,
+        f: impl FnOnce(&ZooKeeper) -> ZkResult<T> + Send + 'static,
+        giving_up: impl FnOnce(),
+        abandoned: impl FnOnce(Option<ZkResult<T>>) + Send + 'static,
+    ) -> Result<ZkResult<T>, CallError> {
+        if !limit.may_end_within(self.shared.timeout() / 6 + SLACK) {
+            return Ok(f(&self.zk));
+        }
+        let (zk, gone) = (self.zk.clone(), Arc::new(AtomicBool::new(false)));
+        // Without a buffer an answer is either taken or given back, never lost in between.
+        let (answer, answered) = bounded(0);
+        let has_gone = gone.clone();
+        let job = move || {
+            if has_gone.load(Ordering::Acquire) {
+                abandoned(None);
+            } else if let Err(SendError(result)) = answer.send(f(&zk)) {
+                abandoned(Some(result));
+            }
+        };
+        if self.pool.run(Box::new(job)).is_err() {
+            return Err(CallError::Resources);
+        }
+        let why = match limit.recv(&answered) {
+            Ended::Got(result) => return Ok(result),
+            Ended::Disconnected => CallError::Resources,
+            Ended::Deadline => CallError::Deadline,
+            Ended::Cancelled => CallError::Cancelled,
+        };
+        giving_up();
+        gone.store(true, Ordering::Release);
+        Err(why)
+    }
+}
+
+/// Takes a watch event to whoever waits for it.
+fn dispatch(event: &WatchedEvent, shared: &Shared, nodes: &Bells<String>, link: &Link) {
+    let Some(path) = &event.path else { return };
+    match event.event_type {
+        WatchedEventType::NodeDeleted => shared.lease.node_deleted(path),
+        WatchedEventType::NodeDataChanged => {
+            if let Some(hold) = shared.lease.hold_on(path) {
+                hold.rearm();
+                link.wake();
+            }
+        }
+        _ => {}
+    }
+    nodes.ring(path, event.event_type == WatchedEventType::NodeDeleted);
+}
+
+/// Whether a create that failed with this may have been done all the same.
+fn is_uncertain(e: ZkError) -> bool {
+    !matches!(
+        e,
+        ZkError::NoNode
+            | ZkError::NodeExists
+            | ZkError::NoAuth
+            | ZkError::InvalidACL
+            | ZkError::NoChildrenForEphemerals
+            | ZkError::BadArguments
+            | ZkError::SessionExpired
+            | ZkError::AuthFailed
+    )
+}
+
+impl From<ZkError> for CallError {
+    fn from(e: ZkError) -> Self {
+        match e {
+            ZkError::NoNode => CallError::NoNode,
+            ZkError::NodeExists => CallError::NodeExists,
+            ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
+                CallError::ConnectionLoss
+            }
+            ZkError::SessionExpired => CallError::Expired,
+            ZkError::AuthFailed => CallError::AuthFailed,
+            ZkError::NoAuth => CallError::NoAuth,
+            other => CallError::Other(format!("{other:?}")),
+        }
+    }
+}

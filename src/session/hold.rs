@@ -1,0 +1,135 @@
+//! One znode of ours that is a hold: whether it stands, and the signal that it was lost.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+use crate::clock::BootTime;
+use crate::error::LossReason;
+
+/// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not block.
+pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
+
+/// A hold: a znode of ours that was granted the lock.
+pub(crate) struct Hold {
+    path: String,
+    since: BootTime,
+    czxid: OnceLock<i64>,
+    /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
+    armed_on: AtomicU64,
+    alarm: Arc<Alarm>,
+    on_loss: Mutex<Option<OnLoss>>,
+}
+
+struct Alarm {
+    reason: OnceLock<LossReason>,
+    sender: Mutex<Option<Sender<Infallible>>>,
+    receiver: Receiver<Infallible>,
+}
+
+impl Hold {
+    /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
+    pub(crate) fn new(path: String, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+        let (sender, receiver) = bounded(0);
+        let alarm = Alarm { reason: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver };
+        Arc::new(Hold {
+            path,
+            since: BootTime::now(),
+            czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
+            armed_on: AtomicU64::new(armed_on),
+            alarm: Arc::new(alarm),
+            on_loss: Mutex::new(Some(on_loss)),
+        })
+    }
+
+    /// The node's full path, chroot included.
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn since(&self) -> BootTime {
+        self.since
+    }
+
+    pub(crate) fn czxid(&self) -> Option<i64> {
+        self.czxid.get().copied()
+    }
+
+    /// Notes what a read that armed the watch on this node said.
+    pub(crate) fn seen(&self, czxid: i64) {
+        let _ = self.czxid.set(czxid);
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.alarm.reason.get().copied()
+    }
+
+    pub(crate) fn signal(&self) -> LostSignal {
+        LostSignal(self.alarm.clone())
+    }
+
+    /// Whether a watch stands, or is being set, on this connection.
+    pub(crate) fn armed_on(&self) -> u64 {
+        self.armed_on.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_armed_on(&self, attach: u64) {
+        self.armed_on.store(attach, Ordering::Release);
+    }
+
+    /// The watch on the node has fired: it needs a new one, at once.
+    pub(crate) fn rearm(&self) {
+        self.set_armed_on(u64::MAX);
+    }
+
+    /// Marks the hold lost, for good. The first reason stays.
+    pub(super) fn lose(&self, reason: LossReason) {
+        if self.alarm.reason.set(reason).is_err() {
+            return;
+        }
+        log::warn!("{}: lock lost, {reason}", self.path);
+        drop(self.alarm.sender.lock().take());
+        let on_loss = self.on_loss.lock().take();
+        if let Some(on_loss) = on_loss {
+            on_loss();
+        }
+    }
+}
+
+/// Becomes ready when the hold is lost, and never otherwise.
+///
+/// It is a `crossbeam_channel::Receiver` that carries no message: `recv()` returns `Err` (and
+/// `select!` picks its arm) exactly when the hold is lost, in every clone of this value. A normal
+/// release never fires it, so a thread that waits on it for ever needs another way to end.
+///
+/// Keep or clone the `LostSignal` itself: a receiver cloned out of it is only good while a
+/// `LostSignal` of the same hold lives.
+#[derive(Clone)]
+pub struct LostSignal(Arc<Alarm>);
+
+impl LostSignal {
+    /// Why the hold was lost, once it is.
+    pub fn reason(&self) -> Option<LossReason> {
+        self.0.reason.get().copied()
+    }
+}
+
+impl Deref for LostSignal {
+    type Target = Receiver<Infallible>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.receiver
+    }
+}
+
+impl fmt::Debug for LostSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LostSignal").field("reason", &self.reason()).finish()
+    }
+}

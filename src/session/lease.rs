@@ -1,0 +1,240 @@
+//! The session's lease: until when no server can have expired us, and the holds that live by it.
+//!
+//! The lease ends two thirds of the negotiated timeout after the send time of the newest
+//! acknowledged write. Only a write shows that our server was in touch with the leader, which alone
+//! expires sessions. The end of a lease is final for the holds of that time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::hold::Hold;
+use crate::clock::BootTime;
+use crate::error::LossReason;
+
+#[derive(Default)]
+pub(crate) struct Lease {
+    state: Mutex<State>,
+    /// How many holds there are, for the link to read without the lock.
+    held: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    span: Duration,
+    end: Option<BootTime>,
+    over: Option<LossReason>,
+    holds: HashMap<String, Arc<Hold>>,
+}
+
+/// Why a grant was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Too little of the lease is left: a write must be acknowledged first.
+    Stale,
+    /// The session is lost.
+    Over(LossReason),
+}
+
+impl Lease {
+    /// Begins with a new session: creating one is itself a write through the quorum.
+    pub(crate) fn begin(&self, timeout: Duration, sent: BootTime) {
+        let mut state = self.state.lock();
+        state.span = timeout * 2 / 3;
+        state.end = Some(sent + state.span);
+    }
+
+    /// A write sent at `sent` was acknowledged.
+    pub(crate) fn extend(&self, sent: BootTime, now: BootTime) {
+        let mut state = self.state.lock();
+        let lapsed = state.lapse(now);
+        let end = sent + state.span;
+        if state.over.is_none() && state.end.is_none_or(|old| old < end) {
+            state.end = Some(end);
+        }
+        drop(state);
+        self.lose(lapsed, LossReason::LeaseExpired);
+    }
+
+    /// Ends every hold whose lease has run out. Tells when to look again, if there are holds.
+    pub(crate) fn watch(&self, now: BootTime) -> Option<BootTime> {
+        let mut state = self.state.lock();
+        let lapsed = state.lapse(now);
+        let next = if state.holds.is_empty() { None } else { state.end };
+        drop(state);
+        self.lose(lapsed, LossReason::LeaseExpired);
+        next
+    }
+
+    pub(crate) fn remaining(&self, now: BootTime) -> Duration {
+        let state = self.state.lock();
+        match (state.over, state.end) {
+            (None, Some(end)) => end.since(now),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether the session is lost, for whatever reason.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().over.is_some()
+    }
+
+    /// Makes `hold` stand, if enough of the lease is left: at least 5/8 of its span, so that it
+    /// cannot end before the link's next write even if that comes late.
+    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+        let mut state = self.state.lock();
+        if let Some(reason) = state.over {
+            return Err(Refused::Over(reason));
+        }
+        let left = state.end.map_or(Duration::ZERO, |end| end.since(BootTime::now()));
+        if left.is_zero() || left < state.span * 5 / 8 {
+            return Err(Refused::Stale);
+        }
+        state.holds.insert(hold.path().to_owned(), hold.clone());
+        self.held.store(state.holds.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether `hold` stands now. The clock decides, whatever threads have or have not noticed.
+    pub(crate) fn stands(&self, hold: &Hold) -> bool {
+        self.watch(BootTime::now());
+        hold.loss().is_none()
+    }
+
+    /// The hold was let go; its node may go now.
+    pub(crate) fn release(&self, path: &str) {
+        let mut state = self.state.lock();
+        state.holds.remove(path);
+        self.held.store(state.holds.len(), Ordering::Release);
+    }
+
+    /// Whether any hold depends on the lease: then the link keeps writing.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.held.load(Ordering::Acquire) > 0
+    }
+
+    /// The holds whose nodes need a watch on this connection: those that lived `age`, and those
+    /// that had one on an earlier connection.
+    pub(crate) fn unarmed(&self, attach: u64, age: Duration, now: BootTime) -> Vec<Arc<Hold>> {
+        if !self.is_needed() {
+            return Vec::new();
+        }
+        let due = |hold: &&Arc<Hold>| {
+            hold.armed_on() != attach && (hold.armed_on() != 0 || now.since(hold.since()) >= age)
+        };
+        self.state.lock().holds.values().filter(due).cloned().collect()
+    }
+
+    /// A node was seen gone.
+    pub(crate) fn node_deleted(&self, path: &str) {
+        let mut state = self.state.lock();
+        let lost = state.holds.remove(path);
+        self.held.store(state.holds.len(), Ordering::Release);
+        drop(state);
+        self.lose(lost.into_iter().collect(), LossReason::NodeDeleted);
+    }
+
+    /// The hold on this node, if there is one.
+    pub(crate) fn hold_on(&self, path: &str) -> Option<Arc<Hold>> {
+        self.state.lock().holds.get(path).cloned()
+    }
+
+    /// The session is lost: so is every hold.
+    pub(crate) fn end(&self, reason: LossReason) {
+        let mut state = self.state.lock();
+        state.over.get_or_insert(reason);
+        let lost = state.holds.drain().map(|(_, hold)| hold).collect();
+        drop(state);
+        self.lose(lost, reason);
+    }
+
+    /// Outside the lock, since it runs what the holders left to be run.
+    fn lose(&self, holds: Vec<Arc<Hold>>, reason: LossReason) {
+        if holds.is_empty() {
+            return;
+        }
+        self.held.store(self.state.lock().holds.len(), Ordering::Release);
+        for hold in holds {
+            hold.lose(reason);
+        }
+    }
+}
+
+impl State {
+    fn lapse(&mut self, now: BootTime) -> Vec<Arc<Hold>> {
+        match self.end {
+            Some(end) if now >= end => self.holds.drain().map(|(_, hold)| hold).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Duration = Duration::from_secs(30);
+
+    fn held(lease: &Lease) -> Arc<Hold> {
+        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
+        assert_eq!(lease.grant(&hold), Ok(()));
+        hold
+    }
+
+    fn ago(d: Duration) -> BootTime {
+        // The boot clock starts at zero: a test cannot go before that, so it starts later.
+        let now = BootTime::now();
+        BootTime::at(now.since(BootTime::at(Duration::ZERO)).saturating_sub(d))
+    }
+
+    #[test]
+    fn a_late_acknowledgement_does_not_bring_a_lapsed_hold_back() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease);
+        lease.extend(start + T / 2, start + T);
+        assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+        assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
+        assert!(!lease.is_needed());
+    }
+
+    #[test]
+    fn an_acknowledgement_in_time_extends_from_the_send_time() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease);
+        lease.extend(start + T / 6, start + T / 3);
+        assert_eq!(lease.watch(start + T / 2), Some(start + T / 6 + T * 2 / 3));
+        assert_eq!(hold.loss(), None);
+        lease.watch(start + T);
+        assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn a_stale_lease_grants_nothing_until_a_write_is_acknowledged() {
+        let lease = Lease::default();
+        lease.begin(T, ago(T / 2));
+        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
+        assert_eq!(lease.grant(&hold), Err(Refused::Stale));
+        lease.extend(BootTime::now(), BootTime::now());
+        assert_eq!(lease.grant(&hold), Ok(()));
+        lease.end(LossReason::SessionExpired);
+        assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
+        assert_eq!(lease.grant(&hold), Err(Refused::Over(LossReason::SessionExpired)));
+    }
+
+    #[test]
+    fn a_release_never_fires_the_signal() {
+        let lease = Lease::default();
+        lease.begin(T, BootTime::now());
+        let hold = held(&lease);
+        let signal = hold.signal();
+        lease.release("/l/n");
+        drop(hold);
+        lease.end(LossReason::SessionClosed);
+        assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
+    }
+}

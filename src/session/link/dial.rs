@@ -1,0 +1,202 @@
+//! Whom to dial next, and when: shuffled hosts, every address, resolved anew, back-off with jitter.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::clock::BootTime;
+use crate::session::config::RetryPolicy;
+use crate::session::connect_string::Host;
+
+/// A connection that lasted less than this counts as a failure, so that a server which cuts every
+/// client at once is not dialled in a loop.
+const SETTLED: Duration = Duration::from_secs(1);
+
+pub(super) struct Dialer {
+    hosts: Vec<Host>,
+    policy: RetryPolicy,
+    plan: VecDeque<Target>,
+    resolving: bool,
+    in_round: bool,
+    next_round: BootTime,
+    failures: u32,
+    /// The host to try last: the one that just failed us.
+    shunned: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) addr: SocketAddr,
+}
+
+pub(super) enum Step {
+    Connect(Target),
+    /// Look these names up on a thread of its own, since the resolver blocks; then `resolved`.
+    Resolve(Vec<Host>),
+    Wait(Option<BootTime>),
+}
+
+/// What looking up a name gave.
+pub(super) type Resolved = Vec<(String, Result<Vec<SocketAddr>, String>)>;
+
+impl Dialer {
+    pub(super) fn new(hosts: Vec<Host>, policy: RetryPolicy, now: BootTime) -> Self {
+        Dialer {
+            hosts,
+            policy,
+            plan: VecDeque::new(),
+            resolving: false,
+            in_round: false,
+            next_round: now,
+            failures: 0,
+            shunned: None,
+        }
+    }
+
+    /// The next thing to do. `cap` bounds the pauses, where a live session waits to be resumed.
+    pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> Step {
+        loop {
+            if let Some(target) = self.plan.pop_front() {
+                return Step::Connect(target);
+            }
+            if self.resolving {
+                return Step::Wait(None);
+            }
+            if self.in_round {
+                self.in_round = false;
+                self.failed_round(now, cap);
+            }
+            if now < self.next_round {
+                return Step::Wait(Some(self.next_round));
+            }
+            self.in_round = true;
+            let mut hosts = self.hosts.clone();
+            fastrand::shuffle(&mut hosts);
+            let mut names = Vec::new();
+            for host in hosts {
+                match host.name.parse::<IpAddr>() {
+                    Ok(ip) => self
+                        .plan
+                        .push_back(Target { host: host.to_string(), addr: SocketAddr::new(ip, host.port) }),
+                    Err(_) => names.push(host),
+                }
+            }
+            self.shun();
+            if !names.is_empty() {
+                self.resolving = true;
+                return Step::Resolve(names);
+            }
+        }
+    }
+
+    /// The addresses found are tried in this round.
+    pub(super) fn resolved(&mut self, found: &Resolved) {
+        self.resolving = false;
+        for (host, addrs) in found {
+            let addrs = addrs.as_deref().unwrap_or_default();
+            self.plan.extend(addrs.iter().map(|addr| Target { host: host.clone(), addr: *addr }));
+        }
+        self.shun();
+    }
+
+    fn shun(&mut self) {
+        let (bad, mut good): (Vec<_>, Vec<_>) =
+            self.plan.drain(..).partition(|t| Some(&t.host) == self.shunned.as_ref());
+        good.extend(bad);
+        self.plan = good.into();
+    }
+
+    /// A connection to `host` that gave a session is gone after `lasted`.
+    pub(super) fn lost(&mut self, host: String, lasted: Duration, now: BootTime, cap: Option<Duration>) {
+        self.shunned = Some(host);
+        self.plan.clear();
+        self.in_round = false;
+        if lasted >= SETTLED {
+            self.failures = 0;
+            self.next_round = now;
+        } else {
+            self.failed_round(now, cap);
+        }
+    }
+
+    fn failed_round(&mut self, now: BootTime, cap: Option<Duration>) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.policy.pause(self.failures);
+        self.next_round = now + cap.map_or(pause, |cap| pause.min(cap));
+    }
+
+    /// No pause before the next round: a closing session has little time.
+    pub(super) fn hurry(&mut self, now: BootTime) {
+        self.failures = 0;
+        self.next_round = now;
+    }
+}
+
+/// Looks names up; blocks.
+pub(super) fn resolve(hosts: Vec<Host>) -> Resolved {
+    let look_up = |host: &Host| {
+        let addrs: Vec<_> = (host.name.as_str(), host.port)
+            .to_socket_addrs()
+            .map_err(|e| format!("the name could not be resolved: {e}"))?
+            .collect();
+        if addrs.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addrs) }
+    };
+    hosts.iter().map(|host| (host.to_string(), look_up(host))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialer(hosts: &[&str]) -> (Dialer, BootTime) {
+        let hosts = hosts.iter().map(|h| Host { name: (*h).to_owned(), port: 2181 }).collect();
+        let now = BootTime::now();
+        (Dialer::new(hosts, RetryPolicy::default(), now), now)
+    }
+
+    fn connects(d: &mut Dialer, now: BootTime) -> Vec<String> {
+        let mut seen = Vec::new();
+        while let Step::Connect(t) = d.next(now, None) {
+            seen.push(t.host);
+        }
+        seen
+    }
+
+    #[test]
+    fn every_host_is_tried_once_a_round_and_rounds_pause() {
+        let (mut d, now) = dialer(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        let mut round = connects(&mut d, now);
+        round.sort();
+        assert_eq!(round, ["10.0.0.1:2181", "10.0.0.2:2181", "10.0.0.3:2181"]);
+        let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+        assert!(next.since(now) >= Duration::from_millis(50));
+        assert_eq!(connects(&mut d, next).len(), 3);
+    }
+
+    #[test]
+    fn the_host_that_failed_comes_last() {
+        let (mut d, now) = dialer(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        d.lost("10.0.0.2:2181".into(), Duration::from_secs(9), now, None);
+        assert_eq!(connects(&mut d, now).last().map(String::as_str), Some("10.0.0.2:2181"));
+    }
+
+    #[test]
+    fn a_server_that_cuts_at_once_is_not_dialled_in_a_loop() {
+        let (mut d, now) = dialer(&["10.0.0.1"]);
+        d.lost("10.0.0.1:2181".into(), Duration::from_millis(3), now, None);
+        assert!(matches!(d.next(now, None), Step::Wait(Some(t)) if t > now));
+    }
+
+    #[test]
+    fn names_are_resolved_each_round_and_every_address_is_tried() {
+        let (mut d, now) = dialer(&["zk.example"]);
+        assert!(matches!(d.next(now, None), Step::Resolve(names) if names.len() == 1));
+        assert!(matches!(d.next(now, None), Step::Wait(None)));
+        let addrs = vec!["10.0.0.1:2181".parse().unwrap(), "10.0.0.2:2181".parse().unwrap()];
+        d.resolved(&vec![("zk.example:2181".into(), Ok(addrs))]);
+        assert_eq!(connects(&mut d, now).len(), 2);
+        let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+        assert!(matches!(d.next(next, None), Step::Resolve(_)));
+    }
+}

@@ -1,0 +1,162 @@
+//! The session: the only room that knows the client crate, the wire and the network.
+
+pub(crate) mod acl;
+pub(crate) mod bell;
+mod builder;
+pub(crate) mod config;
+mod connect_string;
+pub(crate) mod core;
+mod event;
+pub(crate) mod generation;
+pub(crate) mod hold;
+pub(crate) mod lease;
+mod link;
+pub(crate) mod path;
+mod pool;
+mod shared;
+mod wire;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+pub use acl::Acl;
+pub use builder::SessionBuilder;
+pub use config::{LeaseProof, RetryPolicy};
+pub use event::{EventHandler, SessionEvent, SessionState};
+pub use hold::LostSignal;
+pub(crate) use link::Outcome;
+pub(crate) use shared::Shared;
+pub(crate) use wire::code::err::NO_AUTH;
+
+use self::core::Core;
+use crate::clock::BootTime;
+use crate::error::Result;
+
+/// A supervised ZooKeeper session: the ground that locks stand on.
+///
+/// Clones are handles of the same session; it is closed by [`close`](Self::close) or when the last
+/// handle (clones, locks and owned guards included) is dropped. An outage is survived: the same
+/// session is resumed on another connection, with back-off, for as long as the server keeps it. If
+/// the server expires it, every guard is lost (and told so) and a new session is made, in the
+/// background, until the session is closed.
+///
+/// # Threads
+///
+/// An idle session has five threads (three of the client crate, one for the connection, one for the
+/// supervision), and one more if an [`EventHandler`] is set. Calls with near deadlines use a few
+/// more, which end when they have been idle for two seconds.
+///
+/// # Statics, forks
+///
+/// Statics are not dropped at exit: a session kept in one should be closed by hand, or its locks
+/// stay taken until the server expires it. A session must not be used in a forked child, which has
+/// none of its threads.
+///
+/// # Example
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::ZkSession;
+///
+/// let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
+/// println!("session 0x{:x}", session.session_id().unwrap_or(0));
+/// session.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ZkSession(Arc<Handle>);
+
+/// Its drop closes the session; the session's own threads hold the core only.
+struct Handle(Arc<Core>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.close() {
+            log::debug!("{e}");
+        }
+    }
+}
+
+impl ZkSession {
+    /// Connects with the default settings; see [`builder`](Self::builder) for others.
+    ///
+    /// The connect string is ZooKeeper's own: `host[:port]` items, separated by commas, and perhaps
+    /// a chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
+    ///
+    /// # Errors
+    ///
+    /// As [`SessionBuilder::connect`].
+    pub fn connect(connect_string: &str) -> Result<Self> {
+        ZkSession::builder(connect_string).connect()
+    }
+
+    /// Begins to describe a session.
+    pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
+        SessionBuilder::new(connect_string.into())
+    }
+
+    fn from_core(core: Arc<Core>) -> Self {
+        ZkSession(Arc::new(Handle(core)))
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.0
+    }
+
+    /// Where the session stands now.
+    pub fn state(&self) -> SessionState {
+        self.core().state()
+    }
+
+    /// The session's id at the server; `None` while there is no session.
+    pub fn session_id(&self) -> Option<i64> {
+        self.core().shared().and_then(|shared| shared.session_id())
+    }
+
+    /// The negotiated session timeout; the requested one while there is no session.
+    pub fn timeout(&self) -> Duration {
+        let granted = self.core().shared().map(|shared| shared.timeout());
+        granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
+    }
+
+    /// For how long no server can have expired this session, as far as acknowledged writes show.
+    pub fn lease_remaining(&self) -> Duration {
+        let remaining = |shared: Arc<shared::Shared>| shared.lease.remaining(BootTime::now());
+        self.core().shared().map_or(Duration::ZERO, remaining)
+    }
+
+    /// A channel of the session's events from now on.
+    ///
+    /// It is bounded: a receiver that falls 16 events behind misses those in between but gets the
+    /// latest. It is disconnected after [`SessionEvent::Closed`].
+    pub fn subscribe(&self) -> Receiver<SessionEvent> {
+        self.core().subscribe()
+    }
+
+    /// Ends the session, and with it every lock it holds.
+    ///
+    /// Where a server can be reached it is told at once; otherwise this gives up within a second
+    /// and the server expires the session by itself. Every blocked call returns
+    /// [`Error::Closed`](crate::Error::Closed). A second call does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server could be told in time: the
+    /// session is closed here, and lives on at the server until it expires.
+    pub fn close(&self) -> Result<()> {
+        self.core().close()
+    }
+}
+
+impl fmt::Debug for ZkSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkSession")
+            .field("id", &self.session_id().map(|id| format!("0x{id:x}")))
+            .field("state", &self.state())
+            .field("timeout", &self.timeout())
+            .finish()
+    }
+}

@@ -1,0 +1,67 @@
+//! What one session's callers and its link share.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::lease::Lease;
+
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) lease: Lease,
+    /// The number of the connection that stands or stood last; watches live only on their own one.
+    attach: AtomicU64,
+    /// The ids of nodes of ours that should go and may still exist.
+    debris: Mutex<HashSet<String>>,
+    /// What the server granted: the session's id and timeout.
+    granted: OnceLock<(i64, Duration)>,
+    /// Why each host last failed us.
+    failures: Mutex<BTreeMap<String, String>>,
+}
+
+impl Shared {
+    pub(super) fn grant(&self, session_id: i64, timeout: Duration) {
+        let _ = self.granted.set((session_id, timeout));
+    }
+
+    pub(crate) fn session_id(&self) -> Option<i64> {
+        self.granted.get().map(|granted| granted.0)
+    }
+
+    /// The negotiated session timeout; zero as long as there is no session.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.granted.get().map_or(Duration::ZERO, |granted| granted.1)
+    }
+
+    pub(crate) fn attach(&self) -> u64 {
+        self.attach.load(Ordering::Acquire)
+    }
+
+    pub(super) fn attached(&self) {
+        self.attach.fetch_add(1, Ordering::AcqRel);
+        self.failures.lock().clear();
+    }
+
+    pub(crate) fn debris(&self) -> HashSet<String> {
+        self.debris.lock().clone()
+    }
+
+    pub(super) fn add_debris(&self, id: &str) {
+        self.debris.lock().insert(id.to_owned());
+    }
+
+    pub(super) fn remove_debris(&self, id: &str) {
+        self.debris.lock().remove(id);
+    }
+
+    pub(super) fn failed(&self, host: &str, reason: String) {
+        self.failures.lock().insert(host.to_owned(), reason);
+    }
+
+    pub(super) fn failures(&self) -> BTreeMap<String, String> {
+        self.failures.lock().clone()
+    }
+}
