@@ -1,0 +1,355 @@
+//! One request's way through the queue: make a node, see who is ahead, wait, hold.
+
+use std::sync::Arc;
+
+use super::name::{self, Kind, Name};
+use super::rule::{self, Verdict};
+use super::ticket::Ticket;
+use super::{Contender, Holding, Mode, Queue, Request};
+use crate::error::{Cause, Error, Result};
+use crate::limit::Ended;
+use crate::session::SessionState;
+use crate::session::bell::{Bell, Causes};
+use crate::session::generation::{CallError, Generation};
+use crate::session::lease::Refused;
+use crate::session::path;
+
+const OWN_GONE: u8 = 1;
+const OWN_CHANGED: u8 = 2;
+const AHEAD_GONE: u8 = 4;
+const AHEAD_CHANGED: u8 = 8;
+const SESSION: u8 = 16;
+
+pub(super) struct Attempt<'a> {
+    queue: &'a Queue,
+    request: &'a Request<'a>,
+    bell: Arc<Bell>,
+    /// Somebody else's live contender was listed ahead of us.
+    seen_ahead: bool,
+}
+
+/// Why a step did not lead on.
+enum Stop {
+    /// Somebody is ahead, and the request goes no further.
+    Busy,
+    Fail(Error),
+    /// The connection was lost: read the queue again.
+    Again,
+    /// Our node is gone, or its session: begin anew.
+    Requeue,
+}
+
+type Step<T> = std::result::Result<T, Stop>;
+
+/// Whom a listing shows ahead of us.
+struct Ahead {
+    path: String,
+    sole: bool,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
+        Attempt { queue, request, bell: Bell::new(), seen_ahead: false }
+    }
+
+    pub(super) fn run(mut self) -> Result<Option<Holding>> {
+        if self.request.mode == Mode::Try && self.is_taken()? {
+            return Ok(None);
+        }
+        'anew: loop {
+            let mut ticket = match self.enqueue() {
+                Ok(ticket) => ticket,
+                Err(Stop::Again | Stop::Requeue) => continue,
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+            };
+            loop {
+                match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
+                    Ok(holding) => return Ok(Some(holding)),
+                    Err(Stop::Again) => (self.request.on_blocked)(false),
+                    Err(Stop::Requeue) => {
+                        (self.request.on_blocked)(false);
+                        continue 'anew;
+                    }
+                    Err(Stop::Busy) => return Ok(None),
+                    Err(Stop::Fail(e)) => return Err(e),
+                }
+            }
+        }
+    }
+
+    // ---- the steps ----
+
+    /// For those who only try: one read, and no write while somebody else is in the queue.
+    fn is_taken(&mut self) -> Result<bool> {
+        loop {
+            let generation = self.connected()?;
+            let children = match generation.children(&self.queue.dir, &self.request.limit) {
+                Ok(children) => children,
+                Err(CallError::NoNode) => return Ok(false),
+                Err(e) => match self.stop(&self.queue.dir, e) {
+                    Stop::Fail(e) => return Err(e),
+                    Stop::Busy => return Ok(true),
+                    Stop::Again | Stop::Requeue => continue,
+                },
+            };
+            let debris = generation.shared.debris();
+            return Ok(self.queue.parse(&children).iter().any(|name| !debris.contains(name.id)));
+        }
+    }
+
+    /// Puts a node of ours in the queue.
+    fn enqueue(&mut self) -> Step<Ticket> {
+        let Queue { dir, layout, acl, .. } = self.queue;
+        let limit = &self.request.limit;
+        if limit.is_past() {
+            return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
+        }
+        let generation = self.connected().map_err(Stop::Fail)?;
+        let id = name::new_id(*layout);
+        let prefix = path::join(dir, &name::prefix(*layout, Kind::Lock, &id));
+        loop {
+            let data = self.request.data.to_vec();
+            match generation.create_contender(&prefix, &id, data, *acl, limit) {
+                Ok(path) => {
+                    log::debug!("{path}: queued");
+                    let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
+                    let sequence = own.map_or(0, |own| own.sequence);
+                    return Ok(Ticket::new(generation, path, id, sequence));
+                }
+                Err(CallError::NoNode) => match generation.make_parents(dir, *acl, limit) {
+                    Ok(()) => {}
+                    Err(e) => return Err(self.stop(dir, e)),
+                },
+                Err(e) => return Err(self.stop(dir, e)),
+            }
+        }
+    }
+
+    /// Reads the queue and waits until nobody is ahead.
+    fn advance(&mut self, ticket: &mut Ticket) -> Step<()> {
+        loop {
+            let generation = self.connected().map_err(Stop::Fail)?;
+            if generation.number != ticket.generation.number {
+                return Err(Stop::Requeue);
+            }
+            let attach = generation.shared.attach();
+            let Some(ahead) = self.look(ticket)? else { return Ok(()) };
+            self.seen_ahead = true;
+            if self.request.mode == Mode::Try {
+                return Err(Stop::Busy);
+            }
+            (self.request.on_blocked)(true);
+            if self.wait(ticket, &ahead, attach)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists the queue: who is just ahead of our node?
+    fn look(&self, ticket: &Ticket) -> Step<Option<Ahead>> {
+        let Queue { dir, .. } = self.queue;
+        let children = match ticket.generation.children(dir, &self.request.limit) {
+            Ok(children) => children,
+            Err(CallError::NoNode) => return Err(Stop::Requeue),
+            Err(e) => return Err(self.stop(dir, e)),
+        };
+        let names = self.queue.parse(&children);
+        let debris = ticket.generation.shared.debris();
+        let is_debris = |id: &str| !debris.is_empty() && debris.contains(id);
+        let ordered;
+        let verdict = if rule::unordered(&names) {
+            self.queue.warn_numbers();
+            ordered = self.by_czxid(&ticket.generation, names)?;
+            rule::mutex_in_order(&ordered, ticket.name(), &is_debris)
+        } else {
+            rule::mutex(&names, ticket.name(), &is_debris)
+        };
+        match verdict {
+            Verdict::Held => Ok(None),
+            Verdict::Gone => Err(Stop::Requeue),
+            Verdict::Wait { predecessor, sole } => {
+                Ok(Some(Ahead { path: path::join(dir, predecessor.full), sole }))
+            }
+        }
+    }
+
+    /// The queue's order where its numbers carry none: one read for each contender.
+    fn by_czxid<'n>(&self, generation: &Arc<Generation>, names: Vec<Name<'n>>) -> Step<Vec<Name<'n>>> {
+        let mut dated = Vec::with_capacity(names.len());
+        for name in names {
+            let path = path::join(&self.queue.dir, name.full);
+            match generation.czxid(&path, &self.request.limit) {
+                Ok(czxid) => dated.push((name, czxid)),
+                Err(e) => return Err(self.stop(&path, e)),
+            }
+        }
+        Ok(rule::order_by_czxid(dated))
+    }
+
+    /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
+    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, attach: u64) -> Step<bool> {
+        let generation = ticket.generation.clone();
+        let limit = &self.request.limit;
+        self.bell.hush();
+        // Bells before watches: an event may come before the answer to the read that armed its watch.
+        let causes = |gone, changed| Causes { gone, changed };
+        let _ahead =
+            generation.nodes.register(ahead.path.clone(), &self.bell, causes(AHEAD_GONE, AHEAD_CHANGED));
+        let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes(OWN_GONE, OWN_CHANGED));
+        let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
+        match generation.read(&ahead.path, true, limit) {
+            Ok(_) => {}
+            Err(CallError::NoNode) => return Ok(false),
+            Err(e) => return Err(self.stop(&ahead.path, e)),
+        }
+        if ticket.armed_on != attach {
+            match generation.read(&ticket.path, true, limit) {
+                Ok(node) => {
+                    ticket.czxid = Some(node.czxid);
+                    ticket.armed_on = attach;
+                }
+                Err(CallError::NoNode) => return Err(Stop::Requeue),
+                Err(e) => return Err(self.stop(&ticket.path, e)),
+            }
+        }
+        // Both watches stand on the connection that the listing came from, or this cannot be known.
+        if generation.shared.attach() != attach {
+            return Ok(false);
+        }
+        log::debug!("{}: waiting for {}", ticket.path, ahead.path);
+        loop {
+            let rung = match self.bell.wait(limit) {
+                Ended::Got(rung) => rung,
+                Ended::Deadline | Ended::Disconnected => {
+                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
+                }
+                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
+            };
+            if rung & OWN_GONE != 0 {
+                log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
+                return Err(Stop::Requeue);
+            }
+            if rung & OWN_CHANGED != 0 {
+                ticket.armed_on = 0;
+                return Ok(false);
+            }
+            if rung & AHEAD_GONE != 0 {
+                // Events come in the order of what happened: our own node stood when that one went.
+                return Ok(ahead.sole && generation.shared.attach() == attach);
+            }
+            if rung & AHEAD_CHANGED != 0 {
+                return Ok(false);
+            }
+            if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Whether the watches still stand, as far as is known.
+    fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
+        self.request.core.state() == SessionState::Connected && generation.shared.attach() == attach
+    }
+
+    /// Makes our node a hold. It is the first; what remains is to show that its session lives.
+    fn grant(&mut self, ticket: &mut Ticket) -> Step<Holding> {
+        let generation = ticket.generation.clone();
+        let _own =
+            generation.nodes.register(ticket.path.clone(), &self.bell, Causes { gone: OWN_GONE, changed: 0 });
+        loop {
+            match ticket.grant((self.request.on_loss)()) {
+                Ok(holding) => {
+                    // An event that came before the hold was there to hear it.
+                    if self.bell.rung() & OWN_GONE != 0 {
+                        generation.shared.lease.node_deleted(&ticket.path);
+                    }
+                    log::debug!("{}: held", ticket.path);
+                    return Ok(holding);
+                }
+                Err(Refused::Stale) => match generation.prove(&self.request.limit) {
+                    Ok(()) => {}
+                    Err(e) => return Err(self.stop(&self.queue.dir, e)),
+                },
+                Err(Refused::Over(_)) => return Err(Stop::Requeue),
+            }
+        }
+    }
+
+    /// Everybody in the queue, in order, with what their nodes say.
+    pub(super) fn contenders(self) -> Result<Vec<Contender>> {
+        loop {
+            match self.try_contenders() {
+                Ok(all) => return Ok(all),
+                Err(Stop::Again | Stop::Requeue) => {}
+                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Busy) => return Err(self.unavailable(Cause::Deadline)),
+            }
+        }
+    }
+
+    fn try_contenders(&self) -> Step<Vec<Contender>> {
+        let Queue { dir, .. } = self.queue;
+        let generation = self.connected().map_err(Stop::Fail)?;
+        let children = match generation.children(dir, &self.request.limit) {
+            Ok(children) => children,
+            Err(CallError::NoNode) => return Ok(Vec::new()),
+            Err(e) => return Err(self.stop(dir, e)),
+        };
+        let mut names = self.queue.parse(&children);
+        if rule::unordered(&names) {
+            names = self.by_czxid(&generation, names)?;
+        } else {
+            rule::in_order(&mut names);
+        }
+        let mut all = Vec::with_capacity(names.len());
+        for name in names {
+            let path = path::join(dir, name.full);
+            match generation.read(&path, false, &self.request.limit) {
+                Ok(node) => all.push(Contender {
+                    name: name.full.to_owned(),
+                    sequence: name.sequence,
+                    data: node.data,
+                    session_id: node.owner,
+                    created: node.created,
+                }),
+                Err(CallError::NoNode) => {}
+                Err(e) => return Err(self.stop(&path, e)),
+            }
+        }
+        Ok(all)
+    }
+
+    // ---- what stops a step ----
+
+    fn connected(&self) -> Result<Arc<Generation>> {
+        let core = self.request.core;
+        core.connected("lock", core.shown(&self.queue.dir), &self.request.limit)
+    }
+
+    fn stop(&self, path: &str, e: CallError) -> Stop {
+        let core = self.request.core;
+        let (op, path) = ("lock", core.shown(path).to_owned());
+        Stop::Fail(match e {
+            CallError::ConnectionLoss => return Stop::Again,
+            CallError::Expired => return Stop::Requeue,
+            // Contention only if the server has shown it, and an outage is not what kept us since.
+            CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
+                return Stop::Busy;
+            }
+            CallError::Deadline => self.unavailable(Cause::Deadline),
+            CallError::Cancelled => Error::Cancelled { path: core.shown(&self.queue.dir).to_owned() },
+            CallError::Resources => self.unavailable(Cause::Resources("thread for the call".into())),
+            CallError::NoAuth => Error::NoAuth { op, path },
+            CallError::AuthFailed => Error::Auth { op, path },
+            CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },
+            CallError::NodeExists => Error::Server { op, path, code: "NodeExists".into() },
+            CallError::Other(code) => Error::Server { op, path, code },
+        })
+    }
+
+    fn unavailable(&self, cause: Cause) -> Error {
+        let path = self.request.core.shown(&self.queue.dir).to_owned();
+        Error::Unavailable { op: "lock", path, cause }
+    }
+}

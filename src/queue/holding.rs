@@ -1,0 +1,111 @@
+//! The lock, held: a granted node, and how it is let go.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::clock::BootTime;
+use crate::error::LossReason;
+use crate::limit::Limit;
+use crate::session::generation::{CallError, Generation};
+use crate::session::hold::{Hold, LostSignal};
+use crate::session::{Outcome, Shared};
+
+pub(crate) struct Holding {
+    /// Weak: a guard that is never dropped must not keep a client instance running.
+    generation: Weak<Generation>,
+    shared: Arc<Shared>,
+    hold: Arc<Hold>,
+    /// The id in the node's name.
+    id: String,
+    /// The parent's numbers should start anew once it is empty.
+    renew_parent: bool,
+    /// How often it was handed to another thread of this process.
+    hand_overs: AtomicU64,
+}
+
+impl Holding {
+    pub(super) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, id: String, renew_parent: bool) -> Self {
+        Holding {
+            generation: Arc::downgrade(generation),
+            shared: generation.shared.clone(),
+            hold,
+            id,
+            renew_parent,
+            hand_overs: AtomicU64::new(0),
+        }
+    }
+
+    /// The node's full path.
+    pub(crate) fn path(&self) -> &str {
+        self.hold.path()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.shared.lease.stands(&self.hold)
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.is_held();
+        self.hold.loss()
+    }
+
+    pub(crate) fn signal(&self) -> LostSignal {
+        self.hold.signal()
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        if self.is_held() { self.shared.lease.remaining(BootTime::now()) } else { Duration::ZERO }
+    }
+
+    /// How long ago the node got the lock.
+    pub(crate) fn age(&self) -> Duration {
+        BootTime::now().since(self.hold.since())
+    }
+
+    /// Another thread of this process takes it over.
+    pub(crate) fn hand_over(&self) {
+        self.hand_overs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn hand_overs(&self) -> u64 {
+        self.hand_overs.load(Ordering::Acquire)
+    }
+
+    /// The session timeout, on which the bounds of single steps stand.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.shared.timeout()
+    }
+
+    /// The node's czxid; asks for it, and arms the watch on the node, if that was not done yet.
+    pub(crate) fn czxid(&self, limit: &Limit<'_>) -> Result<i64, CallError> {
+        if let Some(czxid) = self.hold.czxid() {
+            return Ok(czxid);
+        }
+        let generation = self.generation.upgrade().ok_or(CallError::Expired)?;
+        generation.watch_hold(&self.hold, limit)
+    }
+
+    /// Asks for the watch on the node, without waiting for it.
+    pub(crate) fn ask_for_watch(&self) {
+        if self.hold.armed_on() == 0
+            && let Some(generation) = self.generation.upgrade()
+        {
+            self.hold.rearm();
+            generation.wake();
+        }
+    }
+
+    /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
+    pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
+        self.shared.lease.release(self.hold.path());
+        // Without a client instance the session is gone, and the node with it.
+        let generation = self.generation.upgrade()?;
+        let (done, outcome) = wait.then(|| crossbeam_channel::bounded(1)).unzip();
+        generation.delete(self.hold.path().to_owned(), self.id.clone(), self.renew_parent, done);
+        outcome
+    }
+}

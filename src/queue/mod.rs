@@ -1,0 +1,139 @@
+//! The queue of contenders: the children of one znode, and a contender's way through them.
+//!
+//! The protocol is the lock recipe of ZooKeeper's documentation ("ZooKeeper Recipes and Solutions:
+//! Locks") with the ids of Curator's `LockInternals`, and two differences: a node whose create was
+//! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
+
+mod attempt;
+mod holding;
+pub(crate) mod name;
+mod rule;
+mod ticket;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use self::attempt::Attempt;
+pub(crate) use self::holding::Holding;
+use self::name::{Layout, Name};
+use crate::error::Result;
+use crate::limit::Limit;
+use crate::session::acl::Acl;
+use crate::session::core::Core;
+use crate::session::hold::OnLoss;
+
+pub(crate) struct Queue {
+    /// The znode's full path.
+    dir: String,
+    layout: Layout,
+    acl: Acl,
+    warned_junk: AtomicBool,
+    warned_mixed: AtomicBool,
+    warned_numbers: AtomicBool,
+}
+
+/// How far a request goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Ask, and leave when somebody is ahead.
+    Try,
+    Wait,
+}
+
+/// What one request for the lock brings along.
+pub(crate) struct Request<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) mode: Mode,
+    pub(crate) limit: Limit<'a>,
+    pub(crate) data: &'a [u8],
+    /// Told when the server shows somebody ahead (true), and when that must be asked anew (false).
+    pub(crate) on_blocked: &'a dyn Fn(bool),
+    /// Makes what is run if the hold is lost.
+    pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
+}
+
+/// One contender for a lock, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Contender {
+    /// The name of its node, below the lock's path.
+    pub name: String,
+    /// The number that ZooKeeper gave it: its place in the queue.
+    pub sequence: i64,
+    /// What the contender wrote in its node; by default this crate's write their host and process id.
+    pub data: Vec<u8>,
+    /// The session that owns the node.
+    pub session_id: i64,
+    /// When the node was made, by the server's clock.
+    pub created: SystemTime,
+}
+
+impl Queue {
+    pub(crate) fn new(dir: String, layout: Layout, acl: Acl) -> Self {
+        Queue {
+            dir,
+            layout,
+            acl,
+            warned_junk: AtomicBool::new(false),
+            warned_mixed: AtomicBool::new(false),
+            warned_numbers: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) fn acl(&self) -> Acl {
+        self.acl
+    }
+
+    /// Goes through the queue. `None`: somebody else's contender was listed ahead.
+    pub(crate) fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
+        Attempt::new(self, request).run()
+    }
+
+    /// Everybody in the queue, in order.
+    pub(crate) fn contenders(&self, core: &Core, limit: Limit<'_>) -> Result<Vec<Contender>> {
+        let request = Request {
+            core,
+            mode: Mode::Try,
+            limit,
+            data: &[],
+            on_blocked: &|_| (),
+            on_loss: &|| Box::new(|| ()),
+        };
+        Attempt::new(self, &request).contenders()
+    }
+
+    /// A listing's contenders; what an operator should know of the rest is said once.
+    fn parse<'a>(&self, children: &'a [String]) -> Vec<Name<'a>> {
+        let (names, junk) = rule::contenders(children);
+        if let Some(first) = junk.first()
+            && !self.warned_junk.swap(true, Ordering::Relaxed)
+        {
+            log::warn!(
+                "{}: {} of its children are no contenders and are ignored, among them {first:?}",
+                self.dir,
+                junk.len()
+            );
+        }
+        if rule::mixed(&names) && !self.warned_mixed.swap(true, Ordering::Relaxed) {
+            log::error!(
+                "{}: both Curator's and kazoo's clients queue here, and do not all respect each other; let them use one layout",
+                self.dir
+            );
+        }
+        names
+    }
+
+    fn warn_numbers(&self) {
+        if !self.warned_numbers.swap(true, Ordering::Relaxed) {
+            log::error!(
+                "{}: its sequence numbers are used up and carry no order any more; only clients of this library still exclude each other here. \
+                 Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",
+                self.dir
+            );
+        }
+    }
+}

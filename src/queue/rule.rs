@@ -1,0 +1,417 @@
+//! Who holds a lock, and which node each waiter watches: decided from a listing of the lock's children alone.
+
+use super::name::{self, Kind, Layout, Name};
+
+/// From here on each release also tries to delete the lock's node, so that the numbers start anew: half of what there is.
+pub(crate) const RENEW_PARENT_ABOVE: i64 = 1 << 30;
+
+/// Beyond this the numbers may have stopped (creates one by one stick at 2147483647) or wrapped (creates in a pipeline go on at
+/// -2147483648), or may do so while this listing is being read.
+pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
+
+/// What a listing says about one contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'n, 'a> {
+    /// Nobody is ahead: it holds.
+    Held,
+    /// It waits until this one goes.
+    Wait {
+        /// The last of those ahead: only its going can change anything for us.
+        predecessor: &'n Name<'a>,
+        /// Nobody else is ahead, and nothing follows it in its place: when it goes, we hold, without another listing.
+        sole: bool,
+    },
+    /// It is not listed.
+    Gone,
+}
+
+/// The contenders among a lock's children, in the listing's (arbitrary) order, and the names that are none.
+pub(crate) fn contenders(children: &[String]) -> (Vec<Name<'_>>, Vec<&str>) {
+    let mut names = Vec::with_capacity(children.len());
+    let mut junk = Vec::new();
+    for child in children {
+        match name::parse(child) {
+            Some(name) => names.push(name),
+            None => junk.push(child.as_str()),
+        }
+    }
+    (names, junk)
+}
+
+/// Are there nodes of both layouts? Then clients that know only one of them do not respect all.
+pub(crate) fn mixed(names: &[Name]) -> bool {
+    let has = |layout| names.iter().any(|name| name.layout == layout);
+    has(Layout::Curator) && has(Layout::Kazoo)
+}
+
+/// Do the numbers carry no order? Then ask [`order_by_czxid`] and [`mutex_in_order`].
+pub(crate) fn unordered(names: &[Name]) -> bool {
+    names.iter().any(|name| name.sequence < 0 || name.sequence > UNORDERED_ABOVE)
+}
+
+/// A contender's place in the queue.
+///
+/// Numbers of one parent are all different, but for one case: a writer of Curator's (5.5 and later) that turns reader makes a
+/// read node with its write's number and then deletes the write. The write goes first then, so that whoever comes next watches
+/// the read, which outlives it. What is left is decided by the name, so that everybody sees one order: of two nodes ahead of
+/// each other neither would ever go first, and of two equal ones both would.
+fn place<'a>(name: &Name<'a>) -> (i64, Kind, &'a str) {
+    // `Kind` is ordered so that reads come last.
+    (name.sequence, name.kind, name.full)
+}
+
+/// Sorts contenders into the queue's order.
+pub(crate) fn in_order(names: &mut [Name]) {
+    names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
+}
+
+/// The queue's order when the numbers carry none: by the zxid that created each node, as `exists` tells; `None` for a node that
+/// has gone since it was listed. Nodes of one transaction are told apart by their place. A downgrade's read, made long after its
+/// write, cannot keep the write's place here: it would need the number.
+pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
+    names.retain(|(_, czxid)| czxid.is_some());
+    names.sort_unstable_by(|(a, a_czxid), (b, b_czxid)| (a_czxid, place(a)).cmp(&(b_czxid, place(b))));
+    names.into_iter().map(|(name, _)| name).collect()
+}
+
+/// The mutex's rule for the contender whose node is called `mine`: all kinds ahead exclude it. The listing may come in any
+/// order. Nodes whose id is `debris`, our own that are on their way out, are as good as gone.
+pub(crate) fn mutex<'n, 'a>(
+    names: &'n [Name<'a>],
+    mine: &str,
+    debris: &dyn Fn(&str) -> bool,
+) -> Verdict<'n, 'a> {
+    decide(names, mine, debris, |_, name| place(name))
+}
+
+/// As [`mutex`], where the slice itself is the queue.
+pub(crate) fn mutex_in_order<'n, 'a>(
+    ordered: &'n [Name<'a>],
+    mine: &str,
+    debris: &dyn Fn(&str) -> bool,
+) -> Verdict<'n, 'a> {
+    decide(ordered, mine, debris, |index, _| index)
+}
+
+/// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every hand-over, so nothing is sorted.
+fn decide<'n, 'a, P: Ord>(
+    names: &'n [Name<'a>],
+    mine: &str,
+    debris: &dyn Fn(&str) -> bool,
+    place: impl Fn(usize, &Name<'a>) -> P,
+) -> Verdict<'n, 'a> {
+    let Some((index, own)) = names.iter().enumerate().find(|(_, name)| name.full == mine) else {
+        return Verdict::Gone;
+    };
+    let own = place(index, own);
+    let mut last: Option<(P, &'n Name<'a>)> = None;
+    let mut ahead = 0_usize;
+    for (index, name) in names.iter().enumerate() {
+        let place = place(index, name);
+        if place >= own || debris(name.id) {
+            continue;
+        }
+        ahead += 1;
+        if last.as_ref().is_none_or(|(farthest, _)| place > *farthest) {
+            last = Some((place, name));
+        }
+    }
+    match last {
+        None => Verdict::Held,
+        Some((_, predecessor)) => Verdict::Wait {
+            predecessor,
+            // A write may leave a read of its number behind that this listing does not show yet.
+            sole: ahead == 1 && predecessor.kind == Kind::Lock,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::name::{new_id, prefix};
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    fn child(layout: Layout, kind: Kind, sequence: i64) -> String {
+        format!("{}{sequence:010}", prefix(layout, kind, &new_id(layout)))
+    }
+
+    fn lock(sequence: i64) -> String {
+        child(Layout::Curator, Kind::Lock, sequence)
+    }
+
+    fn parsed(children: &[String]) -> Vec<Name<'_>> {
+        let (names, junk) = contenders(children);
+        assert_eq!(junk, Vec::<&str>::new());
+        names
+    }
+
+    fn no_debris(_: &str) -> bool {
+        false
+    }
+
+    /// The names in the queue's order.
+    fn queue<'a>(names: &[Name<'a>]) -> Vec<Name<'a>> {
+        let mut names = names.to_vec();
+        in_order(&mut names);
+        names
+    }
+
+    #[track_caller]
+    fn assert_waits(verdict: Verdict, predecessor: &str, sole: bool) {
+        match verdict {
+            Verdict::Wait { predecessor: p, sole: s } => {
+                assert_eq!((p.full, s), (predecessor, sole));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_lowest_holds_and_each_other_watches_the_next_lower() {
+        let children = [lock(12), lock(7), lock(9)];
+        let names = parsed(&children);
+        assert_eq!(mutex(&names, &children[1], &no_debris), Verdict::Held);
+        assert_waits(mutex(&names, &children[2], &no_debris), &children[1], true);
+        assert_waits(mutex(&names, &children[0], &no_debris), &children[2], false);
+    }
+
+    #[test]
+    fn a_node_that_is_not_listed_is_gone() {
+        let children = [lock(1)];
+        assert_eq!(mutex(&parsed(&children), &lock(2), &no_debris), Verdict::Gone);
+        assert_eq!(mutex(&[], &lock(2), &no_debris), Verdict::Gone);
+        assert_eq!(mutex_in_order(&[], &lock(2), &no_debris), Verdict::Gone);
+    }
+
+    #[test]
+    fn our_own_debris_never_blocks_us() {
+        let children = [lock(1), lock(2), lock(3), lock(4)];
+        let names = parsed(&children);
+        let going: HashSet<&str> = [names[0].id, names[2].id].into();
+        let debris = |id: &str| going.contains(id);
+        assert_eq!(mutex(&names, &children[1], &debris), Verdict::Held);
+        assert_waits(mutex(&names, &children[3], &debris), &children[1], true);
+        assert_waits(mutex_in_order(&names, &children[3], &debris), &children[1], true);
+    }
+
+    #[test]
+    fn readers_and_writers_ahead_exclude_but_need_another_listing() {
+        for kind in [Kind::Read, Kind::Write] {
+            let children = [child(Layout::Curator, kind, 1), lock(2)];
+            assert_waits(mutex(&parsed(&children), &children[1], &no_debris), &children[0], false);
+        }
+    }
+
+    #[test]
+    fn kazoos_nodes_exclude_and_show_as_mixed() {
+        let children = [child(Layout::Kazoo, Kind::Lock, 1), lock(2)];
+        let names = parsed(&children);
+        assert_waits(mutex(&names, &children[1], &no_debris), &children[0], true);
+        assert!(mixed(&names));
+        assert!(!mixed(&names[..1]) && !mixed(&names[1..]) && !mixed(&[]));
+    }
+
+    #[test]
+    fn a_downgrade_is_waited_for_at_its_read_which_outlives_the_write() {
+        let write = child(Layout::Curator, Kind::Write, 5);
+        let read = child(Layout::Curator, Kind::Read, 5);
+        let mine = lock(6);
+        for children in
+            [[write.clone(), read.clone(), mine.clone()], [mine.clone(), read.clone(), write.clone()]]
+        {
+            let names = parsed(&children);
+            assert_waits(mutex(&names, &mine, &no_debris), &read, false);
+            assert_eq!(mutex(&names, &write, &no_debris), Verdict::Held);
+        }
+    }
+
+    #[test]
+    fn children_that_are_no_contenders_are_set_apart() {
+        let children = ["leases".to_owned(), lock(1), "lock-7".to_owned()];
+        let (names, junk) = contenders(&children);
+        assert_eq!(names.len(), 1);
+        assert_eq!(junk, ["leases", "lock-7"]);
+    }
+
+    #[test]
+    fn numbers_near_their_end_carry_no_order() {
+        for (sequence, expected) in [
+            (0, false),
+            (RENEW_PARENT_ABOVE + 1, false),
+            (UNORDERED_ABOVE, false),
+            (UNORDERED_ABOVE + 1, true),
+            (i64::from(i32::MAX), true),
+            (i64::from(i32::MIN), true),
+            (-1, true),
+        ] {
+            assert_eq!(unordered(&parsed(&[lock(3), lock(sequence)])), expected, "{sequence}");
+        }
+        assert!(!unordered(&[]));
+    }
+
+    #[test]
+    fn the_zxid_orders_numbers_that_stuck_or_wrapped() {
+        let children = [lock(2147483647), lock(-2147483648), lock(2147483647), lock(2147483646)];
+        let names = parsed(&children);
+        assert!(unordered(&names));
+        let czxids = [Some(11), Some(12), None, Some(10)];
+        let ordered = order_by_czxid(names.into_iter().zip(czxids).collect());
+        assert_eq!(mutex_in_order(&ordered, &children[3], &no_debris), Verdict::Held);
+        assert_waits(mutex_in_order(&ordered, &children[0], &no_debris), &children[3], true);
+        assert_waits(mutex_in_order(&ordered, &children[1], &no_debris), &children[0], false);
+        assert_eq!(mutex_in_order(&ordered, &children[2], &no_debris), Verdict::Gone);
+    }
+
+    fn any_child() -> impl Strategy<Value = (Layout, Kind, u32)> {
+        let layout = prop_oneof![Just(Layout::Curator), Just(Layout::Kazoo)];
+        let kind = prop_oneof![3 => Just(Kind::Lock), 1 => Just(Kind::Read), 1 => Just(Kind::Write)];
+        // Close together, so that numbers tie.
+        (layout, kind, 0..12_u32)
+    }
+
+    /// A listing in any order, ties among it.
+    fn any_listing(most: usize) -> impl Strategy<Value = Vec<String>> {
+        proptest::collection::vec(any_child(), 1..=most).prop_map(|children| {
+            let child = |(layout, kind, sequence)| child(layout, kind, i64::from(sequence));
+            children.into_iter().map(child).collect()
+        })
+    }
+
+    fn holders<'a>(names: &[Name<'a>]) -> Vec<&'a str> {
+        let holds = |name: &&Name| mutex(names, name.full, &no_debris) == Verdict::Held;
+        names.iter().filter(holds).map(|name| name.full).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn one_holds_at_a_time_whoever_goes_and_grants_follow_the_queue(
+            mut children in any_listing(12),
+            goes in proptest::collection::vec(any::<proptest::sample::Index>(), 12),
+        ) {
+            let mut last_grant: Option<(i64, Kind, String)> = None;
+            for goes in goes {
+                let names = parsed(&children);
+                let Some(first) = queue(&names).first().copied() else { break };
+                prop_assert_eq!(holders(&names), [first.full]);
+                let grant = (first.sequence, first.kind, first.full.to_owned());
+                prop_assert!(last_grant.as_ref().is_none_or(|last| *last <= grant));
+                last_grant = Some(grant);
+                children.remove(goes.index(children.len()));
+            }
+        }
+
+        #[test]
+        fn each_watches_the_one_before_it_so_no_watch_goes_in_circles(children in any_listing(12)) {
+            let names = parsed(&children);
+            let queue = queue(&names);
+            for (i, name) in queue.iter().enumerate() {
+                let verdict = mutex(&names, name.full, &no_debris);
+                match i.checked_sub(1).map(|before| queue[before]) {
+                    None => prop_assert_eq!(verdict, Verdict::Held),
+                    Some(before) => {
+                        let sole = i == 1 && before.kind == Kind::Lock;
+                        prop_assert_eq!(verdict, Verdict::Wait { predecessor: &before, sole });
+                    }
+                }
+                prop_assert_eq!(mutex_in_order(&queue, name.full, &no_debris), verdict);
+            }
+        }
+
+        #[test]
+        fn a_waiter_that_goes_grants_nobody_and_moves_only_the_one_behind(
+            children in any_listing(12),
+            goes in any::<proptest::sample::Index>(),
+        ) {
+            let queue = queue(&parsed(&children));
+            prop_assume!(queue.len() > 1);
+            let goes = 1 + goes.index(queue.len() - 1);
+            let mut rest = queue.clone();
+            rest.remove(goes);
+            prop_assert_eq!(holders(&rest), [queue[0].full]);
+            let watched = |names: &[Name], mine: &str| match mutex(names, mine, &no_debris) {
+                Verdict::Wait { predecessor, .. } => Some(predecessor.full.to_owned()),
+                _ => None,
+            };
+            for name in &rest {
+                let (before, after) = (watched(&queue, name.full), watched(&rest, name.full));
+                let watched_it = before.as_deref() == Some(queue[goes].full);
+                prop_assert_eq!(before == after, !watched_it);
+            }
+        }
+
+        #[test]
+        fn the_going_of_a_sole_predecessor_grants(children in any_listing(4)) {
+            let names = parsed(&children);
+            for name in &names {
+                if let Verdict::Wait { predecessor, sole } = mutex(&names, name.full, &no_debris) {
+                    let mut rest = names.clone();
+                    rest.retain(|other| other != predecessor);
+                    let granted = mutex(&rest, name.full, &no_debris) == Verdict::Held;
+                    prop_assert_eq!(sole, granted && predecessor.kind == Kind::Lock);
+                }
+            }
+        }
+
+        #[test]
+        fn debris_is_as_good_as_gone(
+            children in any_listing(12),
+            going in proptest::collection::vec(any::<bool>(), 12),
+        ) {
+            let names = parsed(&children);
+            let going: HashSet<&str> =
+                names.iter().zip(going).filter(|(_, goes)| *goes).map(|(name, _)| name.id).collect();
+            let mut rest = names.clone();
+            rest.retain(|name| !going.contains(name.id));
+            for name in &rest {
+                prop_assert_eq!(
+                    mutex(&names, name.full, &|id| going.contains(id)),
+                    mutex(&rest, name.full, &no_debris)
+                );
+            }
+        }
+
+        #[test]
+        fn the_listings_order_is_nothing(
+            (children, shuffled) in any_listing(12).prop_flat_map(|c| (Just(c.clone()), Just(c).prop_shuffle())),
+        ) {
+            let (names, shuffled) = (parsed(&children), parsed(&shuffled));
+            prop_assert_eq!(queue(&names), queue(&shuffled));
+            for name in &names {
+                prop_assert_eq!(
+                    mutex(&names, name.full, &no_debris),
+                    mutex(&shuffled, name.full, &no_debris)
+                );
+            }
+        }
+
+        #[test]
+        fn by_zxid_and_by_number_the_order_is_one_where_both_are_defined(
+            steps in proptest::collection::vec((1..5_i64, 1..1000_i64), 1..12),
+            start in 0..UNORDERED_ABOVE - 60,
+        ) {
+            // A parent hands out numbers in the order of its transactions.
+            let (mut sequence, mut czxid) = (start, 1 << 32);
+            let mut created = Vec::new();
+            for (numbers, transactions) in steps {
+                sequence += numbers;
+                czxid += transactions;
+                created.push((lock(sequence), czxid));
+            }
+            created.sort(); // by the random id
+            let children: Vec<String> = created.iter().map(|(child, _)| child.clone()).collect();
+            let names = parsed(&children);
+            prop_assert!(!unordered(&names));
+            let with_czxid = names.iter().copied().zip(created.iter().map(|&(_, czxid)| Some(czxid)));
+            prop_assert_eq!(order_by_czxid(with_czxid.collect()), queue(&names));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
+            let (names, junk) = contenders(&children);
+            prop_assert_eq!(names.len() + junk.len(), children.len());
+            let _ = (mutex(&names, &mine, &no_debris), mutex_in_order(&names, &mine, &no_debris));
+        }
+    }
+}

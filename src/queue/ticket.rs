@@ -1,0 +1,49 @@
+//! One contender's node. Dropped before it is granted, it is deleted for sure.
+
+use std::sync::Arc;
+
+use super::holding::Holding;
+use super::rule::RENEW_PARENT_ABOVE;
+use crate::session::generation::Generation;
+use crate::session::hold::{Hold, OnLoss};
+use crate::session::lease::Refused;
+
+pub(super) struct Ticket {
+    pub(super) generation: Arc<Generation>,
+    /// The node's full path.
+    pub(super) path: String,
+    pub(super) id: String,
+    pub(super) sequence: i64,
+    /// What the read said that armed the watch on the node, and the connection that it stands on.
+    pub(super) czxid: Option<i64>,
+    pub(super) armed_on: u64,
+    is_granted: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(generation: Arc<Generation>, path: String, id: String, sequence: i64) -> Self {
+        Ticket { generation, path, id, sequence, czxid: None, armed_on: 0, is_granted: false }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+    }
+
+    /// Makes it a hold, if the lease is fresh.
+    pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<Holding, Refused> {
+        let hold = Hold::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
+        self.generation.shared.lease.grant(&hold)?;
+        self.is_granted = true;
+        let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
+        Ok(Holding::new(&self.generation, hold, self.id.clone(), renew_parent))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.is_granted {
+            let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
+            self.generation.delete(path, id, false, None);
+        }
+    }
+}
