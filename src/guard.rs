@@ -1,0 +1,144 @@
+//! What every guard can tell of its hold.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::error::{Cause, Error, LossReason, Result};
+use crate::fencing::FencingToken;
+use crate::limit::Limit;
+use crate::queue::Holding;
+use crate::session::LostSignal;
+use crate::session::generation::CallError;
+
+/// The recipe behind a guard.
+pub(crate) trait Owner: Send + Sync {
+    fn holding(&self) -> &Holding;
+
+    /// How many guards this thread has.
+    fn count(&self, thread: ThreadId) -> usize;
+
+    /// Ends one guard of this thread; waits for the outcome if `wait`.
+    fn release(&self, thread: ThreadId, wait: bool) -> Result<()>;
+}
+
+/// A hold of a lock; every guard derefs to it.
+///
+/// A hold is valid until it is released or lost. Lost means that the lock may be somebody else's:
+/// what it protects must stop. That is known at the latest when the lease ends, two thirds of the
+/// session timeout after the last acknowledged write was sent, whatever the network does; no server
+/// expires a session before that (assuming that clocks drift by less than a twelfth of the timeout,
+/// and that the leader ticks at most every half of it). Outages that end within the lease are not
+/// noticed at all.
+pub struct Held {
+    owner: Arc<dyn Owner>,
+    thread: ThreadId,
+    path: String,
+    hand_over: u64,
+    is_released: bool,
+}
+
+impl Held {
+    pub(crate) fn new(owner: Arc<dyn Owner>, thread: ThreadId, path: String, hand_over: u64) -> Self {
+        Held { owner, thread, path, hand_over, is_released: false }
+    }
+
+    /// Whether the hold stands now. Cheap: no I/O, a clock and a flag. Once false, it stays false.
+    pub fn is_held(&self) -> bool {
+        self.owner.holding().is_held()
+    }
+
+    /// As [`is_held`](Self::is_held), for `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] with the node and the reason.
+    pub fn check(&self) -> Result<()> {
+        match self.lost_reason() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { path: self.path.clone(), reason }),
+        }
+    }
+
+    /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
+    /// crossbeam's `select!`. Does no I/O.
+    ///
+    /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
+    /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
+    pub fn lost(&self) -> LostSignal {
+        self.owner.holding().ask_for_watch();
+        self.owner.holding().signal()
+    }
+
+    /// Why the hold was lost, if it was.
+    pub fn lost_reason(&self) -> Option<LossReason> {
+        self.owner.holding().loss()
+    }
+
+    /// How long the hold stands even if nothing more is heard of ZooKeeper; zero once it is lost.
+    /// While the connection is well this is renewed all the time.
+    pub fn valid_for(&self) -> Duration {
+        self.owner.holding().valid_for()
+    }
+
+    /// The token for what the lock protects: it grows from holder to holder, so that a store which
+    /// refuses an older token than it has seen cannot be written by a holder whose time is over.
+    /// Re-entry keeps it. The first call may cost a round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when the hold is lost; [`Error::Unavailable`] when ZooKeeper does not answer
+    /// within a sixth of the session timeout.
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        self.check()?;
+        let holding = self.owner.holding();
+        match holding.czxid(&Limit::after(holding.timeout() / 6)) {
+            Ok(czxid) => Ok(FencingToken::new(czxid, self.hand_over)),
+            Err(e) => {
+                self.check()?;
+                let (op, path) = ("fencing_token", self.path.clone());
+                Err(match e {
+                    CallError::NoAuth => Error::NoAuth { op, path },
+                    CallError::Deadline => Error::Unavailable { op, path, cause: Cause::Deadline },
+                    CallError::Other(code) => Error::Server { op, path, code },
+                    _ => Error::Unavailable { op, path, cause: Cause::ConnectionLost },
+                })
+            }
+        }
+    }
+
+    /// How many guards this thread has on the lock.
+    pub fn hold_count(&self) -> usize {
+        self.owner.count(self.thread)
+    }
+
+    /// The path of the lock's node.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        self.is_released = true;
+        self.owner.release(self.thread, true)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.is_released {
+            // What went wrong was logged; a drop has nobody to tell.
+            let _ = self.owner.release(self.thread, false);
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held")
+            .field("path", &self.path)
+            .field("state", &format_args!("{}", if self.is_held() { "<held>" } else { "<lost>" }))
+            .field("valid_for", &self.valid_for())
+            .finish_non_exhaustive()
+    }
+}

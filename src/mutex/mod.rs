@@ -1,0 +1,335 @@
+//! `ZkMutex`: one holder at a time, over all processes.
+
+mod builder;
+mod lock;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub use self::builder::MutexBuilder;
+use self::lock::Lock;
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::guard::Held;
+use crate::limit::Limit;
+use crate::queue::{Contender, Mode};
+use crate::session::ZkSession;
+
+/// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
+///
+/// It excludes all threads of all processes that lock the same path of the same ensemble, clients
+/// in other languages included (see [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one
+/// session are the same lock; on two sessions they are two owners.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{ZkMutex, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+/// {
+///     let guard = mutex.lock()?; // blocks
+///     let token = guard.fencing_token()?; // the store refuses an older token
+///     println!("charging the account under {token}");
+/// } // released here
+/// if let Some(_leader) = mutex.try_lock()? {
+///     println!("on duty");
+/// }
+/// match mutex.lock_timeout(Duration::from_secs(5))? {
+///     Some(_guard) => println!("got it"),
+///     None => println!("somebody else holds it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Fairness
+///
+/// Between processes: first come, first served, by the order in which their nodes were made. Within
+/// a process its threads queue up (first come, first served) behind one node, and may hand the lock
+/// to each other without a round trip for as long as
+/// [`hand_over`](MutexBuilder::hand_over) allows, 20 ms by default.
+///
+/// # When the session is lost
+///
+/// A guard is valid while [`is_held`](Held::is_held); the lease behind that ends before any server
+/// can have expired the session. When it is lost, [`lost`](Held::lost) becomes ready, and
+/// [`check`](Held::check) is an error. Threads that wait for the lock keep waiting, in a new
+/// session.
+///
+/// # Differences from `std::sync::Mutex`
+///
+/// * It protects no value: what it protects is elsewhere, and shared with other machines.
+/// * It is re-entrant, and there is no poisoning: a panic releases the lock like any other end of
+///   the guard's scope.
+/// * A guard can be lost while it lives.
+/// * `std::mem::forget` on a guard holds the lock until the session is closed.
+///
+/// The protocol is the lock recipe of the ZooKeeper documentation as Curator's `InterProcessMutex`
+/// has it.
+#[derive(Clone)]
+pub struct ZkMutex {
+    lock: Arc<Lock>,
+}
+
+/// A hold of a [`ZkMutex`], borrowed from it. Released when the thread's last guard is dropped.
+///
+/// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
+/// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`].
+#[must_use = "if unused the ZkMutex will immediately unlock"]
+pub struct ZkMutexGuard<'a> {
+    held: Held,
+    /// As std's guards: not to be sent, since holds are counted by thread.
+    _mutex: PhantomData<std::sync::MutexGuard<'a, ()>>,
+}
+
+/// A hold of a [`ZkMutex`] that keeps it alive; see [`ZkMutex::lock_owned`].
+#[must_use = "if unused the ZkMutex will immediately unlock"]
+pub struct OwnedZkMutexGuard {
+    held: Held,
+    _not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+}
+
+impl ZkMutex {
+    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
+    /// `/` and for what is below `/zookeeper`;
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this session has the same lock
+    /// with another layout or ACL already.
+    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
+        ZkMutex::builder(session, path).build()
+    }
+
+    /// Begins to describe a lock.
+    pub fn builder(session: &ZkSession, path: &str) -> MutexBuilder {
+        MutexBuilder::new(session.clone(), path.to_owned())
+    }
+
+    /// The lock's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Blocks until the lock is held. A thread that holds it already gets another guard at once.
+    ///
+    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
+    /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its
+    /// guards still live, [`Error::Closed`](crate::Error::Closed) when the session is closed,
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
+    #[doc(alias = "acquire")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock(&self) -> Result<ZkMutexGuard<'_>> {
+        self.forever(Limit::NONE).map(ZkMutexGuard::new)
+    }
+
+    /// The lock if it is free, `None` if somebody else has it. Costs one read, and no write, while
+    /// somebody else has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
+    /// does not answer within a sixth of the session timeout.
+    #[doc(alias = "tryAcquire")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn try_lock(&self) -> Result<Option<ZkMutexGuard<'_>>> {
+        Ok(self.at_once()?.map(ZkMutexGuard::new))
+    }
+
+    /// The lock within `timeout`, or `None` if others had it all the time; our node is gone then,
+    /// or about to go.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout
+    /// shorter than a round trip can only give that error; to ask once, use
+    /// [`try_lock`](Self::try_lock).
+    #[doc(alias = "try_lock_for")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard<'_>>> {
+        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(ZkMutexGuard::new))
+    }
+
+    /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout).
+    #[doc(alias = "try_lock_until")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkMutexGuard<'_>>> {
+        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(ZkMutexGuard::new))
+    }
+
+    /// As [`lock`](Self::lock), until the token is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), and [`Error::Cancelled`](crate::Error::Cancelled).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkMutexGuard<'_>> {
+        self.forever(Limit::cancelled_by(cancel)).map(ZkMutexGuard::new)
+    }
+
+    /// As [`lock`](Self::lock), with a guard that is not tied to the mutex's lifetime.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkMutexGuard> {
+        self.forever(Limit::NONE).map(OwnedZkMutexGuard::new)
+    }
+
+    /// As [`try_lock`](Self::try_lock), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn try_lock_owned(self: &Arc<Self>) -> Result<Option<OwnedZkMutexGuard>> {
+        Ok(self.at_once()?.map(OwnedZkMutexGuard::new))
+    }
+
+    /// As [`lock_timeout`](Self::lock_timeout), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkMutexGuard>> {
+        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(OwnedZkMutexGuard::new))
+    }
+
+    /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkMutexGuard>> {
+        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(OwnedZkMutexGuard::new))
+    }
+
+    /// As [`lock_with`](Self::lock_with), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_with`](Self::lock_with).
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkMutexGuard> {
+        self.forever(Limit::cancelled_by(cancel)).map(OwnedZkMutexGuard::new)
+    }
+
+    /// Whether the calling thread holds the lock now, validly.
+    pub fn is_owned_by_current_thread(&self) -> bool {
+        self.lock.is_owned_by(std::thread::current().id())
+    }
+
+    /// Everybody who holds or waits for the lock, in queue order: the first holds it. Of each
+    /// process the thread at its head is seen.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock`](Self::try_lock).
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders()
+    }
+
+    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
+    fn forever(&self, limit: Limit<'_>) -> Result<Held> {
+        loop {
+            if let Some(held) = self.lock.acquire(Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn at_once(&self) -> Result<Option<Held>> {
+        self.lock.acquire(Mode::Try, Limit::after(self.lock.patience()))
+    }
+}
+
+impl fmt::Debug for ZkMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkMutex")
+            .field("path", &self.path())
+            .field("state", &format_args!("{}", self.lock.describe()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl ZkMutexGuard<'_> {
+    fn new(held: Held) -> Self {
+        ZkMutexGuard { held, _mutex: PhantomData }
+    }
+
+    /// Releases the lock and waits until its node is deleted, for up to a sixth of the session
+    /// timeout. A nested guard only ends its nesting; where another thread of this process is handed
+    /// the lock there is nothing to wait for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) when the hold was lost before;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered yet, and
+    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server) when it
+    /// refused. The lock is let go in any case, and the node goes at the latest with the session.
+    #[doc(alias = "release")]
+    pub fn unlock(self) -> Result<()> {
+        self.held.unlock()
+    }
+}
+
+impl OwnedZkMutexGuard {
+    fn new(held: Held) -> Self {
+        OwnedZkMutexGuard { held, _not_send: PhantomData }
+    }
+
+    /// As [`ZkMutexGuard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutexGuard::unlock`].
+    #[doc(alias = "release")]
+    pub fn unlock(self) -> Result<()> {
+        self.held.unlock()
+    }
+}
+
+impl std::ops::Deref for ZkMutexGuard<'_> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl std::ops::Deref for OwnedZkMutexGuard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
+    }
+}
+
+impl fmt::Debug for ZkMutexGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.fmt(f)
+    }
+}
+
+impl fmt::Debug for OwnedZkMutexGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.fmt(f)
+    }
+}
