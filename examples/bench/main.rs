@@ -1,0 +1,164 @@
+//! One peer of a lock benchmark, driven over its input and output:
+//!
+//!     bench HOSTS WORKLOAD key=value...
+//!
+//! Workloads: `uncontended` (max, secs), `contended` (threads, max and secs for each), `waiters` (threads,
+//! sessions), `reentrant` (max); all take path, warm (cycles before measuring) and events (a file for the
+//! times of each cycle). It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time,
+//! then prints a line of JSON and `DONE`, and ends with its input. Exit status 3: no such workload here.
+
+mod protocol;
+
+use protocol::{Args, Counter, Cycle, Outcome, done, line, mark, now, report};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::{self, Builder, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+use zk_mutex::{ZkMutex, ZkSession};
+
+/// Benchmarks have a thousand waiters, and these need little.
+const STACK: usize = 256 * 1024;
+/// How long `waiters` gives its threads to queue.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// From a thread's word that it will call `lock` to its place in the queue of its process.
+const SETTLE: Duration = Duration::from_millis(300);
+
+fn main() -> ExitCode {
+    let Some(args) = Args::parse() else {
+        eprintln!("bench: wants HOSTS WORKLOAD key=value...");
+        return ExitCode::from(2);
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    let result = match args.workload.as_str() {
+        "uncontended" | "contended" => contended(&args),
+        "waiters" => waiters(&args),
+        "reentrant" => reentrant(&args),
+        _ => return ExitCode::from(3),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One acquire and release.
+fn cycle(mutex: &ZkMutex, inside: impl FnOnce()) -> zk_mutex::Result<Cycle> {
+    let acquire = now();
+    let guard = mutex.lock()?;
+    let acquired = now();
+    inside();
+    let release = now();
+    guard.unlock()?;
+    Ok(Cycle { acquire, acquired, release, released: now() })
+}
+
+fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
+    let mutex = ZkMutex::new(session, &format!("{}-warm", args.path()))?;
+    for _ in 0..args.number("warm", 500)? {
+        cycle(&mutex, || ())?;
+    }
+    Ok(())
+}
+
+/// Threads in a loop, on one session, each with a mutex of its own on the same path.
+fn contended(args: &Args) -> Outcome<()> {
+    let session = ZkSession::connect(&args.hosts)?;
+    warm(args, &session)?;
+    mark("ready")?;
+    let (start, limit, counter) = (now(), args.limit()?, Counter::default());
+    let cycles = thread::scope(|scope| -> Outcome<Vec<Cycle>> {
+        let run = || -> Outcome<Vec<Cycle>> {
+            let (mutex, mut cycles) = (ZkMutex::new(&session, args.path())?, Vec::new());
+            while !limit.reached(cycles.len()) {
+                cycles.push(cycle(&mutex, || counter.bump())?);
+            }
+            Ok(cycles)
+        };
+        let threads = (0..args.threads()?)
+            .map(|_| Builder::new().stack_size(STACK).spawn_scoped(scope, run))
+            .collect::<Result<Vec<_>, _>>()?;
+        gather(threads)
+    })?;
+    report(args, &cycles, start, &counter)?;
+    done()?;
+    Ok(session.close()?)
+}
+
+/// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
+///
+/// The holder has a session of its own, so that each session of the waiters shows one node in the queue.
+/// The threads behind that node queue within this process.
+fn waiters(args: &Args) -> Outcome<()> {
+    let threads = args.threads()?;
+    let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
+    let sessions = (0..count).map(|_| ZkSession::connect(&args.hosts)).collect::<Result<Vec<_>, _>>()?;
+    let holding = ZkSession::connect(&args.hosts)?;
+    warm(args, &holding)?;
+    let held = ZkMutex::new(&holding, args.path())?;
+    let guard = held.lock()?;
+    mark("ready")?;
+    let (counter, calling) = (Counter::default(), AtomicUsize::new(0));
+    let (start, cycles) = thread::scope(|scope| -> Outcome<(u64, Vec<Cycle>)> {
+        let (counter, calling) = (&counter, &calling);
+        let mut started = Vec::new();
+        for number in 0..threads {
+            let session = &sessions[number % count];
+            let wait = move || -> Outcome<Vec<Cycle>> {
+                let mutex = ZkMutex::new(session, args.path())?;
+                calling.fetch_add(1, Relaxed);
+                Ok(vec![cycle(&mutex, || counter.bump())?])
+            };
+            started.push(Builder::new().stack_size(STACK).spawn_scoped(scope, wait)?);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while calling.load(Relaxed) < threads || held.contenders()?.len() <= count {
+            if Instant::now() >= deadline {
+                return Err("the waiters did not queue in time".into());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(SETTLE);
+        mark("queued")?;
+        let start = now();
+        guard.unlock()?;
+        Ok((start, gather(started)?))
+    })?;
+    report(args, &cycles, start, &counter)?;
+    done()?;
+    for session in sessions.iter().chain([&holding]) {
+        session.close()?;
+    }
+    Ok(())
+}
+
+/// Nested acquire and release under a held lock.
+fn reentrant(args: &Args) -> Outcome<()> {
+    let session = ZkSession::connect(&args.hosts)?;
+    let mutex = ZkMutex::new(&session, args.path())?;
+    let guard = mutex.lock()?;
+    for _ in 0..args.number("warm", 10_000)? {
+        cycle(&mutex, || ())?;
+    }
+    mark("ready")?;
+    let max = usize::try_from(args.number("max", 1_000_000)?)?;
+    let (mut latencies, start) = (Vec::with_capacity(max), now());
+    for _ in 0..max {
+        let cycle = cycle(&mutex, || ())?;
+        latencies.push(cycle.released - cycle.acquire);
+    }
+    line(args, now() - start, &mut latencies, "")?;
+    guard.unlock()?;
+    done()?;
+    Ok(session.close()?)
+}
+
+fn gather(threads: Vec<ScopedJoinHandle<'_, Outcome<Vec<Cycle>>>>) -> Outcome<Vec<Cycle>> {
+    let mut all = Vec::new();
+    for thread in threads {
+        all.extend(thread.join().map_err(|_| "a thread panicked")??);
+    }
+    Ok(all)
+}

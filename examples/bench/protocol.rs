@@ -1,0 +1,151 @@
+//! The benchmark's protocol: arguments, marks, the shared clock, the lines of JSON and of events.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+pub struct Args {
+    pub hosts: String,
+    pub workload: String,
+    settings: Vec<(String, String)>,
+}
+
+impl Args {
+    /// `HOSTS WORKLOAD key=value...`; None if it is something else.
+    pub fn parse() -> Option<Args> {
+        let mut words = std::env::args().skip(1);
+        let (hosts, workload) = (words.next()?, words.next()?);
+        let settings = words
+            .map(|word| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())))
+            .collect::<Option<_>>()?;
+        Some(Args { hosts, workload, settings })
+    }
+
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.settings.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    pub fn number(&self, key: &str, default: u64) -> Outcome<u64> {
+        match self.text(key) {
+            Some(text) => text.parse().map_err(|_| format!("{key}={text}: not a whole number").into()),
+            None => Ok(default),
+        }
+    }
+
+    pub fn threads(&self) -> Outcome<usize> {
+        Ok(usize::try_from(self.number("threads", 1)?)?)
+    }
+
+    pub fn path(&self) -> &str {
+        self.text("path").unwrap_or("/bench/lock")
+    }
+
+    /// The limit of a loop that starts now.
+    pub fn limit(&self) -> Outcome<Limit> {
+        let seconds = self.number("secs", 3600)?;
+        let deadline = now().saturating_add(seconds.saturating_mul(1_000_000_000));
+        Ok(Limit { cycles: self.number("max", u64::MAX)?, deadline })
+    }
+}
+
+/// Ends a loop at a count or at a time, whichever comes first.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    cycles: u64,
+    deadline: u64,
+}
+
+impl Limit {
+    pub fn reached(&self, done: usize) -> bool {
+        done as u64 >= self.cycles || now() >= self.deadline
+    }
+}
+
+/// CLOCK_MONOTONIC in ns, which all peers of a machine share.
+pub fn now() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// One acquire and release: when each was called and had returned.
+#[derive(Clone, Copy)]
+pub struct Cycle {
+    pub acquire: u64,
+    pub acquired: u64,
+    pub release: u64,
+    pub released: u64,
+}
+
+/// A counter that loses updates unless a lock guards it.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn bump(&self) {
+        self.0.store(self.0.load(Relaxed) + 1, Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Says where we are and waits for the driver's line.
+pub fn mark(name: &str) -> io::Result<()> {
+    print(&format!("MARK {name}"))?;
+    io::stdin().read_line(&mut String::new()).map(drop)
+}
+
+/// Says that all is measured; the sessions stay until the driver closes our input.
+pub fn done() -> io::Result<()> {
+    print("DONE")?;
+    io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
+}
+
+/// Writes the events, if asked to, and the line of JSON for cycles.
+pub fn report(args: &Args, cycles: &[Cycle], start: u64, counter: &Counter) -> Outcome<()> {
+    if let Some(path) = args.text("events") {
+        let mut file = BufWriter::new(File::create(path)?);
+        for c in cycles {
+            writeln!(file, "{} {} {} {}", c.acquire, c.acquired, c.release, c.released)?;
+        }
+        file.flush()?;
+    }
+    let end = cycles.iter().map(|c| c.released).max().unwrap_or(start + 1);
+    let mut acquiring: Vec<_> = cycles.iter().map(|c| c.acquired - c.acquire).collect();
+    let mut releasing: Vec<_> = cycles.iter().map(|c| c.released - c.release).collect();
+    let exact = counter.get() == cycles.len() as u64;
+    let more = format!(",\"rel_p50_us\":{:.1},\"exact\":{exact}", percentile(&mut releasing, 0.5));
+    line(args, end - start, &mut acquiring, &more)
+}
+
+/// One line of JSON: so many operations in so many ns.
+pub fn line(args: &Args, took: u64, latencies: &mut [u64], more: &str) -> Outcome<()> {
+    let (operations, seconds) = (latencies.len(), took as f64 / 1e9);
+    Ok(print(&format!(
+        "{{\"peer\":\"ours\",\"workload\":\"{}\",\"threads\":{},\"processes\":1,\"ops\":{operations},\
+         \"seconds\":{seconds:.3},\"ops_per_s\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1}{more}}}",
+        args.workload,
+        args.threads()?,
+        operations as f64 / seconds,
+        percentile(latencies, 0.5),
+        percentile(latencies, 0.99),
+    ))?)
+}
+
+/// A percentile in microseconds.
+fn percentile(ns: &mut [u64], q: f64) -> f64 {
+    ns.sort_unstable();
+    let at = (ns.len() as f64 * q) as usize;
+    ns.get(at).or(ns.last()).map_or(0.0, |ns| *ns as f64 / 1e3)
+}
+
+fn print(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
