@@ -1,6 +1,7 @@
 //! One request's way through the queue: make a node, see who is ahead, wait, hold.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::name::{self, Kind, Name};
 use super::rule::{self, Verdict};
@@ -19,6 +20,9 @@ const OWN_CHANGED: u8 = 2;
 const AHEAD_GONE: u8 = 4;
 const AHEAD_CHANGED: u8 = 8;
 const SESSION: u8 = 16;
+
+/// A waiter this old watches its own node too, to notice if somebody deletes it.
+const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
 pub(super) struct Attempt<'a> {
     queue: &'a Queue,
@@ -194,33 +198,39 @@ impl<'a> Attempt<'a> {
         self.bell.hush();
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
-        let _ahead =
-            generation.nodes.register(ahead.path.clone(), &self.bell, causes(AHEAD_GONE, AHEAD_CHANGED));
-        let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes(OWN_GONE, OWN_CHANGED));
+        let _ahead = generation.shared.nodes.register(
+            ahead.path.clone(),
+            &self.bell,
+            causes(AHEAD_GONE, AHEAD_CHANGED),
+        );
+        let _own =
+            generation.shared.nodes.register(ticket.path.clone(), &self.bell, causes(OWN_GONE, OWN_CHANGED));
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
         match generation.read(&ahead.path, true, limit) {
             Ok(_) => {}
             Err(CallError::NoNode) => return Ok(false),
             Err(e) => return Err(self.stop(&ahead.path, e)),
         }
-        if ticket.armed_on != attach {
-            match generation.read(&ticket.path, true, limit) {
-                Ok(node) => {
-                    ticket.czxid = Some(node.czxid);
-                    ticket.armed_on = attach;
-                }
-                Err(CallError::NoNode) => return Err(Stop::Requeue),
-                Err(e) => return Err(self.stop(&ticket.path, e)),
-            }
+        // With its own watch in place a hold needs no second listing, if that one is all there is.
+        // Further back in the queue the wait is what it is for, and it can wait a little itself.
+        if ahead.sole {
+            self.watch_own(ticket, attach)?;
         }
-        // Both watches stand on the connection that the listing came from, or this cannot be known.
+        // All watches stand on the connection that the listing came from, or nothing is known.
         if generation.shared.attach() != attach {
             return Ok(false);
         }
         log::debug!("{}: waiting for {}", ticket.path, ahead.path);
+        let mut look_after_own = Some(Instant::now() + OWN_WATCH_AFTER);
         loop {
-            let rung = match self.bell.wait(limit) {
+            let until = look_after_own.map_or(*limit, |at| limit.or_at(at));
+            let rung = match self.bell.wait(&until) {
                 Ended::Got(rung) => rung,
+                Ended::Deadline if look_after_own.is_some() && !limit.is_past() => {
+                    look_after_own = None;
+                    self.watch_own(ticket, attach)?;
+                    continue;
+                }
                 Ended::Deadline | Ended::Disconnected => {
                     return Err(self.stop(&self.queue.dir, CallError::Deadline));
                 }
@@ -236,7 +246,7 @@ impl<'a> Attempt<'a> {
             }
             if rung & AHEAD_GONE != 0 {
                 // Events come in the order of what happened: our own node stood when that one went.
-                return Ok(ahead.sole && generation.shared.attach() == attach);
+                return Ok(ahead.sole && ticket.armed_on == attach && generation.shared.attach() == attach);
             }
             if rung & AHEAD_CHANGED != 0 {
                 return Ok(false);
@@ -244,6 +254,22 @@ impl<'a> Attempt<'a> {
             if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
                 return Ok(false);
             }
+        }
+    }
+
+    /// Arms the watch on our own node, if it is not armed on this connection.
+    fn watch_own(&self, ticket: &mut Ticket, attach: u64) -> Step<()> {
+        if ticket.armed_on == attach {
+            return Ok(());
+        }
+        match ticket.generation.read(&ticket.path, true, &self.request.limit) {
+            Ok(node) => {
+                ticket.czxid = Some(node.czxid);
+                ticket.armed_on = attach;
+                Ok(())
+            }
+            Err(CallError::NoNode) => Err(Stop::Requeue),
+            Err(e) => Err(self.stop(&ticket.path, e)),
         }
     }
 
@@ -255,8 +281,11 @@ impl<'a> Attempt<'a> {
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.
     fn grant(&mut self, ticket: &mut Ticket) -> Step<Holding> {
         let generation = ticket.generation.clone();
-        let _own =
-            generation.nodes.register(ticket.path.clone(), &self.bell, Causes { gone: OWN_GONE, changed: 0 });
+        let _own = generation.shared.nodes.register(
+            ticket.path.clone(),
+            &self.bell,
+            Causes { gone: OWN_GONE, changed: 0 },
+        );
         loop {
             match ticket.grant((self.request.on_loss)()) {
                 Ok(holding) => {

@@ -1,6 +1,8 @@
 //! Wakes one waiting thread, for whichever of several causes.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -51,7 +53,7 @@ impl Bell {
 
 /// Which bell to ring when something happens to a key (a znode's path, say).
 ///
-/// This is the dispatch table behind the client crate's one watcher: the crate's own closures leak
+/// This is the dispatch table for watch events, in place of the client crate's closures: those leak
 /// when the node is missing, and outlive the waiter.
 pub(crate) struct Bells<K> {
     next: AtomicU64,
@@ -72,17 +74,19 @@ pub(crate) struct Causes {
 }
 
 /// Rings until it is dropped.
-pub(crate) struct Registration<'a, K: std::hash::Hash + Eq> {
+pub(crate) struct Registration<'a, K: Hash + Eq> {
     bells: &'a Bells<K>,
     key: K,
     number: u64,
 }
 
-impl<K: std::hash::Hash + Eq + Clone> Bells<K> {
-    pub(crate) fn new() -> Self {
+impl<K> Default for Bells<K> {
+    fn default() -> Self {
         Bells { next: AtomicU64::new(0), table: Mutex::new(HashMap::new()) }
     }
+}
 
+impl<K: Hash + Eq + Clone> Bells<K> {
     /// From now on what happens to `key` rings `bell`.
     pub(crate) fn register(&self, key: K, bell: &Arc<Bell>, causes: Causes) -> Registration<'_, K> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -91,14 +95,18 @@ impl<K: std::hash::Hash + Eq + Clone> Bells<K> {
         Registration { bells: self, key, number }
     }
 
-    pub(crate) fn ring(&self, key: &K, is_gone: bool) {
+    pub(crate) fn ring<Q>(&self, key: &Q, is_gone: bool)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+    {
         for Entry { bell, causes, .. } in self.table.lock().get(key).into_iter().flatten() {
             bell.ring(if is_gone { causes.gone } else { causes.changed });
         }
     }
 }
 
-impl<K: std::hash::Hash + Eq> Drop for Registration<'_, K> {
+impl<K: Hash + Eq> Drop for Registration<'_, K> {
     fn drop(&mut self) {
         let mut table = self.bells.table.lock();
         if let Some(bells) = table.get_mut(&self.key) {

@@ -84,7 +84,7 @@ impl Core {
                 refused: false,
                 subscribers: Subscribers::default(),
             }),
-            changes: Bells::new(),
+            changes: Bells::default(),
             pool: Pool::new(),
             news,
             shelf: Mutex::new(HashMap::new()),

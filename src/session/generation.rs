@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, SendError, bounded};
-use zookeeper::{CreateMode, WatchedEvent, WatchedEventType, ZkError, ZkResult, ZooKeeper};
+use zookeeper::{CreateMode, WatchedEvent, ZkError, ZkResult, ZooKeeper};
 
 use super::acl::Acl;
-use super::bell::Bells;
 use super::hold::Hold;
 use super::link::{Chore, Link, Outcome};
 use super::path;
@@ -22,8 +21,6 @@ pub(crate) struct Generation {
     /// Counts the sessions made through one `ZkSession`.
     pub(crate) number: u64,
     pub(crate) shared: Arc<Shared>,
-    /// Bells by the full path of the node they are about.
-    pub(crate) nodes: Arc<Bells<String>>,
     zk: Arc<ZooKeeper>,
     link: Link,
     pool: Pool,
@@ -67,21 +64,12 @@ impl Generation {
         shared: Arc<Shared>,
         pool: Pool,
     ) -> Result<Self, String> {
-        let nodes = Arc::new(Bells::new());
-        let (fire, lease, wake) = (nodes.clone(), shared.clone(), link.clone());
-        let watcher = move |event: WatchedEvent| {
-            // A panic here would end the crate's event thread, and with it every wake-up.
-            let seen = catch_unwind(AssertUnwindSafe(|| dispatch(&event, &lease, &fire, &wake)));
-            if seen.is_err() {
-                log::error!("a watch event could not be handled: {event:?}");
-            }
-        };
         // The crate unwraps what the machine may refuse: a socket, an epoll instance.
         let zk = catch_unwind(AssertUnwindSafe(|| {
-            ZooKeeper::connect(&address.connect_string, address.secret, watcher)
+            ZooKeeper::connect(&address.connect_string, address.secret, no_watcher)
         }));
         match zk {
-            Ok(Ok(zk)) => Ok(Generation { number, shared, nodes, zk: Arc::new(zk), link, pool }),
+            Ok(Ok(zk)) => Ok(Generation { number, shared, zk: Arc::new(zk), link, pool }),
             Ok(Err(e)) => Err(format!("client instance ({e})")),
             Err(_) => Err("client instance (its start panicked)".to_owned()),
         }
@@ -293,21 +281,8 @@ impl Generation {
     }
 }
 
-/// Takes a watch event to whoever waits for it.
-fn dispatch(event: &WatchedEvent, shared: &Shared, nodes: &Bells<String>, link: &Link) {
-    let Some(path) = &event.path else { return };
-    match event.event_type {
-        WatchedEventType::NodeDeleted => shared.lease.node_deleted(path),
-        WatchedEventType::NodeDataChanged => {
-            if let Some(hold) = shared.lease.hold_on(path) {
-                hold.rearm();
-                link.wake();
-            }
-        }
-        _ => {}
-    }
-    nodes.ring(path, event.event_type == WatchedEventType::NodeDeleted);
-}
+/// The link hands watch events to their waiters before the crate would see them.
+fn no_watcher(_: WatchedEvent) {}
 
 /// Whether a create that failed with this may have been done all the same.
 fn is_uncertain(e: ZkError) -> bool {

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::bell::Bells;
 use super::lease::Lease;
 
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) lease: Lease,
+    /// Bells by the full path of the node that they are about.
+    pub(crate) nodes: Bells<String>,
     /// The number of the connection that stands or stood last; watches live only on their own one.
     attach: AtomicU64,
     /// The ids of nodes of ours that should go and may still exist.

@@ -79,7 +79,13 @@ impl Conn {
         loop {
             match self.sock.read(buf) {
                 Ok(0) => return Ok(false),
-                Ok(n) => take(&buf[..n]),
+                Ok(n) => {
+                    take(&buf[..n]);
+                    // Epoll and kqueue announce what comes after a short read anew: no need to ask.
+                    if cfg!(unix) && n < buf.len() {
+                        return Ok(true);
+                    }
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),

@@ -26,15 +26,15 @@ pub(crate) fn children(body: &[u8]) -> Result<Vec<&str>, Malformed> {
     (0..r.count(4)?).map(|_| r.string()).collect()
 }
 
-/// The body of a watch event.
-pub(crate) fn watch_event(body: &[u8]) -> Result<(), Malformed> {
+/// The type and the path of a watch event.
+pub(crate) fn watch_event(body: &[u8]) -> Result<(i32, &str), Malformed> {
     let mut r = Reader::new(body);
     let (kind, state) = (r.i32()?, r.i32()?);
-    r.string()?;
+    let path = r.string()?;
     if !(event::CREATED..=event::CHILDREN_CHANGED).contains(&kind) || state != event::SYNC_CONNECTED {
         return Err(Malformed("a watch event of unknown type"));
     }
-    Ok(())
+    Ok((kind, path))
 }
 
 #[cfg(test)]

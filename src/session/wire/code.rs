@@ -58,6 +58,7 @@ pub(crate) mod xid {
 /// Watch event types (`Watcher.Event.EventType`) and the one state that servers send.
 pub(crate) mod event {
     pub(crate) const CREATED: i32 = 1;
+    pub(crate) const DELETED: i32 = 2;
     pub(crate) const CHILDREN_CHANGED: i32 = 4;
     pub(crate) const SYNC_CONNECTED: i32 = 3;
 }
