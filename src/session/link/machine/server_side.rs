@@ -1,0 +1,233 @@
+//! The server's side: handshake, replies, watch events, and connections that fail.
+
+use super::*;
+
+impl Machine {
+    pub(crate) fn connected(&mut self, now: BootTime) {
+        self.phase = Phase::Greeting(now);
+        self.from_server.clear();
+        self.to_server.clear();
+        let (session_id, password) = match &self.session {
+            Some(s) => (s.id, s.password.as_slice()),
+            None => (0, [0; 16].as_slice()),
+        };
+        let request = ConnectRequest {
+            last_zxid: self.zxid,
+            timeout_ms: i32::try_from(self.settings.timeout.as_millis()).unwrap_or(i32::MAX),
+            session_id,
+            password,
+        };
+        self.to_server.extend(request.frame());
+        self.last_sent = now;
+    }
+
+    pub(crate) fn server_bytes(&mut self, bytes: &[u8], now: BootTime) {
+        if matches!(self.phase, Phase::Down | Phase::Over) {
+            return; // the rest of a connection that was given up
+        }
+        self.from_server.push(bytes);
+        let mut frames = std::mem::take(&mut self.from_server);
+        loop {
+            let result = match frames.next() {
+                Ok(Some(frame)) => self.server_frame(frame, now),
+                Ok(None) => break,
+                Err(e) => Err(e),
+            };
+            if let Err(Malformed(what)) = result {
+                self.detach(format!("does not speak ZooKeeper's protocol: it sent {what}"), now);
+            }
+            if matches!(self.phase, Phase::Down | Phase::Over) {
+                return; // what else came on that connection means nothing now
+            }
+        }
+        self.from_server = frames;
+    }
+
+    pub(super) fn server_frame(&mut self, frame: &[u8], now: BootTime) -> Result<(), Malformed> {
+        if let Phase::Greeting(sent) = self.phase {
+            return self.greeted(ConnectReply::read(frame)?, sent, now);
+        }
+        let (header, body) = ReplyHeader::read(frame)?;
+        match header.xid {
+            xid::EVENT => {
+                let (kind, path) = check::watch_event(body)?;
+                self.watched(kind, path, now);
+                return Ok(());
+            }
+            xid::AUTH => return self.authenticated(header.err, now),
+            _ => {}
+        }
+        self.zxid = self.zxid.max(header.zxid);
+        let at = self.flight.iter().position(|f| f.xid == header.xid);
+        let flight = at.and_then(|i| self.flight.remove(i)).ok_or(Malformed("an unknown xid"))?;
+        if op::is_write(flight.op) && err::is_committed(header.err)
+            || flight.op == op::SYNC && header.err == err::OK && self.settings.proof == LeaseProof::Leader
+        {
+            self.shared.lease.extend(flight.sent, now);
+        }
+        match header.err {
+            err::SESSION_EXPIRED if flight.owner != Owner::Close => {
+                self.end(LossReason::SessionExpired, now);
+                return Ok(());
+            }
+            err::SESSION_MOVED => {
+                self.detach("the session has moved to another connection".into(), now);
+                return Ok(());
+            }
+            _ => {}
+        }
+        match flight.owner {
+            Owner::Link => Ok(()),
+            Owner::Close => {
+                self.over(true);
+                Ok(())
+            }
+            Owner::Chore(id) => {
+                let pause = self.timeout() / 8;
+                self.chores.reply(id, header.err, body, now, pause, &self.shared)?;
+                self.send_chores(now);
+                Ok(())
+            }
+            Owner::Crate => {
+                if header.err == err::OK {
+                    check::reply(flight.op, body)?;
+                }
+                let asked = self.asked.pop_front().ok_or(Malformed("an answer to nothing"))?;
+                let reply = ReplyHeader { xid: asked.xid, ..header };
+                self.to_crate.extend(reply.frame(body));
+                Ok(())
+            }
+        }
+    }
+
+    /// Wakes whoever waits for this node. It goes straight there: by way of the crate it would cost
+    /// two more threads' wake-ups at each hand-over between processes.
+    pub(super) fn watched(&mut self, kind: i32, path: &str, now: BootTime) {
+        let is_gone = kind == event::DELETED;
+        if is_gone {
+            self.shared.lease.node_deleted(path);
+        } else if let Some(hold) = self.shared.lease.hold_on(path) {
+            hold.rearm();
+            self.send_chores(now);
+        }
+        self.shared.nodes.ring(path, is_gone);
+    }
+
+    pub(super) fn greeted(
+        &mut self,
+        reply: ConnectReply,
+        sent: BootTime,
+        now: BootTime,
+    ) -> Result<(), Malformed> {
+        let timeout = u64::try_from(reply.timeout_ms).unwrap_or(0);
+        match &mut self.session {
+            // A server that knows nothing of our session says so by a timeout of zero. Never may
+            // another session take its place here: the crate above would not notice.
+            Some(session) if timeout == 0 || reply.session_id != session.id => {
+                log::info!("session 0x{:x}: expired", session.id);
+                if self.is_ending() {
+                    self.over(true);
+                } else {
+                    self.end(LossReason::SessionExpired, now);
+                }
+                return Ok(());
+            }
+            Some(session) => session.password = reply.password,
+            None if timeout == 0 || reply.session_id == 0 => {
+                return Err(Malformed("a refusal to make a session"));
+            }
+            None => {
+                let timeout = Duration::from_millis(timeout);
+                self.session = Some(Session {
+                    id: reply.session_id,
+                    password: reply.password,
+                    timeout,
+                    attached_before: false,
+                });
+                self.shared.grant(reply.session_id, timeout);
+                self.shared.lease.begin(timeout, sent);
+                self.last_write = sent;
+            }
+        }
+        if self.is_ending() {
+            self.say_goodbye(now);
+            return Ok(());
+        }
+        // Before anything else: the server handles credentials in order with what follows.
+        for (scheme, credentials) in &self.settings.auth {
+            let frame = Writer::request(xid::AUTH, op::AUTH)
+                .i32(0)
+                .buffer(scheme.as_bytes())
+                .buffer(credentials)
+                .frame();
+            self.to_server.extend(frame);
+        }
+        self.phase = Phase::Auth(now, self.settings.auth.len());
+        self.attach_if_ready(now);
+        Ok(())
+    }
+
+    pub(super) fn authenticated(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
+        if self.is_ending() {
+            return Ok(());
+        }
+        let Phase::Auth(since, left) = self.phase else {
+            return Err(Malformed("an answer to credentials that were not sent"));
+        };
+        if code != err::OK {
+            log::warn!("the server refused our credentials (ZooKeeper error {code})");
+            self.phase = Phase::Up; // the server still listens: the session can be closed
+            self.end(LossReason::AuthFailed, now);
+            return Ok(());
+        }
+        self.phase = Phase::Auth(since, left.saturating_sub(1));
+        self.attach_if_ready(now);
+        Ok(())
+    }
+
+    pub(super) fn attach_if_ready(&mut self, now: BootTime) {
+        let (Phase::Auth(_, 0), Some(session)) = (self.phase, self.session.as_mut()) else { return };
+        self.phase = Phase::Up;
+        self.last_sync = now;
+        self.shared.attached();
+        let before = std::mem::replace(&mut session.attached_before, true);
+        self.events.push(if before {
+            LinkEvent::Reconnected
+        } else {
+            LinkEvent::Connected { session_id: session.id, timeout: session.timeout }
+        });
+        // Deletes first: what is created next should find our old nodes gone.
+        self.send_chores(now);
+        self.forward(now);
+    }
+
+    /// The connection ended, or never came up.
+    pub(crate) fn server_gone(&mut self, reason: &str, now: BootTime) {
+        if !self.is_over() {
+            self.detach(reason.to_owned(), now);
+            self.cut = None; // it is closed already
+        }
+    }
+
+    /// Gives this connection up; what was sent on it may or may not have been done.
+    pub(super) fn detach(&mut self, reason: String, now: BootTime) {
+        if self.phase == Phase::Up && !self.is_ending() {
+            self.events.push(LinkEvent::Suspended);
+        }
+        self.phase = Phase::Down;
+        self.cut = Some(reason);
+        self.from_server.clear();
+        self.to_server.clear();
+        self.flight.clear();
+        while self.asked.front().is_some_and(|a| a.sent) {
+            self.refuse_oldest(err::CONNECTION_LOSS);
+        }
+        self.chores.cut(now);
+    }
+
+    pub(super) fn refuse_oldest(&mut self, code: i32) {
+        if let Some(asked) = self.asked.pop_front() {
+            self.answer_crate(asked.xid, code);
+        }
+    }
+}

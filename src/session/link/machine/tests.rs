@@ -1,0 +1,530 @@
+//! The machine's decisions, tested with no network: a scripted crate on one side, a scripted server
+//! on the other, and a clock that only the test moves.
+
+use super::*;
+use crate::session::hold::Hold;
+use crossbeam_channel::{Receiver, bounded};
+use proptest::prelude::*;
+
+const T: Duration = Duration::from_secs(24);
+const MS: Duration = Duration::from_millis(1);
+
+struct Rig {
+    m: Machine,
+    now: BootTime,
+    shared: Arc<Shared>,
+    crate_in: Frames,
+    server_in: Frames,
+    crate_xid: i32,
+}
+
+/// What the machine sent to the server: xid, operation, and the path where there is one.
+type Sent = (i32, i32, String);
+
+impl Rig {
+    fn new(auth: &[(&str, &str)]) -> Self {
+        let shared = Arc::new(Shared::default());
+        let now = BootTime::now();
+        let settings = Settings {
+            timeout: T,
+            attempt: T / 6,
+            auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
+            proof: LeaseProof::Quorum,
+            noop_path: "/noop".into(),
+        };
+        let mut rig = Rig {
+            m: Machine::new(settings, shared.clone(), now),
+            now,
+            shared,
+            crate_in: Frames::default(),
+            server_in: Frames::default(),
+            crate_xid: 0,
+        };
+        let request = ConnectRequest { last_zxid: 0, timeout_ms: 1, session_id: 0, password: &[] };
+        rig.m.crate_bytes(&request.frame(), now).unwrap();
+        rig.m.to_crate.clear();
+        rig
+    }
+
+    fn up() -> Self {
+        let mut rig = Rig::new(&[]);
+        rig.attach(7);
+        assert!(matches!(rig.events()[..], [LinkEvent::Connected { session_id: 7, timeout: T }]));
+        rig
+    }
+
+    fn attach(&mut self, session_id: i64) {
+        self.m.connected(self.now);
+        self.m.to_server.clear();
+        self.greet(session_id, T.as_millis() as i32);
+    }
+
+    fn greet(&mut self, session_id: i64, timeout_ms: i32) {
+        let reply = ConnectReply { timeout_ms, session_id, password: vec![5; 16] };
+        self.m.server_bytes(&reply.frame(), self.now);
+    }
+
+    /// The crate asks; gives its xid.
+    fn ask(&mut self, op: i32, path: &str) -> i32 {
+        self.crate_xid += 1;
+        let frame = Writer::request(self.crate_xid, op).buffer(path.as_bytes()).bool(false).frame();
+        self.m.crate_bytes(&frame, self.now).unwrap();
+        self.crate_xid
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let bytes = std::mem::take(&mut self.m.to_server);
+        self.server_in.push(&bytes);
+        let mut all = Vec::new();
+        while let Some(frame) = self.server_in.next().unwrap() {
+            let (xid, op) = request_header(frame).unwrap();
+            let rest = frame.get(8..).unwrap_or_default();
+            let path = crate::session::wire::record::Reader::new(rest).string().unwrap_or("").to_owned();
+            all.push((xid, op, path));
+        }
+        all
+    }
+
+    fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
+        let frame = ReplyHeader { xid, zxid: 9, err }.frame(body);
+        self.m.server_bytes(&frame, self.now);
+    }
+
+    /// What the crate was answered: xid and error.
+    fn answers(&mut self) -> Vec<(i32, i32)> {
+        let bytes = std::mem::take(&mut self.m.to_crate);
+        self.crate_in.push(&bytes);
+        let mut all = Vec::new();
+        while let Some(frame) = self.crate_in.next().unwrap() {
+            let (header, _) = ReplyHeader::read(frame).unwrap();
+            all.push((header.xid, header.err));
+        }
+        all
+    }
+
+    fn events(&mut self) -> Vec<LinkEvent> {
+        std::mem::take(&mut self.m.events)
+    }
+
+    /// Lets time pass, looking whenever the machine asked to be looked at.
+    fn pass(&mut self, d: Duration) {
+        let until = self.now + d;
+        while let Some(next) = self.m.tick(self.now).filter(|next| *next <= until) {
+            self.now = next.max(self.now + MS / 10);
+        }
+        self.now = until;
+        self.m.tick(self.now);
+    }
+
+    fn hold(&mut self, path: &str) -> Arc<Hold> {
+        let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
+        self.shared.lease.grant(&hold).unwrap();
+        hold
+    }
+}
+
+#[test]
+fn requests_are_answered_in_order_under_their_own_xids() {
+    let mut rig = Rig::up();
+    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::DELETE, "/b"));
+    let sent = rig.sent();
+    assert_eq!(
+        sent.iter().map(|s| (s.1, s.2.as_str())).collect::<Vec<_>>(),
+        [(op::EXISTS, "/a"), (op::DELETE, "/b")]
+    );
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    rig.reply(sent[1].0, err::OK, &[]);
+    assert_eq!(rig.answers(), [(a, err::NO_NODE), (b, err::OK)]);
+}
+
+#[test]
+fn a_cut_answers_what_was_sent_and_holds_what_was_not() {
+    let mut rig = Rig::up();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    rig.m.server_gone("cut", rig.now);
+    let b = rig.ask(op::EXISTS, "/b");
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.events(), [LinkEvent::Suspended]);
+    rig.attach(7);
+    assert_eq!(rig.events(), [LinkEvent::Reconnected]);
+    let sent = rig.sent();
+    assert_eq!(sent.len(), 1);
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+}
+
+#[test]
+fn a_request_held_through_an_outage_is_answered_within_a_sixth_of_the_timeout() {
+    let mut rig = Rig::up();
+    rig.m.server_gone("cut", rig.now);
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.pass(T / 6 - MS);
+    assert_eq!(rig.answers(), []);
+    rig.pass(MS * 2);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+}
+
+#[test]
+fn a_late_request_is_answered_without_blaming_a_fresh_connection() {
+    let mut rig = Rig::up();
+    rig.m.server_gone("cut", rig.now);
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.pass(T / 6 - MS * 10);
+    rig.attach(7);
+    let sent = rig.sent();
+    rig.pass(MS * 20);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.m.cut, None);
+    let b = rig.ask(op::EXISTS, "/b");
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), []);
+    let sent = rig.sent();
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+}
+
+#[test]
+fn a_black_hole_is_cut_within_a_third_of_the_timeout_even_when_idle() {
+    let mut rig = Rig::up();
+    rig.pass(T / 3);
+    assert!(rig.m.cut.is_some());
+    assert_eq!(rig.events(), [LinkEvent::Suspended]);
+}
+
+#[test]
+fn an_idle_session_pings_and_asks_the_leader() {
+    let mut rig = Rig::up();
+    let (mut pings, mut syncs) = (0, 0);
+    for _ in 0..48 {
+        rig.pass(T / 48);
+        for (xid, op, _) in rig.sent() {
+            match op {
+                op::PING => pings += 1,
+                op::SYNC => syncs += 1,
+                other => panic!("unexpected operation {other}"),
+            }
+            rig.reply(xid, err::OK, b"\0\0\0\x01/");
+        }
+    }
+    assert!((3..=4).contains(&syncs), "{syncs}");
+    assert!((3..=8).contains(&pings), "{pings}");
+    assert_eq!(rig.m.cut, None);
+}
+
+#[test]
+fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    for _ in 0..96 {
+        rig.pass(T / 48);
+        for (xid, op, path) in rig.sent() {
+            match op {
+                op::DELETE => assert_eq!(path, "/noop"),
+                op::GET_DATA => assert_eq!(path, "/l/n"),
+                _ => {}
+            }
+            let body = if op == op::GET_DATA { [0; 72].as_slice() } else { &[] };
+            rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, body);
+        }
+        rig.shared.lease.watch(rig.now);
+    }
+    assert_eq!(hold.loss(), None);
+    // From here on the server answers everything but writes: what a follower without leader does.
+    for _ in 0..48 {
+        rig.pass(T / 48);
+        rig.shared.lease.watch(rig.now);
+        for (xid, op, _) in rig.sent() {
+            if op != op::DELETE {
+                rig.reply(xid, err::OK, &[]);
+            }
+        }
+    }
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+}
+
+#[test]
+fn a_throttled_write_proves_nothing() {
+    let mut rig = Rig::up();
+    rig.pass(T / 4);
+    let before = rig.shared.lease.remaining(rig.now);
+    rig.ask(op::DELETE, "/a");
+    for (xid, op, _) in rig.sent() {
+        rig.reply(xid, if op == op::DELETE { -127 } else { err::OK }, &[]);
+    }
+    assert_eq!(rig.shared.lease.remaining(rig.now), before);
+}
+
+#[test]
+fn an_expired_session_ends_everything_at_once() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    rig.m.server_gone("cut", rig.now);
+    let b = rig.ask(op::EXISTS, "/b");
+    rig.m.connected(rig.now);
+    rig.greet(0, 0);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
+    assert_eq!(rig.events(), [LinkEvent::Suspended, LinkEvent::Lost(LossReason::SessionExpired)]);
+    assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
+    let c = rig.ask(op::EXISTS, "/c");
+    assert_eq!(rig.answers(), [(c, err::SESSION_EXPIRED)]);
+    assert!(!rig.m.wants_connection());
+}
+
+#[test]
+fn another_session_never_takes_the_place_of_ours() {
+    let mut rig = Rig::up();
+    rig.m.server_gone("cut", rig.now);
+    rig.attach(8);
+    assert_eq!(rig.events()[1..], [LinkEvent::Lost(LossReason::SessionExpired)]);
+}
+
+#[test]
+fn credentials_go_before_anything_else_on_every_connection() {
+    let mut rig = Rig::new(&[("digest", "a:b"), ("digest", "c:d")]);
+    for round in 0..2 {
+        let a = rig.ask(op::EXISTS, "/a");
+        rig.attach(7);
+        let sent = rig.sent();
+        assert_eq!(sent.iter().map(|s| s.1).collect::<Vec<_>>(), [op::AUTH, op::AUTH], "round {round}");
+        rig.reply(xid::AUTH, err::OK, &[]);
+        assert_eq!(rig.sent(), []);
+        rig.reply(xid::AUTH, err::OK, &[]);
+        let sent = rig.sent();
+        assert_eq!(sent.len(), 1);
+        rig.reply(sent[0].0, err::NO_NODE, &[]);
+        assert_eq!(rig.answers(), [(a, err::NO_NODE)]);
+        rig.m.server_gone("cut", rig.now);
+    }
+}
+
+#[test]
+fn refused_credentials_end_the_session_and_close_it_at_the_server() {
+    let mut rig = Rig::new(&[("nonsense", "x")]);
+    rig.attach(7);
+    rig.sent();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+    assert_eq!(rig.events(), [LinkEvent::Lost(LossReason::AuthFailed)]);
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+    let a = rig.ask(op::EXISTS, "/a");
+    assert_eq!(rig.answers(), [(a, err::AUTH_FAILED)]);
+}
+
+fn close(rig: &mut Rig) -> Receiver<bool> {
+    let (done, told) = bounded(1);
+    rig.m.close(done, rig.now);
+    told
+}
+
+#[test]
+fn a_close_is_told_to_the_server_again_when_the_connection_dies() {
+    let mut rig = Rig::up();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    let told = close(&mut rig);
+    assert_eq!(rig.answers(), [(a, err::SESSION_EXPIRED)]);
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+    rig.m.server_gone("cut", rig.now);
+    assert!(rig.m.wants_connection());
+    rig.attach(7);
+    let (xid, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::CLOSE);
+    rig.reply(xid, err::OK, &[]);
+    assert_eq!(told.try_recv(), Ok(true));
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn a_close_in_an_outage_gives_up_in_time_and_answers_the_crate() {
+    let mut rig = Rig::up();
+    rig.m.server_gone("cut", rig.now);
+    let told = close(&mut rig);
+    let frame = Writer::request(99, op::CLOSE).frame();
+    rig.m.crate_bytes(&frame, rig.now).unwrap();
+    assert_eq!(rig.answers(), []);
+    rig.pass(GOODBYE);
+    assert_eq!(told.try_recv(), Ok(false));
+    assert_eq!(rig.answers(), [(99, err::OK)]);
+    assert!(rig.m.crate_is_closed());
+}
+
+#[test]
+fn a_delete_is_sent_until_it_is_acknowledged() {
+    let mut rig = Rig::up();
+    rig.shared.add_debris("id");
+    let (done, outcome) = bounded(1);
+    let chore = Chore::Delete { path: "/l/n".into(), id: "id".into(), renew_parent: false, done: Some(done) };
+    rig.m.chore(chore, rig.now);
+    for _ in 0..3 {
+        assert_eq!(rig.sent().pop().map(|s| (s.1, s.2)), Some((op::DELETE, "/l/n".into())));
+        rig.m.server_gone("cut", rig.now);
+        rig.attach(7);
+    }
+    assert!(rig.shared.debris().contains("id"));
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+    assert!(rig.shared.debris().is_empty());
+}
+
+/// A listing with one name.
+fn listing(name: &str) -> Vec<u8> {
+    Writer::bare().i32(1).buffer(name.as_bytes()).frame()[4..].to_vec()
+}
+
+#[test]
+fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
+    let mut rig = Rig::up();
+    rig.shared.add_debris("id");
+    rig.m.chore(Chore::Sweep { parent: "/l".into(), id: "id".into() }, rig.now);
+    let (xid, op, path) = rig.sent().pop().unwrap();
+    assert_eq!((op, path.as_str()), (op::DELETE, "/noop"));
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
+    // The answer does not come; on the next connection it begins with the write again.
+    rig.m.server_gone("cut", rig.now);
+    rig.attach(7);
+    let (xid, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::DELETE);
+    rig.reply(xid, err::NO_NODE, &[]);
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003"));
+    let (xid, op, path) = rig.sent().pop().unwrap();
+    assert_eq!((op, path.as_str()), (op::DELETE, "/l/_c_id-lock-0000000003"));
+    rig.reply(xid, err::OK, &[]);
+    assert!(rig.shared.debris().is_empty());
+}
+
+#[test]
+fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.pass(WATCH_AFTER * 2);
+    let (xid, op, path) = rig.sent().pop().unwrap();
+    assert_eq!((op, path.as_str()), (op::GET_DATA, "/l/n"));
+    let mut body = vec![0; 72];
+    body[4..12].copy_from_slice(&77i64.to_be_bytes());
+    rig.reply(xid, err::OK, &body);
+    assert_eq!(hold.czxid(), Some(77));
+    rig.m.server_gone("cut", rig.now);
+    rig.attach(7);
+    let (xid, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::GET_DATA);
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
+}
+
+#[test]
+fn what_is_not_the_protocol_is_cut_before_the_crate_sees_it() {
+    let garbage: [&[u8]; 7] = [
+        &[0xff; 4],
+        &[0x7f, 0xff, 0xff, 0xff],
+        &ReplyHeader { xid: 12345, zxid: 1, err: 0 }.frame(&[]),
+        &ReplyHeader { xid: -1, zxid: -1, err: 0 }.frame(&[0, 0, 0, 99]),
+        &ReplyHeader { xid: -4, zxid: 0, err: 0 }.frame(&[]),
+        &[0, 0, 0, 2, 1, 1],
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ];
+    for bytes in garbage {
+        let mut rig = Rig::up();
+        rig.m.server_bytes(bytes, rig.now);
+        assert!(rig.m.cut.is_some(), "{bytes:?}");
+        assert_eq!(rig.answers(), []);
+    }
+    let mut rig = Rig::up();
+    let a = rig.ask(op::GET_CHILDREN, "/a");
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::OK, &[0x7f, 0xff, 0xff, 0xff]);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+}
+
+#[test]
+fn containers_are_made_as_containers() {
+    let mut rig = Rig::up();
+    let frame = Writer::request(1, op::CREATE).buffer(b"/a").buffer(b"").i32(0).i32(4).frame();
+    rig.m.crate_bytes(&frame, rig.now).unwrap();
+    assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::CREATE_CONTAINER));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Ask,
+    Answer(usize),
+    Cut,
+    Attach,
+    Wait(u64),
+    Release,
+    Garbage(Vec<u8>),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => Just(Act::Ask),
+        6 => (0usize..4).prop_map(Act::Answer),
+        1 => Just(Act::Cut),
+        2 => Just(Act::Attach),
+        2 => (1u64..5000).prop_map(Act::Wait),
+        2 => Just(Act::Release),
+        1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Act::Garbage),
+    ]
+}
+
+proptest! {
+    /// Whatever the server does, the crate gets exactly one answer to each request, in order, and
+    /// in the end nothing that should be deleted is left.
+    #[test]
+    fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
+        let mut rig = Rig::up();
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        let mut open: Vec<Sent> = Vec::new();
+        let mut releases = 0;
+        for act in acts.into_iter().chain([Act::Attach]) {
+            match act {
+                Act::Ask => asked.push(rig.ask(op::EXISTS, "/a")),
+                Act::Answer(n) => for (xid, ..) in open.drain(..n.min(open.len())).collect::<Vec<_>>() {
+                    rig.reply(xid, err::NO_NODE, &[]);
+                },
+                Act::Cut => rig.m.server_gone("cut", rig.now),
+                Act::Attach if rig.m.wants_connection() => rig.attach(7),
+                Act::Attach => {}
+                Act::Wait(ms) => rig.pass(Duration::from_millis(ms)),
+                Act::Release => {
+                    releases += 1;
+                    let id = format!("id{releases}");
+                    rig.shared.add_debris(&id);
+                    let path = format!("/l/{id}");
+                    rig.m.chore(Chore::Delete { path, id, renew_parent: false, done: None }, rig.now);
+                }
+                Act::Garbage(bytes) => rig.m.server_bytes(&bytes, rig.now),
+            }
+            answered.extend(rig.answers());
+            if rig.m.wants_connection() {
+                open.clear();
+                rig.m.to_server.clear();
+                rig.server_in.clear();
+                rig.m.cut = None;
+            } else {
+                open.extend(rig.sent());
+            }
+            prop_assume!(!rig.m.is_ending());
+        }
+        for _ in 0..200 {
+            if rig.m.wants_connection() {
+                rig.m.cut = None;
+                rig.server_in.clear();
+                open.clear();
+                rig.attach(7);
+            }
+            open.extend(rig.sent());
+            for (xid, ..) in std::mem::take(&mut open) {
+                rig.reply(xid, err::NO_NODE, &[]);
+            }
+            rig.pass(T / 100); // half a frame of garbage is only given up when answers stay out
+            answered.extend(rig.answers());
+        }
+        prop_assert_eq!(answered.iter().map(|a| a.0).collect::<Vec<_>>(), asked);
+        prop_assert!(rig.shared.debris().is_empty());
+    }
+}
