@@ -1,4 +1,59 @@
-//! Distributed locks over Apache ZooKeeper for blocking, threaded programs.
+//! Distributed locks over [Apache ZooKeeper](https://zookeeper.apache.org) for blocking, threaded
+//! programs: as pleasant as `std::sync::Mutex`, and honest under faults. No async runtime.
+//!
+//! ```no_run
+//! # fn write(_: &str, _: zk_mutex::FencingToken) -> zk_mutex::Result<()> { Ok(()) }
+//! # fn main() -> zk_mutex::Result<()> {
+//! use zk_mutex::{ZkMutex, ZkSession};
+//!
+//! let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
+//! let mutex = ZkMutex::new(&session, "/locks/orders")?;
+//! let guard = mutex.lock()?; // blocks; re-entrant on its thread
+//! write("order 17", guard.fencing_token()?)?; // the store refuses an older token
+//! drop(guard); // released
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What you can rely on
+//!
+//! * **Exclusion.** No two guards are valid at once. A guard is valid while
+//!   [`is_held`](Held::is_held): its lease ends, by this host's own clock, before any server can
+//!   have expired the session.
+//! * **The holder is told.** [`lost`](Held::lost) becomes ready exactly when the hold is lost, at
+//!   the latest when the lease ends.
+//! * **Deadlines hold**, in a black hole too. `Ok(None)` always means that somebody else was in the
+//!   queue; an outage is [`Error::Unavailable`].
+//! * **No orphans.** A node that should go is deleted for sure, whatever reply was lost.
+//! * **Fair.** First come, first served; a release wakes one waiter, not the herd.
+//! * **It recovers.** After any outage the session re-establishes itself, and waiters keep waiting.
+//!
+//! # Why a lock needs a fencing token
+//!
+//! A lock cannot stop a process that was paused (a debugger, a suspended host, a storm of page
+//! faults) between its last look at the guard and its write. By the time it wakes, the session may
+//! have expired and the lock may be somebody else's. Only the store that is written to can refuse
+//! it: give each write the [`FencingToken`] of its guard, and let the store refuse a token lower
+//! than the highest it has seen. Where the store cannot do that, call [`check`](Held::check) right
+//! before each step that matters: it makes the window small, not zero.
+//!
+//! # Which faults, and what you see
+//!
+//! | fault | a holder sees | a waiter sees |
+//! | --- | --- | --- |
+//! | connection cut, server restarted, failover, shorter than the lease | nothing | nothing: it waits on, in its place |
+//! | an outage longer than two thirds of the session timeout | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
+//! | the session expired | the guard is lost | it queues again, in a new session |
+//! | somebody deleted its node | the guard is lost ([`LossReason::NodeDeleted`]) once the event arrives | it queues again |
+//! | the host slept, the process was stopped | `is_held()` is false at once on waking, if the lease is over | as above |
+//! | [`close`](ZkSession::close) | the guard is lost ([`LossReason::SessionClosed`]) | [`Error::Closed`] |
+//! | a panic | released by the drop; no poisoning | the next one gets it |
+//! | the process is killed | – | gets it when the server expires the session |
+//!
+//! # Threads and forks
+//!
+//! See [`ZkSession`]. The library logs through [`log`](https://docs.rs/log): session transitions at
+//! info, what an operator should see at warn and error, the steps of the protocol at debug.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

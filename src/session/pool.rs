@@ -101,10 +101,15 @@ mod tests {
         let (done, all) = bounded(8);
         for _ in 0..4 {
             let (gate, done) = (gate.clone(), done.clone());
-            assert!(pool.run(Box::new(move || drop((gate.recv(), done.send(()))))).is_ok());
+            assert!(
+                pool.run(Box::new(move || {
+                    let _ = (gate.recv(), done.send(()));
+                }))
+                .is_ok()
+            );
         }
         let quick = done.clone();
-        assert!(pool.run(Box::new(move || drop(quick.send(())))).is_ok());
+        assert!(pool.run(Box::new(move || quick.send(()).unwrap())).is_ok());
         assert!(all.recv_timeout(Duration::from_secs(5)).is_ok());
         drop(release);
         for _ in 0..4 {
@@ -119,7 +124,7 @@ mod tests {
         let pool = Pool::new();
         assert!(pool.run(Box::new(|| panic!("on purpose"))).is_ok());
         let (done, seen) = bounded(1);
-        assert!(pool.run(Box::new(move || drop(done.send(())))).is_ok());
+        assert!(pool.run(Box::new(move || done.send(()).unwrap())).is_ok());
         assert!(seen.recv_timeout(Duration::from_secs(5)).is_ok());
     }
 }
