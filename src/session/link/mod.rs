@@ -87,7 +87,6 @@ impl Link {
         let now = BootTime::now();
         let mut pump = Pump {
             poll,
-            attempt: settings.attempt,
             machine: Machine::new(settings, shared.clone(), now),
             dialer: Dialer::new(hosts, policy, now),
             shared,

@@ -32,7 +32,6 @@ pub(super) struct Pump {
     pub(super) commands: Receiver<Command>,
     pub(super) handle: Link,
     pub(super) report: Report,
-    pub(super) attempt: Duration,
 }
 
 struct Conn {
@@ -226,6 +225,7 @@ impl Pump {
 
     /// Cuts, dials and writes as the machine wants.
     fn serve(&mut self, server: &mut Option<Server>, now: BootTime, next: &mut Option<BootTime>) {
+        let attempt = self.machine.attempt();
         let mut at_the_latest = |t: BootTime| *next = Some(next.map_or(t, |n| n.min(t)));
         if let Some(reason) = self.machine.cut.take() {
             self.drop_server(server, &reason, now);
@@ -236,12 +236,12 @@ impl Pump {
                     self.server_lost(server, &e.to_string(), now);
                     at_the_latest(now);
                 }
-            } else if now >= s.since + self.attempt {
-                let reason = format!("no connection within {} ms", self.attempt.as_millis());
+            } else if now >= s.since + attempt {
+                let reason = format!("no connection within {} ms", attempt.as_millis());
                 self.shared.failed(&s.host, reason);
                 *server = None;
             } else {
-                at_the_latest(s.since + self.attempt);
+                at_the_latest(s.since + attempt);
             }
         }
         while server.is_none() && self.machine.wants_connection() {
@@ -256,7 +256,7 @@ impl Pump {
                 }
             }
             if server.is_some() {
-                at_the_latest(now + self.attempt);
+                at_the_latest(now + attempt);
             }
         }
     }

@@ -44,7 +44,7 @@ pub(crate) enum LinkEvent {
 
 pub(crate) struct Settings {
     pub(crate) timeout: Duration,
-    /// How long one host may take to connect and to answer the connect request.
+    /// How long one host may take to connect, and to answer the connect request, at the most.
     pub(crate) attempt: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) proof: LeaseProof,
@@ -171,6 +171,12 @@ impl Machine {
     /// T/6: the longest that anything may go unanswered.
     pub(super) fn patience(&self) -> Duration {
         self.timeout() / 6
+    }
+
+    /// How long one host may take for each of two steps, to connect and to take up the session.
+    /// Where a live session is to be resumed, the next host must have its chance in time.
+    pub(crate) fn attempt(&self) -> Duration {
+        self.settings.attempt.min(self.patience())
     }
 
     pub(crate) fn wants_connection(&self) -> bool {

@@ -13,8 +13,8 @@ impl Machine {
         }
         match self.phase {
             Phase::Over => return None,
-            Phase::Greeting(since) | Phase::Auth(since, _) if now >= since + self.settings.attempt => {
-                let waited = self.settings.attempt.as_millis();
+            Phase::Greeting(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {
+                let waited = self.attempt().as_millis();
                 self.detach(format!("accepted the connection, but gave no session within {waited} ms"), now);
             }
             Phase::Up => self.tick_up(now),
@@ -71,7 +71,7 @@ impl Machine {
         let patience = self.patience();
         let asked = self.asked.front().map(|a| a.arrived + patience);
         let phase = match self.phase {
-            Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.settings.attempt),
+            Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up => {
                 let flight = self.flight.front().map(|f| f.sent + patience);
                 // A hold that came of the traffic just seen gets its watch in time. Holds are not
