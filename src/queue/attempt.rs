@@ -67,6 +67,12 @@ impl<'a> Attempt<'a> {
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
             };
+            // From before the first watch on it until it is held: between two waits an event would find nobody, and the
+            // watch that it used up would pass for one that stands.
+            let generation = ticket.generation.clone();
+            let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
+            self.bell.hush(u8::MAX);
+            let _own = generation.shared.nodes.register(ticket.path.clone(), &self.bell, causes);
             loop {
                 match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
                     Ok(holding) => return Ok(Some(holding)),
@@ -195,7 +201,7 @@ impl<'a> Attempt<'a> {
     fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, attach: u64) -> Step<bool> {
         let generation = ticket.generation.clone();
         let limit = &self.request.limit;
-        self.bell.hush();
+        self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
         let _ahead = generation.shared.nodes.register(
@@ -203,8 +209,6 @@ impl<'a> Attempt<'a> {
             &self.bell,
             causes(AHEAD_GONE, AHEAD_CHANGED),
         );
-        let _own =
-            generation.shared.nodes.register(ticket.path.clone(), &self.bell, causes(OWN_GONE, OWN_CHANGED));
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
         match generation.read(&ahead.path, true, limit) {
             Ok(_) => {}
@@ -237,8 +241,7 @@ impl<'a> Attempt<'a> {
                 Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
             };
             if rung & OWN_GONE != 0 {
-                log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
-                return Err(Stop::Requeue);
+                return Err(self.own_gone(ticket));
             }
             if rung & OWN_CHANGED != 0 {
                 ticket.armed_on = 0;
@@ -273,6 +276,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    fn own_gone(&self, ticket: &Ticket) -> Stop {
+        log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
+        Stop::Requeue
+    }
+
     /// Whether the watches still stand, as far as is known.
     fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
         self.request.core.state() == SessionState::Connected && generation.shared.attach() == attach
@@ -281,17 +289,18 @@ impl<'a> Attempt<'a> {
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.
     fn grant(&mut self, ticket: &mut Ticket) -> Step<Holding> {
         let generation = ticket.generation.clone();
-        let _own = generation.shared.nodes.register(
-            ticket.path.clone(),
-            &self.bell,
-            Causes { gone: OWN_GONE, changed: 0 },
-        );
         loop {
+            if self.bell.rung() & OWN_GONE != 0 {
+                return Err(self.own_gone(ticket));
+            }
             match ticket.grant((self.request.on_loss)()) {
                 Ok(holding) => {
                     // An event that came before the hold was there to hear it.
-                    if self.bell.rung() & OWN_GONE != 0 {
+                    let rung = self.bell.rung();
+                    if rung & OWN_GONE != 0 {
                         generation.shared.lease.node_deleted(&ticket.path);
+                    } else if rung & OWN_CHANGED != 0 {
+                        holding.watch_again();
                     }
                     log::debug!("{}: held", ticket.path);
                     return Ok(holding);

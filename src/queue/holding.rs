@@ -91,9 +91,14 @@ impl Holding {
 
     /// Asks for the watch on the node, without waiting for it.
     pub(crate) fn ask_for_watch(&self) {
-        if self.hold.armed_on() == 0
-            && let Some(generation) = self.generation.upgrade()
-        {
+        if self.hold.armed_on() == 0 {
+            self.watch_again();
+        }
+    }
+
+    /// The watch on the node has fired, or there is none: asks for a new one, without waiting for it.
+    pub(crate) fn watch_again(&self) {
+        if let Some(generation) = self.generation.upgrade() {
             self.hold.rearm();
             generation.wake();
         }

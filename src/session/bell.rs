@@ -44,10 +44,9 @@ impl Bell {
         self.rung.load(Ordering::Acquire)
     }
 
-    /// Forgets what rang before now.
-    pub(crate) fn hush(&self) {
-        while self.receiver.try_recv().is_ok() {}
-        self.rung.store(0, Ordering::Release);
+    /// Forgets what rang before now for these causes. Who waits next may wake for nothing.
+    pub(crate) fn hush(&self, causes: u8) {
+        self.rung.fetch_and(!causes, Ordering::AcqRel);
     }
 }
 
