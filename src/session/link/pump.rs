@@ -73,15 +73,16 @@ impl Conn {
         Ok(())
     }
 
-    /// Reads all there is; `false` at the end of the stream.
-    fn read(&mut self, buf: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<bool> {
+    /// Reads all there is; `false` at the end of the stream. `ends`: the poll said that the end, or an error, comes after it.
+    fn read(&mut self, buf: &mut [u8], ends: bool, mut take: impl FnMut(&[u8])) -> io::Result<bool> {
         loop {
             match self.sock.read(buf) {
                 Ok(0) => return Ok(false),
                 Ok(n) => {
                     take(&buf[..n]);
-                    // Epoll and kqueue announce what comes after a short read anew: no need to ask.
-                    if cfg!(unix) && n < buf.len() {
+                    // Epoll and kqueue announce what comes after a short read anew: no need to ask. But an end that
+                    // came along with the last bytes was announced with them, and never again.
+                    if cfg!(unix) && !ends && n < buf.len() {
                         return Ok(true);
                     }
                 }
@@ -141,15 +142,16 @@ impl Pump {
                 self.command(command, now);
             }
             for event in &events {
+                let ends = event.is_read_closed() || event.is_error();
                 match event.token() {
                     CRATE if client_open => {
                         let machine = &mut self.machine;
                         let mut sane = true;
-                        let open =
-                            client.read(&mut buf, |bytes| sane &= machine.crate_bytes(bytes, now).is_ok());
+                        let open = client
+                            .read(&mut buf, ends, |bytes| sane &= machine.crate_bytes(bytes, now).is_ok());
                         client_open = sane && open.unwrap_or(false);
                     }
-                    SERVER => self.server_event(&mut server, &mut buf, now),
+                    SERVER => self.server_event(&mut server, &mut buf, ends, now),
                     _ => {}
                 }
             }
@@ -175,7 +177,7 @@ impl Pump {
         }
     }
 
-    fn server_event(&mut self, server: &mut Option<Server>, buf: &mut [u8], now: BootTime) {
+    fn server_event(&mut self, server: &mut Option<Server>, buf: &mut [u8], ends: bool, now: BootTime) {
         let Some(s) = server else { return };
         if !s.is_connected {
             match (s.conn.sock.take_error(), s.conn.sock.peer_addr()) {
@@ -193,7 +195,7 @@ impl Pump {
             }
         }
         let machine = &mut self.machine;
-        let end = match s.conn.read(buf, |bytes| machine.server_bytes(bytes, now)) {
+        let end = match s.conn.read(buf, ends, |bytes| machine.server_bytes(bytes, now)) {
             Ok(true) => return,
             Ok(false) => "closed the connection".to_owned(),
             Err(e) => e.to_string(),
