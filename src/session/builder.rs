@@ -112,8 +112,11 @@ impl SessionBuilder {
             Ok(_) => Ok(session),
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();
-                let _ = session.close();
-                Err(Error::Connect { hosts, waited: start.elapsed() })
+                let failure = Error::Connect { hosts, waited: start.elapsed() };
+                // A host that is being asked just now may still make a session, and is told that nobody wants it. The caller's
+                // time is up: that is waited for elsewhere, or here where there is no thread.
+                let _ = std::thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
+                Err(failure)
             }
             Err(e) => Err(e),
         }

@@ -25,6 +25,10 @@ use crate::limit::{Ended, Limit};
 /// How long `close` waits for the server and for its own threads, in all.
 const CLOSE: Duration = Duration::from_millis(950);
 
+/// A host gets this much at least, however short a session timeout was asked for: the server may well
+/// grant a longer one, but first it has to be heard.
+const ATTEMPT: Duration = Duration::from_millis(250);
+
 /// The longest sleep of the supervisor: leases are looked at this often, since their clock goes on
 /// while the host sleeps and the timer does not.
 const LOOK: Duration = Duration::from_secs(1);
@@ -363,7 +367,7 @@ impl Core {
         let hosts = u32::try_from(config.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,
-            attempt: (config.timeout / 6).min(config.connect_timeout / hosts.saturating_add(1)),
+            attempt: (config.timeout / 6).max(ATTEMPT).min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             proof: config.proof,
             noop_path: format!("{}/zk-mutex-no-op-{}", config.ensemble.chroot, uuid::Uuid::new_v4()),

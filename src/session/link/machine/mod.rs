@@ -176,7 +176,8 @@ impl Machine {
     /// How long one host may take for each of two steps, to connect and to take up the session.
     /// Where a live session is to be resumed, the next host must have its chance in time.
     pub(crate) fn attempt(&self) -> Duration {
-        self.settings.attempt.min(self.patience())
+        let granted = self.session.as_ref().map(|s| s.timeout / 6);
+        granted.map_or(self.settings.attempt, |granted| granted.min(self.settings.attempt))
     }
 
     pub(crate) fn wants_connection(&self) -> bool {
