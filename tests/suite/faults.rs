@@ -1,0 +1,502 @@
+//! Each fault in each phase of a lock's life: while it is held, waited for, asked for and released.
+use crate::support::{
+    Direction, OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
+    scene::{SOON, full_path, queue, session_of, until_empty, until_event, until_state},
+    until,
+};
+use crossbeam_channel::{Receiver, bounded};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+use zk_mutex::{Error, LossReason, SessionEvent, SessionState, ZkMutex, ZkMutexGuard, ZkSession};
+
+const PATH: &str = "/locks/orders";
+/// Not the link's no-op writes, which are deletes too.
+const NODE: &str = "-lock-";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The server is killed and started again.
+    Restart,
+    /// The session is closed by a second connection.
+    Expiry,
+    Cut,
+    /// Nothing passes until the connection was given up.
+    BlackHole,
+    LostReply(OpKind),
+    LostRequest(OpKind),
+}
+use Fault::*;
+
+/// A victim behind a proxy, a bystander past it, both with sessions on one server.
+struct Stage {
+    victim: ZkSession,
+    events: Receiver<SessionEvent>,
+    bystander: ZkSession,
+    proxy: Proxy,
+    clean: String,
+    id: i64,
+    fault: Fault,
+    server: Option<Server>,
+}
+
+impl Stage {
+    fn new(fault: Fault) -> Stage {
+        let server = (fault == Restart).then(Server::start);
+        // A server takes its time to start on a busy machine, and must be back within the lease.
+        let timeout = Duration::from_secs(if fault == Restart { 24 } else { 4 });
+        let clean = server.as_ref().map_or_else(Shared::chroot, Server::connect_string);
+        let (host, chroot) = clean.split_once('/').map_or((&*clean, None), |(host, path)| (host, Some(path)));
+        let proxy = Proxy::start(host.parse().unwrap());
+        let through =
+            chroot.map_or(proxy.connect_string(), |path| format!("{}/{path}", proxy.connect_string()));
+        let victim = session_of(&through, timeout);
+        let bystander = session_of(&clean, timeout);
+        let events = victim.subscribe();
+        let id = victim.session_id().unwrap();
+        Stage { victim, events, bystander, proxy, clean, id, fault, server }
+    }
+
+    fn mutex(&self) -> ZkMutex {
+        ZkMutex::new(&self.victim, PATH).unwrap()
+    }
+
+    fn others(&self) -> ZkMutex {
+        ZkMutex::new(&self.bystander, PATH).unwrap()
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.clean).unwrap()
+    }
+
+    fn queue(&self) -> Vec<String> {
+        queue(&self.clean, PATH)
+    }
+
+    fn path_of(&self, node: &str) -> String {
+        full_path(&self.clean, &format!("{PATH}/{node}"))
+    }
+
+    /// Plans what a lost request or reply needs to be planned before.
+    fn plan(&self) {
+        match self.fault {
+            LostReply(OpKind::Delete) => self.proxy.drop_reply(OpKind::Delete.on(NODE)),
+            LostReply(kind) => self.proxy.drop_reply(kind),
+            LostRequest(OpKind::Delete) => self.proxy.drop_request(OpKind::Delete.on(NODE)),
+            LostRequest(kind) => self.proxy.drop_request(kind),
+            _ => {}
+        }
+    }
+
+    /// Lets the fault happen; what was held back for it is let go.
+    fn strike(&self) {
+        match (self.fault, &self.server) {
+            (Restart, Some(server)) => {
+                server.kill();
+                self.proxy.cut(); // and what was held back is lost
+                self.proxy.black_hole(false);
+                server.restart();
+            }
+            (Restart, None) => unreachable!(),
+            (Expiry, _) => {
+                let (id, password) = self.proxy.sessions().pop().unwrap();
+                raw::expire(&self.clean, id, &password).unwrap();
+            }
+            (Cut, _) => self.proxy.cut(),
+            (BlackHole, _) => {
+                self.proxy.black_hole(true);
+                until_state(&self.victim, SessionState::Suspended);
+            }
+            (LostReply(_) | LostRequest(_), _) => {}
+        }
+        self.proxy.black_hole(false);
+    }
+
+    /// Waits until the session, or its successor, has come back from the fault.
+    fn recovered(&self) {
+        let seen = match self.fault {
+            Expiry => until_event(&self.events, |event| matches!(event, SessionEvent::Connected { .. })),
+            _ => until_event(&self.events, |event| *event == SessionEvent::Reconnected),
+        };
+        assert_eq!(
+            seen.iter().any(|event| matches!(event, SessionEvent::Lost(_))),
+            self.fault == Expiry,
+            "{seen:?}"
+        );
+        assert_eq!(self.proxy.plans(), 0, "the fault has struck");
+        assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
+    }
+
+    /// Nothing is left in the queue though both sessions live; and everybody can go on.
+    fn end(self) {
+        until_empty(&self.clean, PATH);
+        let id = self.victim.session_id();
+        assert_eq!(id == Some(self.id), self.fault != Expiry, "the nodes went, not the session");
+        for mutex in [self.mutex(), self.others()] {
+            mutex.lock().unwrap().unlock().unwrap();
+        }
+        until_empty(&self.clean, PATH);
+        assert_eq!(self.victim.session_id(), id);
+        assert_eq!(
+            (self.victim.state(), self.bystander.state()),
+            (SessionState::Connected, SessionState::Connected)
+        );
+    }
+}
+
+// ---- while holding ----
+
+fn holding(fault: Fault) {
+    let stage = Stage::new(fault);
+    let mutex = stage.mutex();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    stage.plan();
+    if fault == LostReply(OpKind::Delete) {
+        // The release of another lock; here the holder's own no-op write would do as well.
+        drop(ZkMutex::new(&stage.victim, "/locks/other").unwrap().lock().unwrap());
+    } else {
+        provoke(&stage, &mutex, &guard);
+    }
+    stage.strike();
+    if fault == Expiry {
+        lost_by_expiry(&stage, &mutex, &guard);
+        drop(guard);
+        return stage.end();
+    }
+    stage.recovered();
+    assert!(guard.is_held() && guard.check().is_ok() && lost.try_recv().is_err_and(|e| e.is_empty()));
+    assert_eq!((guard.lost_reason(), stage.queue().len()), (None, 1));
+    assert!(mutex.is_owned_by_current_thread());
+    assert!(stage.others().try_lock().unwrap().is_none(), "it is still the victim's");
+    assert_eq!(guard.path(), format!("{PATH}/{}", stage.queue()[0]));
+    guard.unlock().unwrap();
+    until_empty(&stage.clean, "/locks/other");
+    assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "a release is no loss");
+    stage.end();
+}
+
+/// Makes the holder send what is to be lost.
+fn provoke(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
+    match stage.fault {
+        LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
+            let other = ZkMutex::new(&stage.victim, "/locks/other").unwrap();
+            assert!(other.lock().unwrap().is_held());
+        }
+        LostReply(OpKind::GetChildren) => assert_eq!(mutex.contenders().unwrap().len(), 1),
+        LostReply(OpKind::GetData) => {
+            let token = guard.fencing_token();
+            assert!(matches!(token, Ok(_) | Err(Error::Unavailable { .. })), "{token:?}");
+            until_event(&stage.events, |event| *event == SessionEvent::Suspended);
+        }
+        _ => {}
+    }
+}
+
+fn lost_by_expiry(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
+    let lost = guard.lost();
+    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()), "it was lost");
+    assert_eq!(lost.reason(), Some(LossReason::SessionExpired));
+    assert_eq!((guard.is_held(), guard.lost_reason()), (false, Some(LossReason::SessionExpired)));
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    let path = guard.path().to_owned();
+    let gone = Error::Lost { path, reason: LossReason::SessionExpired };
+    assert_eq!(guard.check(), Err(gone.clone()));
+    assert_eq!(mutex.lock().map(drop), Err(gone.clone()), "no second hold on top of a lost one");
+    assert_eq!(mutex.try_lock().map(drop), Err(gone));
+    assert!(!mutex.is_owned_by_current_thread());
+    let theirs = stage.others().lock_owned_soon();
+    assert!(theirs);
+    stage.recovered();
+    // A thread of the same process is not kept out by the guard that is left.
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(mutex.lock().unwrap().is_held())).join().unwrap();
+    });
+}
+
+trait Soon {
+    fn lock_owned_soon(&self) -> bool;
+}
+
+impl Soon for ZkMutex {
+    /// Gets the lock, and lets it go.
+    fn lock_owned_soon(&self) -> bool {
+        self.lock_timeout(SOON).unwrap().is_some_and(|guard| guard.is_held())
+    }
+}
+
+fn holder_keeps_its_hold_while_the_server_restarts() {
+    holding(Restart);
+}
+fn holder_loses_its_hold_when_its_session_expires() {
+    holding(Expiry);
+}
+fn holder_keeps_its_hold_over_a_cut() {
+    holding(Cut);
+}
+fn holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease() {
+    holding(BlackHole);
+}
+fn holder_keeps_its_hold_when_the_reply_to_another_create_is_lost() {
+    holding(LostReply(OpKind::Create));
+}
+fn holder_keeps_its_hold_when_another_create_is_lost() {
+    holding(LostRequest(OpKind::Create));
+}
+fn holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost() {
+    holding(LostReply(OpKind::Delete));
+}
+fn holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost() {
+    holding(LostReply(OpKind::GetChildren));
+}
+fn holder_keeps_its_hold_when_the_reply_to_its_read_is_lost() {
+    holding(LostReply(OpKind::GetData));
+}
+
+// ---- while waiting ----
+
+fn waiting(fault: Fault) {
+    let stage = Stage::new(fault);
+    let (mutex, others) = (stage.mutex(), stage.others());
+    let theirs = others.lock().unwrap();
+    let (tell, told) = bounded(1);
+    let may_have = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mine = mutex.lock().unwrap();
+            assert!(may_have.load(Ordering::SeqCst), "granted beside another");
+            assert!(mine.is_held());
+            tell.send(mine.path().to_owned()).unwrap();
+            mine.unlock().unwrap();
+        });
+        until("the victim waits", SOON, || (stage.proxy.count(OpKind::GetData) > 0).then_some(()));
+        let before = stage.queue();
+        assert_eq!(before.len(), 2);
+        let holder = stage.path_of(theirs.path().rsplit_once('/').unwrap().1);
+        let own = before.iter().map(|name| stage.path_of(name)).find(|path| *path != holder).unwrap();
+        stage.plan();
+        match fault {
+            // A revocation makes it read again, its node's loss makes it queue again.
+            LostReply(OpKind::GetChildren | OpKind::GetData) => {
+                stage.raw().set_data(&holder, b"revoke").unwrap();
+            }
+            LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
+                // Its own node is watched once it has waited a little.
+                let armed = || {
+                    (stage.proxy.count(OpKind::GetData.on(own.rsplit_once('/').unwrap().1)) > 0).then_some(())
+                };
+                until("the victim watches its own node", SOON, armed);
+                stage.raw().delete(&own).unwrap();
+            }
+            LostReply(OpKind::Delete) => {
+                drop(ZkMutex::new(&stage.victim, "/locks/other").unwrap().lock().unwrap());
+            }
+            _ => {}
+        }
+        stage.strike();
+        stage.recovered();
+        // One node for each, nothing of the lost request, and nobody granted beside the holder.
+        until("both are in the queue, and nothing else", SOON, || {
+            let now = stage.queue();
+            (now.len() == 2 && now.iter().any(|name| holder.ends_with(name))).then_some(())
+        });
+        assert!(told.is_empty() && theirs.is_held());
+        may_have.store(true, Ordering::SeqCst);
+        theirs.unlock().unwrap();
+        let granted = told.recv_timeout(SOON).expect("the waiter gets the lock");
+        let replaced = matches!(fault, Expiry | LostReply(OpKind::Create) | LostRequest(OpKind::Create));
+        assert_eq!(own.ends_with(&granted), !replaced, "{granted} after {own}");
+    });
+    stage.end();
+}
+
+fn waiter_waits_on_while_the_server_restarts() {
+    waiting(Restart);
+}
+fn waiter_waits_on_in_a_new_session_when_its_own_expires() {
+    waiting(Expiry);
+}
+fn waiter_waits_on_over_a_cut() {
+    waiting(Cut);
+}
+fn waiter_waits_on_over_a_black_hole() {
+    waiting(BlackHole);
+}
+fn waiter_queues_again_when_the_reply_to_its_create_is_lost() {
+    waiting(LostReply(OpKind::Create));
+}
+fn waiter_queues_again_when_its_create_is_lost() {
+    waiting(LostRequest(OpKind::Create));
+}
+fn waiter_waits_on_when_the_reply_to_a_delete_is_lost() {
+    waiting(LostReply(OpKind::Delete));
+}
+fn waiter_waits_on_when_the_reply_to_its_listing_is_lost() {
+    waiting(LostReply(OpKind::GetChildren));
+}
+fn waiter_waits_on_when_the_reply_to_its_read_is_lost() {
+    waiting(LostReply(OpKind::GetData));
+}
+
+// ---- while creating ----
+
+fn creating(fault: Fault) {
+    let stage = Stage::new(fault);
+    let mutex = stage.mutex();
+    // The folder is there: the first create is that of a contender.
+    stage.others().lock().unwrap().unlock().unwrap();
+    stage.plan();
+    let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
+    // What interrupts comes when the server has the request and the victim has no answer.
+    stage.proxy.hold(Direction::ToClient, interrupts);
+    let created = stage.proxy.on_request(OpKind::Create.on(NODE), SOON);
+    let (first, had) = thread::scope(|scope| {
+        let locker = scope.spawn(|| {
+            let guard = mutex.lock().unwrap();
+            let path = guard.path().to_owned();
+            assert!(guard.is_held());
+            // What the lost request may have made blocks nobody of ours, and is gone soon.
+            let name = path.rsplit_once('/').unwrap().1;
+            until("one node is left, the holder's", SOON, || (stage.queue() == [name]).then_some(()));
+            assert!(stage.others().try_lock().unwrap().is_none());
+            guard.unlock().unwrap();
+            path
+        });
+        let first = (fault != LostRequest(OpKind::Create)).then(|| created.wait());
+        if interrupts {
+            until("the server has made the node", SOON, || (!stage.queue().is_empty()).then_some(()));
+        }
+        stage.strike();
+        stage.recovered();
+        (first, locker.join().unwrap())
+    });
+    if let Some(first) = first {
+        let again = !had.contains(&prefix_name(&first.path.unwrap()));
+        assert_eq!(
+            again,
+            fault != LostReply(OpKind::GetChildren),
+            "a node whose create was not acknowledged is not adopted"
+        );
+    }
+    stage.end();
+}
+
+/// The name a create asks for, which lacks the number.
+fn prefix_name(path: &str) -> String {
+    path.rsplit_once('/').unwrap().1.to_owned()
+}
+
+fn lock_survives_a_restart_between_its_create_and_the_reply() {
+    creating(Restart);
+}
+fn lock_survives_an_expiry_between_its_create_and_the_reply() {
+    creating(Expiry);
+}
+fn lock_survives_a_cut_between_its_create_and_the_reply() {
+    creating(Cut);
+}
+fn lock_survives_a_black_hole_between_its_create_and_the_reply() {
+    creating(BlackHole);
+}
+fn lock_survives_the_loss_of_the_reply_to_its_create() {
+    creating(LostReply(OpKind::Create));
+}
+fn lock_survives_the_loss_of_its_create() {
+    creating(LostRequest(OpKind::Create));
+}
+fn lock_survives_the_loss_of_the_reply_to_its_listing() {
+    creating(LostReply(OpKind::GetChildren));
+}
+
+// ---- while releasing ----
+
+fn releasing(fault: Fault) {
+    let stage = Stage::new(fault);
+    let mutex = stage.mutex();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    stage.plan();
+    let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
+    stage.proxy.hold(if fault == BlackHole { Direction::ToServer } else { Direction::ToClient }, interrupts);
+    let deleted = stage.proxy.on_request(OpKind::Delete.on(NODE), SOON);
+    drop(guard);
+    if !matches!(fault, BlackHole | LostRequest(_)) {
+        deleted.wait();
+    }
+    stage.strike();
+    stage.recovered();
+    until_empty(&stage.clean, PATH);
+    assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "a release is no loss, whatever comes later");
+    stage.end();
+}
+
+fn release_is_not_undone_by_a_restart() {
+    releasing(Restart);
+}
+fn release_is_not_undone_by_an_expiry() {
+    releasing(Expiry);
+}
+fn release_is_done_over_a_cut() {
+    releasing(Cut);
+}
+fn release_is_done_after_a_black_hole() {
+    releasing(BlackHole);
+}
+fn release_is_done_when_the_reply_to_its_delete_is_lost() {
+    releasing(LostReply(OpKind::Delete));
+}
+fn release_is_done_when_its_delete_is_lost() {
+    releasing(LostRequest(OpKind::Delete));
+}
+
+/// The form that waits says so when it cannot know, and the node goes all the same.
+fn unlock_that_gets_no_answer_says_so_and_the_node_goes() {
+    let stage = Stage::new(BlackHole);
+    let mutex = stage.mutex();
+    let guard = mutex.lock().unwrap();
+    stage.proxy.black_hole(true);
+    let start = std::time::Instant::now();
+    let said = guard.unlock();
+    assert!(matches!(said, Err(Error::Unavailable { op: "unlock", .. })), "{said:?}");
+    assert!(start.elapsed() < stage.victim.timeout() / 6 + Duration::from_millis(1500));
+    stage.proxy.black_hole(false);
+    until_empty(&stage.clean, PATH);
+    stage.end();
+}
+
+scenarios![
+    holder_keeps_its_hold_while_the_server_restarts,
+    holder_loses_its_hold_when_its_session_expires,
+    holder_keeps_its_hold_over_a_cut,
+    holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease,
+    holder_keeps_its_hold_when_the_reply_to_another_create_is_lost,
+    holder_keeps_its_hold_when_another_create_is_lost,
+    holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost,
+    holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost,
+    holder_keeps_its_hold_when_the_reply_to_its_read_is_lost,
+    waiter_waits_on_while_the_server_restarts,
+    waiter_waits_on_in_a_new_session_when_its_own_expires,
+    waiter_waits_on_over_a_cut,
+    waiter_waits_on_over_a_black_hole,
+    waiter_queues_again_when_the_reply_to_its_create_is_lost,
+    waiter_queues_again_when_its_create_is_lost,
+    waiter_waits_on_when_the_reply_to_a_delete_is_lost,
+    waiter_waits_on_when_the_reply_to_its_listing_is_lost,
+    waiter_waits_on_when_the_reply_to_its_read_is_lost,
+    lock_survives_a_restart_between_its_create_and_the_reply,
+    lock_survives_an_expiry_between_its_create_and_the_reply,
+    lock_survives_a_cut_between_its_create_and_the_reply,
+    lock_survives_a_black_hole_between_its_create_and_the_reply,
+    lock_survives_the_loss_of_the_reply_to_its_create,
+    lock_survives_the_loss_of_its_create,
+    lock_survives_the_loss_of_the_reply_to_its_listing,
+    release_is_not_undone_by_a_restart,
+    release_is_not_undone_by_an_expiry,
+    release_is_done_over_a_cut,
+    release_is_done_after_a_black_hole,
+    release_is_done_when_the_reply_to_its_delete_is_lost,
+    release_is_done_when_its_delete_is_lost,
+    unlock_that_gets_no_answer_says_so_and_the_node_goes,
+];

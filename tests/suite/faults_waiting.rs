@@ -1,0 +1,514 @@
+//! What third parties do to a queue: nodes and folders deleted, data set, while locks are held and waited for.
+use crate::support::{
+    Direction, OpKind, Proxy, Raw, Shared,
+    raw::EPHEMERAL_SEQUENTIAL,
+    scenarios,
+    scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
+    until,
+};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread::{self, Scope},
+    time::Duration,
+};
+use zk_mutex::{Error, LossReason, SessionState, ZkMutex, ZkSession};
+
+const PATH: &str = "/locks/orders";
+/// What another client asks for.
+const FOREIGN: &str = "_c_0c8f8d6e-6c0f-4f0e-9d55-0a1b2c3d4e5f-lock-";
+/// Long enough for a wrong grant to show.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+/// A chroot at the shared server, and what goes on in the lock's folder there.
+struct Folder {
+    at: String,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder { at: Shared::chroot() }
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.at).unwrap()
+    }
+
+    fn names(&self) -> HashSet<String> {
+        queue(&self.at, PATH).into_iter().collect()
+    }
+
+    fn full(&self, path: &str) -> String {
+        full_path(&self.at, path)
+    }
+
+    fn node(&self, name: &str) -> String {
+        self.full(&format!("{PATH}/{name}"))
+    }
+
+    fn mutex(&self) -> (ZkSession, ZkMutex) {
+        let session = session(&self.at);
+        let mutex = ZkMutex::new(&session, PATH).unwrap();
+        (session, mutex)
+    }
+
+    /// A session through a proxy.
+    fn proxied(&self, timeout: Duration) -> (Proxy, ZkSession, ZkMutex) {
+        let (host, chroot) = self.at.split_once('/').unwrap();
+        let proxy = Proxy::start(host.parse().unwrap());
+        let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
+        let mutex = ZkMutex::new(&session, PATH).unwrap();
+        (proxy, session, mutex)
+    }
+
+    /// Waits for one more node than `before` and gives its name.
+    fn newcomer(&self, before: &HashSet<String>) -> String {
+        until("a new node in the queue", SOON, || self.names().difference(before).next().cloned())
+    }
+
+    fn delete(&self, name: &str) {
+        self.raw().delete(&self.node(name)).unwrap();
+    }
+
+    fn end(&self) {
+        until_empty(&self.at, PATH);
+    }
+}
+
+/// A thread that locks, says so, and unlocks when told.
+struct Contender {
+    granted: Receiver<String>,
+    release: Sender<()>,
+}
+
+/// `inside` counts valid holders: never more than one.
+fn contend<'s>(scope: &'s Scope<'s, '_>, mutex: &'s ZkMutex, inside: &'s AtomicUsize) -> Contender {
+    let (tell, granted) = bounded(1);
+    let (release, released) = bounded::<()>(1);
+    scope.spawn(move || {
+        let guard = mutex.lock().unwrap();
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two holders");
+        tell.send(guard.path().to_owned()).unwrap();
+        released.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(guard.is_held(), "{:?}", guard.lost_reason());
+        inside.fetch_sub(1, SeqCst);
+        guard.unlock().unwrap();
+    });
+    Contender { granted, release }
+}
+
+impl Contender {
+    #[track_caller]
+    fn granted(&self) -> String {
+        match self.granted.recv_timeout(SOON) {
+            Ok(path) => path.rsplit_once('/').unwrap().1.to_owned(),
+            Err(_) => panic!("not granted"),
+        }
+    }
+
+    fn release(&self) {
+        self.release.send(()).unwrap();
+    }
+
+    #[track_caller]
+    fn still_waits(&self) {
+        thread::sleep(A_WHILE);
+        assert!(self.granted.is_empty(), "granted too early");
+    }
+}
+
+// ---- the holder's node ----
+
+fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let guard = mutex.lock().unwrap();
+    let (lost, clone) = (guard.lost(), guard.lost().clone());
+    guard.fencing_token().unwrap(); // the watch stands
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    for signal in [&lost, &clone] {
+        assert!(signal.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
+    }
+    let gone = Error::Lost { path: guard.path().to_owned(), reason: LossReason::NodeDeleted };
+    assert_eq!((guard.is_held(), guard.check()), (false, Err(gone.clone())));
+    assert_eq!(guard.unlock(), Err(gone));
+    folder.end();
+}
+
+fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let guard = mutex.lock().unwrap();
+    thread::sleep(A_WHILE); // what passes unasked is the scenario
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
+    assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn holder_whose_node_is_deleted_right_after_the_grant_is_told() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let guard = mutex.lock().unwrap();
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
+    assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    guard.fencing_token().unwrap();
+    let node = queue(&folder.at, PATH).remove(0);
+    for data in [&b"revoke"[..], b"revoke again"] {
+        folder.raw().set_data(&folder.node(&node), data).unwrap();
+        assert!(lost.recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()));
+        assert!(guard.is_held());
+    }
+    folder.delete(&node);
+    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    guard.fencing_token().unwrap();
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    assert!(lost.recv_timeout(SOON).is_err());
+    assert!(matches!(mutex.lock().map(drop), Err(Error::Lost { reason: LossReason::NodeDeleted, .. })));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let other = contend(scope, &mutex, &inside);
+        let theirs = other.granted();
+        assert!(!guard.is_held(), "a loss is final");
+        drop(guard);
+        mutex.contenders().unwrap(); // the drop's delete, if any, was answered before this is
+        assert_eq!(folder.names(), HashSet::from([theirs]));
+        let third = contend(scope, &mutex, &inside);
+        third.still_waits();
+        other.release();
+        third.granted();
+        third.release();
+    });
+    // The thread can lock again, once its lost guard is gone.
+    mutex.lock().unwrap().unlock().unwrap();
+    folder.end();
+}
+
+// ---- a waiter's node ----
+
+fn waiter_whose_node_is_deleted_between_two_others_queues_again() {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second), (_c, third)] = [folder.mutex(), folder.mutex(), folder.mutex()];
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let middle = folder.newcomer(&before);
+        let before = folder.names();
+        let three = contend(scope, &third, &inside);
+        let last = folder.newcomer(&before);
+        three.still_waits();
+        folder.delete(&middle);
+        let again = until("the second has queued again", SOON, || {
+            let names = folder.names();
+            (names.len() == 3)
+                .then(|| names.into_iter().find(|name| !before.contains(name) && *name != last))?
+        });
+        assert_ne!(again, middle);
+        three.still_waits();
+        assert!(two.granted.is_empty());
+        one.release();
+        assert_eq!(three.granted(), last);
+        two.still_waits();
+        three.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
+fn waiter_whose_node_is_deleted_while_first_in_line_queues_again() {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&before);
+        folder.delete(&own);
+        let again = until("it has queued again", SOON, || {
+            folder.names().difference(&before).find(|name| **name != own).cloned()
+        });
+        two.still_waits();
+        one.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
+/// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a holder without a node.
+fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(PATH)).unwrap();
+    let inside = AtomicUsize::new(0);
+    for _ in 0..20 {
+        let ahead = foreign.create(&folder.node(FOREIGN), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+        let before = folder.names();
+        thread::scope(|scope| {
+            let waiter = contend(scope, &mutex, &inside);
+            let own = folder.newcomer(&before);
+            thread::sleep(Duration::from_millis(100)); // its own watch is set within 50 ms
+            foreign.delete(&folder.node(&own)).unwrap();
+            foreign.delete(&ahead).unwrap();
+            let granted = waiter.granted();
+            assert_ne!(granted, own);
+            assert_eq!(folder.names(), HashSet::from([granted]));
+            waiter.release();
+        });
+    }
+    folder.end();
+}
+
+fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other() {
+    let folder = Folder::new();
+    let (_a, first) = folder.mutex();
+    // Their new nodes come when the folder is gone.
+    let timeout = Duration::from_secs(24);
+    let [(proxy_b, _b, second), (proxy_c, _c, third)] = [folder.proxied(timeout), folder.proxied(timeout)];
+    let inside = AtomicUsize::new(0);
+    let guard = first.lock().unwrap();
+    let lost = guard.lost();
+    guard.fencing_token().unwrap();
+    thread::scope(|scope| {
+        let two = contend(scope, &second, &inside);
+        let three = contend(scope, &third, &inside);
+        until("both wait", SOON, || (folder.names().len() == 3).then_some(()));
+        two.still_waits();
+        [&proxy_b, &proxy_c].into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, true));
+        // From the end of the queue, so that nobody comes first before the folder is gone.
+        let (mut raw, mut names) = (folder.raw(), queue(&folder.at, PATH));
+        names.sort_by_key(|name| std::cmp::Reverse(name[name.len() - 10..].to_owned()));
+        names.iter().for_each(|name| raw.delete(&folder.node(name)).unwrap());
+        raw.delete(&folder.full(PATH)).unwrap();
+        [&proxy_b, &proxy_c].into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, false));
+        assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
+        assert!(!guard.is_held());
+        drop(guard);
+        let (next, last) = crossbeam_channel::select! {
+            recv(two.granted) -> _ => (&two, &three),
+            recv(three.granted) -> _ => (&three, &two),
+            default(SOON) => panic!("nobody is granted"),
+        };
+        last.still_waits();
+        next.release();
+        last.granted();
+        last.release();
+    });
+    folder.end();
+}
+
+// ---- what happens while a listing is on its way ----
+
+/// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node is deleted. Gives the last one's
+/// contender and the one before it as `meanwhile` left them.
+fn deleted_while_the_listing_travels(
+    also: impl FnOnce(&Folder, &str) + Send,
+    then: impl FnOnce(&Folder, &Contender, &Contender, &str),
+) {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
+    let (proxy, _session, third) = folder.proxied(Duration::from_secs(12));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let middle = folder.newcomer(&before);
+        let before = folder.names();
+        let three = contend(scope, &third, &inside);
+        let own = folder.newcomer(&before);
+        until("the last one watches its own node", SOON, || {
+            (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
+        });
+        // The middle one goes: the last one lists again.
+        proxy.delay(Duration::from_millis(150));
+        let listed = proxy.on_request(OpKind::GetChildren, SOON);
+        folder.delete(&middle);
+        let again = folder.newcomer(&HashSet::from([holder.clone(), middle, own.clone()]));
+        listed.wait();
+        proxy.hold(Direction::ToClient, true);
+        // The listing is made, and shows the last one just behind the holder.
+        thread::sleep(Duration::from_millis(100));
+        also(&folder, &own);
+        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
+        proxy.delay(Duration::ZERO);
+        proxy.hold(Direction::ToClient, false);
+        thread::sleep(A_WHILE);
+        assert!(three.granted.is_empty() && two.granted.is_empty());
+        one.release();
+        let _ = again;
+        then(&folder, &two, &three, &own);
+    });
+    folder.end();
+}
+
+fn waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another() {
+    deleted_while_the_listing_travels(
+        |folder, own| folder.delete(own),
+        |folder, two, three, own| {
+            two.granted();
+            three.still_waits();
+            two.release();
+            assert_ne!(three.granted(), own);
+            assert_eq!(folder.names().len(), 1);
+            three.release();
+        },
+    );
+}
+
+fn data_set_behind_the_listing_does_not_disturb_the_queue() {
+    deleted_while_the_listing_travels(
+        |folder, own| assert!(folder.raw().set_data(&folder.node(own), b"hello").is_ok()),
+        |_, two, three, own| {
+            assert_eq!(three.granted(), own);
+            three.release();
+            two.granted();
+            two.release();
+        },
+    );
+}
+
+fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told() {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
+    let (proxy, _session, third) = folder.proxied(Duration::from_secs(12));
+    let (holder, mut raw) = (first.lock().unwrap(), folder.raw());
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        folder.newcomer(&before);
+        let before = folder.names();
+        let (tell, told) = unbounded();
+        scope.spawn(move || {
+            let guard = third.lock().unwrap();
+            // The last one to be granted: this may be with the deleted node, or with another after that.
+            let lost = guard.lost();
+            tell.send((guard.path().to_owned(), Some(lost))).unwrap();
+            thread::sleep(Duration::from_secs(3));
+            tell.send((guard.path().to_owned(), None)).unwrap();
+            drop(guard);
+        });
+        let own = folder.newcomer(&before);
+        until("it watches its own node", SOON, || (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(()));
+        holder.unlock().unwrap();
+        two.granted();
+        proxy.delay(Duration::from_millis(150));
+        let listed = proxy.on_request(OpKind::GetChildren, SOON);
+        two.release();
+        listed.wait();
+        proxy.hold(Direction::ToClient, true);
+        thread::sleep(Duration::from_millis(100));
+        raw.delete(&folder.node(&own)).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        proxy.delay(Duration::ZERO);
+        proxy.hold(Direction::ToClient, false);
+        let (path, lost) = told.recv_timeout(SOON).unwrap();
+        if path.ends_with(&own) {
+            let lost = lost.unwrap();
+            let told = lost.recv_timeout(Duration::from_millis(2500));
+            assert!(told.is_err_and(|e| e.is_disconnected()), "holds a node that is gone, and does not know");
+            assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
+        }
+        told.recv_timeout(SOON).unwrap();
+    });
+    folder.end();
+}
+
+// ---- a foreign predecessor ----
+
+fn revocation_on_the_node_ahead_arms_the_watch_again() {
+    let folder = Folder::new();
+    let (_session, mutex) = folder.mutex();
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(PATH)).unwrap();
+    let ahead = foreign.create(&folder.node(FOREIGN), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiter = contend(scope, &mutex, &inside);
+        until("it waits", SOON, || (folder.names().len() == 2).then_some(()));
+        for _ in 0..3 {
+            waiter.still_waits();
+            foreign.set_data(&ahead, b"__REVOKE__").unwrap();
+        }
+        waiter.still_waits();
+        foreign.delete(&ahead).unwrap();
+        waiter.granted();
+        waiter.release();
+    });
+    folder.end();
+}
+
+fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed() {
+    let folder = Folder::new();
+    let (proxy, session, mutex) = folder.proxied(Duration::from_secs(12));
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(PATH)).unwrap();
+    let name = folder.node(FOREIGN);
+    let ahead = foreign.create(&name, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiter = contend(scope, &mutex, &inside);
+        until("it waits", SOON, || (proxy.count(OpKind::GetData) > 0).then_some(()));
+        let id = session.session_id();
+        proxy.refuse(true);
+        proxy.cut();
+        until_state(&session, SessionState::Suspended);
+        foreign.delete(&ahead).unwrap();
+        waiter.still_waits();
+        proxy.refuse(false);
+        waiter.granted();
+        assert_eq!(session.session_id(), id);
+        waiter.release();
+    });
+    folder.end();
+}
+
+scenarios![
+    holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
+    holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
+    holder_whose_node_is_deleted_right_after_the_grant_is_told,
+    data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed,
+    lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+    waiter_whose_node_is_deleted_between_two_others_queues_again,
+    waiter_whose_node_is_deleted_while_first_in_line_queues_again,
+    waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node,
+    folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
+    waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
+    data_set_behind_the_listing_does_not_disturb_the_queue,
+    holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+    revocation_on_the_node_ahead_arms_the_watch_again,
+    node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed,
+];

@@ -1,0 +1,48 @@
+//! The one test binary: collects the scenario modules and runs each scenario in a process of its own.
+//!
+//! A scenario is a plain function named in its module's `scenarios![..]` table; one left out of the table, or a module's table left
+//! out of the list below, is dead code and does not compile. `tests/run` runs it and installs what is missing before.
+#![deny(dead_code)]
+
+mod faults;
+mod faults_lease;
+mod faults_process;
+mod faults_requests;
+mod faults_waiting;
+mod input;
+mod mutex;
+mod mutex_guards;
+mod mutex_held;
+mod mutex_names;
+mod mutex_numbers;
+mod mutex_threads;
+mod mutex_waiting;
+mod runner_traps;
+mod session;
+mod session_faults;
+mod support;
+mod support_selftest;
+
+fn main() -> std::process::ExitCode {
+    support::runner::main(
+        &[
+            support_selftest::TESTS,
+            faults::TESTS,
+            faults_lease::TESTS,
+            faults_process::TESTS,
+            faults_requests::TESTS,
+            faults_waiting::TESTS,
+            input::TESTS,
+            session::TESTS,
+            session_faults::TESTS,
+            mutex::TESTS,
+            mutex_guards::TESTS,
+            mutex_held::TESTS,
+            mutex_names::TESTS,
+            mutex_numbers::TESTS,
+            mutex_threads::TESTS,
+            mutex_waiting::TESTS,
+        ],
+        runner_traps::TESTS,
+    )
+}

@@ -1,0 +1,204 @@
+//! What a guard tells of its hold, and which threads may have which types.
+use crate::support::{
+    Raw, Shared,
+    contend::{session, spawn_waiting, stat, until_queue},
+    scenarios,
+    scene::{SOON, full_path, session_of, until_empty},
+};
+use crossbeam_channel::{TryRecvError, select};
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LeaseProof,
+    LossReason, LostSignal, MutexBuilder, OwnedZkMutexGuard, RetryPolicy, SessionBuilder, SessionEvent,
+    SessionState, ZkMutex, ZkMutexGuard, ZkSession,
+};
+
+const LOCK: &str = "/locks/orders";
+
+fn what_debug_shows() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (mutex, other) = (ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
+    let shows = |mutex: &ZkMutex, state: &str| {
+        let text = format!("{mutex:?}");
+        assert!(text.contains(LOCK) && text.contains(state), "{text} and not {state}");
+    };
+    shows(&mutex, "<unlocked here>");
+    let guard = mutex.lock().unwrap();
+    shows(&mutex, "<locked here>");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| drop(other.lock().unwrap()));
+        until_queue(&at, LOCK, 2);
+        shows(&other, "<waiting>");
+        let text = format!("{guard:?}");
+        assert!(text.contains(guard.path()) && text.contains("<held>"), "{text}");
+        let owned = Arc::new(mutex.clone()).lock_owned().unwrap();
+        assert!(format!("{owned:?}").contains("<held>"));
+        drop((owned, guard));
+        waiter.join().unwrap();
+    });
+    until_empty(&at, LOCK);
+    shows(&mutex, "<unlocked here>");
+    shows(&other, "<unlocked here>");
+}
+
+fn what_a_guard_of_a_closed_session_tells() {
+    let at = Shared::chroot();
+    let ours = session(&at);
+    let mutex = ZkMutex::new(&ours, LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    ours.close().unwrap();
+    assert!(lost.recv().is_err());
+    let reason = LossReason::SessionClosed;
+    assert_eq!(
+        (guard.is_held(), guard.lost_reason(), guard.valid_for()),
+        (false, Some(reason), Duration::ZERO)
+    );
+    let loss = Error::Lost { path: guard.path().to_owned(), reason };
+    assert_eq!(guard.check(), Err(loss.clone()));
+    assert_eq!(guard.fencing_token(), Err(loss.clone()));
+    assert!(format!("{guard:?}").contains("<lost>"));
+    assert!(!mutex.is_owned_by_current_thread());
+    assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "its guard still lives");
+    assert_eq!(guard.unlock(), Err(loss));
+    for refused in [mutex.lock().map(drop), mutex.try_lock().map(drop)] {
+        assert!(matches!(&refused, Err(Error::Closed { path, .. }) if path == LOCK), "{refused:?}");
+    }
+    until_empty(&at, LOCK);
+}
+
+fn fencing_tokens_grow_from_holder_to_holder() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let mutexes = [ZkMutex::new(&ours, LOCK).unwrap(), ZkMutex::new(&theirs, LOCK).unwrap()];
+    let mut tokens: Vec<FencingToken> = Vec::new();
+    for round in 0..8 {
+        let guard = mutexes[round % 2].lock().unwrap();
+        let token = guard.fencing_token().unwrap();
+        assert_eq!(token.zxid(), stat(&at, guard.path()).unwrap().czxid);
+        assert_eq!(token, guard.fencing_token().unwrap());
+        assert_eq!(token, mutexes[round % 2].lock().unwrap().fencing_token().unwrap(), "re-entry keeps it");
+        assert_eq!(token.to_string(), format!("0x{:x}.0", token.zxid()));
+        tokens.push(token);
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    until_empty(&at, LOCK);
+}
+
+fn fencing_tokens_grow_at_hand_overs_within_the_process() {
+    let at = Shared::chroot();
+    let mutex = ZkMutex::builder(&session(&at), LOCK).hand_over(SOON).build().unwrap();
+    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token().unwrap(), guard.path().to_owned());
+    let tokens: Vec<_> = thread::scope(|scope| {
+        let guard = mutex.lock().unwrap();
+        let threads = [(); 4].map(|()| spawn_waiting(scope, || token(&mutex.lock().unwrap())));
+        let first = token(&guard);
+        drop(guard);
+        [first].into_iter().chain(threads.map(|thread| thread.join().unwrap())).collect()
+    });
+    assert!(tokens.iter().all(|(token, path)| *path == tokens[0].1 && token.zxid() == tokens[0].0.zxid()));
+    assert_eq!(tokens.iter().map(|(token, _)| token.hand_over()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(tokens.is_sorted_by(|a, b| a.0 < b.0), "{tokens:?}");
+    until_empty(&at, LOCK);
+}
+
+fn valid_for_stays_within_two_thirds_of_the_session_timeout() {
+    let at = Shared::chroot();
+    let session = session_of(&at, Duration::from_secs(6));
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    let whole = session.timeout();
+    let end = Instant::now() + whole * 3 / 2;
+    while Instant::now() < end {
+        let left = guard.valid_for();
+        assert!(left > Duration::ZERO && left <= whole * 2 / 3, "{left:?} of {whole:?}");
+        assert!(guard.is_held() && session.lease_remaining() > Duration::ZERO);
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(guard);
+    until_empty(&at, LOCK);
+}
+
+fn lost_is_not_ready_after_a_normal_release() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    let (lost, clone) = (guard.lost(), guard.lost().clone());
+    guard.unlock().unwrap();
+    let later = mutex.lock().unwrap(); // of another hold
+    session.close().unwrap();
+    assert!(later.lost().recv().is_err());
+    for signal in [lost, clone] {
+        assert_eq!(signal.try_recv(), Err(TryRecvError::Empty));
+        assert_eq!(signal.reason(), None);
+        select! {
+            recv(signal) -> _ => panic!("it was released, not lost"),
+            default => {}
+        }
+    }
+    drop(later);
+    until_empty(&at, LOCK);
+}
+
+fn a_node_that_somebody_deletes_is_a_loss() {
+    let at = Shared::chroot();
+    let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    guard.fencing_token().unwrap(); // the node is watched when this returns
+    let mut raw = Raw::connect(&at).unwrap();
+    raw.delete(&full_path(&at, guard.path())).unwrap();
+    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert_eq!((lost.reason(), guard.is_held()), (Some(LossReason::NodeDeleted), false));
+    drop(guard);
+    mutex.lock().unwrap().unlock().unwrap();
+    until_empty(&at, LOCK);
+}
+
+/// Compiles if `T` does not implement `Send`: otherwise two impls fit and the type of `_` is open.
+macro_rules! assert_not_send {
+    ($($type:ty),+) => {$({
+        trait Fits<A> { fn fits() {} }
+        struct IfSend;
+        impl<T: ?Sized> Fits<()> for T {}
+        impl<T: ?Sized + Send> Fits<IfSend> for T {}
+        <$type as Fits<_>>::fits();
+    })+};
+}
+
+fn which_types_may_go_to_other_threads() {
+    fn send<T: Send>() {}
+    fn both<T: Send + Sync + 'static>() {}
+    fn shared<T: Sync>() {}
+    both::<ZkSession>();
+    both::<ZkMutex>();
+    both::<CancelToken>();
+    both::<LostSignal>();
+    both::<FencingToken>();
+    both::<Contender>();
+    both::<(Error, Cause, HostFailure, LossReason)>();
+    both::<(SessionEvent, SessionState)>();
+    both::<(Acl, Layout, LeaseProof, RetryPolicy, MutexBuilder)>();
+    send::<SessionBuilder>();
+    shared::<Held>();
+    shared::<ZkMutexGuard<'_>>();
+    shared::<OwnedZkMutexGuard>();
+    assert_not_send!(ZkMutexGuard<'_>, OwnedZkMutexGuard);
+}
+
+scenarios![
+    what_debug_shows,
+    what_a_guard_of_a_closed_session_tells,
+    fencing_tokens_grow_from_holder_to_holder,
+    fencing_tokens_grow_at_hand_overs_within_the_process,
+    valid_for_stays_within_two_thirds_of_the_session_timeout,
+    lost_is_not_ready_after_a_normal_release,
+    a_node_that_somebody_deletes_is_a_loss,
+    which_types_may_go_to_other_threads,
+];

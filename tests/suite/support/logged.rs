@@ -1,0 +1,37 @@
+//! What has been logged in this process: printed as usual, and kept for the scenario to look at.
+use env_logger::Logger;
+use log::{Level, Log, Metadata, Record};
+use parking_lot::Mutex;
+
+static KEPT: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
+
+struct Keeper(Logger);
+
+impl Log for Keeper {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.0.enabled(metadata) || metadata.level() <= Level::Warn
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.level() <= Level::Warn {
+            KEPT.lock().push((record.level(), record.args().to_string()));
+        }
+        self.0.log(record);
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// Makes `printer` the process's logger, and keeps warnings and errors.
+pub(super) fn install(printer: Logger) {
+    log::set_max_level(printer.filter().max(log::LevelFilter::Warn));
+    log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
+}
+
+/// The warnings (`Level::Warn`) or errors (`Level::Error`) so far that contain `part`.
+pub fn logged(level: Level, part: &str) -> Vec<String> {
+    let kept = KEPT.lock();
+    kept.iter().filter(|(l, text)| *l == level && text.contains(part)).map(|(_, text)| text.clone()).collect()
+}

@@ -1,0 +1,44 @@
+//! What the scenarios stand on: the runner, real ZooKeeper servers, a fault proxy and a raw client. Only `scene` and `contend`
+//! know the crate.
+#![allow(dead_code, unused_imports)] // not every scenario needs everything
+
+mod child;
+pub mod contend;
+pub mod ensemble;
+mod java;
+pub mod logged;
+mod op;
+pub mod proxy;
+mod proxy_link;
+pub mod raw;
+mod residue;
+pub mod runner;
+pub mod scene;
+mod scratch;
+pub mod server;
+pub mod shared;
+mod snapshot;
+pub mod stub;
+pub mod wait;
+pub mod wire;
+
+pub use ensemble::{Ensemble, Isolation};
+pub use op::{OpKind, Request, Which};
+pub use proxy::{Direction, Proxy};
+pub use raw::Raw;
+pub use runner::Test;
+pub use scratch::Scratch;
+pub use server::Server;
+pub use shared::Shared;
+pub use stub::Stub;
+pub(crate) use {runner::scenarios, wait::until};
+
+use std::net::Ipv4Addr;
+
+/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its own a server keeps its
+/// ports while it is down, and a closed listener can be bound again, since no outgoing connection is given one of them.
+pub fn own_loopback() -> Ipv4Addr {
+    let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
+    let [c, ..] = uuid::Uuid::new_v4().into_bytes();
+    Ipv4Addr::new(127, a.clamp(1, 254), b, c.clamp(1, 254))
+}

@@ -1,0 +1,438 @@
+//! A TCP proxy in front of a server that makes faults on demand; it reads ZooKeeper's requests and replies as they pass.
+use super::{
+    op::{Request, Which},
+    own_loopback, proxy_link,
+};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt, io,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// A way through the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    ToServer,
+    ToClient,
+}
+
+/// What a proxy carries.
+#[derive(Clone, Copy)]
+pub(super) enum Traffic {
+    /// ZooKeeper's client protocol, read as it passes.
+    Clients,
+    /// Anything, not looked at.
+    Plain,
+    /// ZooKeeper's elections: the address a member introduces itself with is replaced, so that it is called back there.
+    Election { advertise: SocketAddr },
+}
+
+/// What happens to a connection when a planned fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Cut,
+    Silence,
+}
+
+pub(super) struct Plan {
+    pub which: Which,
+    pub fault: Fault,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Fault {
+    DropRequest,
+    DropReply(Then),
+}
+
+pub(super) struct Waiter {
+    which: Which,
+    of: Passing,
+    tell: Sender<Request>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passing {
+    Request,
+    Reply,
+}
+
+/// One connection through the proxy; it is cut when it is no longer in `State::links`.
+pub(super) struct LinkState {
+    pub client: TcpStream,
+    pub server: Option<TcpStream>,
+    /// Bytes go nowhere, the connection stays open.
+    pub silent: bool,
+    /// Requests passed to the server and not answered: xid (None for connect), request, and the fault due at the reply.
+    pub pending: VecDeque<(Option<i32>, Request, Option<Then>)>,
+    /// Where bytes for the client queue up, once there is a way to it.
+    pub to_client: Option<Sender<proxy_link::Item>>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub links: BTreeMap<u64, LinkState>,
+    next_link: u64,
+    held: [bool; 2],
+    delay: [Duration; 2],
+    pub plans: Vec<Plan>,
+    waiters: Vec<Waiter>,
+    log: Vec<Request>,
+    pub sessions: Vec<(i64, Vec<u8>)>,
+}
+
+/// What the threads of a proxy share.
+pub(super) struct Core {
+    pub upstream: SocketAddr,
+    pub traffic: Traffic,
+    state: Mutex<State>,
+    changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A proxy on a loopback address of its own. All its connections, threads and sockets end on drop.
+pub struct Proxy {
+    address: SocketAddr,
+    core: Arc<Core>,
+    listening: Mutex<Option<Listening>>,
+}
+
+struct Listening {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// A proxy in front of the ZooKeeper server at `upstream`.
+    #[track_caller]
+    pub fn start(upstream: SocketAddr) -> Proxy {
+        Proxy::start_at(SocketAddr::from((own_loopback(), 0)), upstream)
+    }
+
+    /// The same, listening at `address`, such as `127.0.0.1:0` or `[::1]:0`.
+    #[track_caller]
+    pub fn start_at(address: SocketAddr, upstream: SocketAddr) -> Proxy {
+        Proxy::open(address, upstream, Traffic::Clients).expect("the proxy listens")
+    }
+
+    pub(super) fn open(address: SocketAddr, upstream: SocketAddr, traffic: Traffic) -> io::Result<Proxy> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let core = Arc::new(Core { upstream, traffic, state, changed, threads: Mutex::default() });
+        let listening = Mutex::new(Some(Listening::start(listener, &core)));
+        Ok(Proxy { address, core, listening })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `host:port`.
+    pub fn connect_string(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Closes all present connections, on both sides; what was on its way is lost.
+    pub fn cut(&self) {
+        log::debug!("{self}: cut");
+        let mut state = self.core.state();
+        let links: Vec<u64> = state.links.keys().copied().collect();
+        links.into_iter().for_each(|link| state.cut(link));
+        drop(state);
+        self.core.changed.notify_all();
+    }
+
+    /// Refuses new connections as a dead host's kernel does, or listens again at the same address. Present ones stay.
+    #[track_caller]
+    pub fn refuse(&self, on: bool) {
+        log::debug!("{self}: refuse {on}");
+        let mut listening = self.listening.lock();
+        match (on, listening.take()) {
+            (true, Some(open)) => open.stop(self.address),
+            (true, None) => {}
+            (false, Some(open)) => *listening = Some(open),
+            (false, None) => {
+                let listener = TcpListener::bind(self.address).expect("the proxy's address is still its own");
+                *listening = Some(Listening::start(listener, &self.core));
+            }
+        }
+    }
+
+    /// Lets nothing through in either direction. Connections stay open, and new ones are taken but get no answer; what is
+    /// sent meanwhile, the end of a connection included, passes when the hole closes.
+    pub fn black_hole(&self, on: bool) {
+        self.hold(Direction::ToServer, on);
+        self.hold(Direction::ToClient, on);
+    }
+
+    /// A black hole in one direction only.
+    pub fn hold(&self, direction: Direction, on: bool) {
+        log::debug!("{self}: hold {direction:?} {on}");
+        self.core.state().held[direction as usize] = on;
+        self.core.changed.notify_all();
+    }
+
+    /// Lets everything that comes from now on pass this much later, in each direction.
+    pub fn delay(&self, by: Duration) {
+        self.core.state().delay = [by; 2];
+    }
+
+    /// The next such request goes to the server; its reply is swallowed and the connection cut.
+    pub fn drop_reply(&self, which: impl Into<Which>) {
+        self.plan(which, Fault::DropReply(Then::Cut));
+    }
+
+    /// The next such request goes to the server; its reply is swallowed and nothing passes on that connection any more.
+    pub fn silence_reply(&self, which: impl Into<Which>) {
+        self.plan(which, Fault::DropReply(Then::Silence));
+    }
+
+    /// The next such request is swallowed and its connection cut.
+    pub fn drop_request(&self, which: impl Into<Which>) {
+        self.plan(which, Fault::DropRequest);
+    }
+
+    /// Faults planned and not struck yet.
+    pub fn plans(&self) -> usize {
+        self.core.state().plans.len()
+    }
+
+    /// A wait for the next such request from now on to be passed to the server, or swallowed on its way.
+    pub fn on_request(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
+        self.await_passing(which.into(), Passing::Request, limit)
+    }
+
+    /// A wait for the next reply to such a request to be passed to the client, or swallowed on its way.
+    pub fn on_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
+        self.await_passing(which.into(), Passing::Reply, limit)
+    }
+
+    /// Sends bytes, which the server never said, to every connected client.
+    pub fn inject(&self, bytes: &[u8]) {
+        for link in self.core.state().links.values() {
+            if let Some(queue) = &link.to_client {
+                let _ = queue.send(proxy_link::Item::bytes(bytes.to_vec()));
+            }
+        }
+    }
+
+    /// Sessions (id, password) granted through this proxy, each attachment anew, the newest last.
+    pub fn sessions(&self) -> Vec<(i64, Vec<u8>)> {
+        self.core.state().sessions.clone()
+    }
+
+    /// Requests passed to the server, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        self.core.state().log.clone()
+    }
+
+    /// How many such requests were passed to the server.
+    pub fn count(&self, which: impl Into<Which>) -> usize {
+        let which = which.into();
+        self.core.state().log.iter().filter(|request| which.matches(request)).count()
+    }
+
+    /// Forgets the requests passed so far.
+    pub fn clear(&self) {
+        self.core.state().log.clear();
+    }
+
+    /// Connections open at present.
+    pub fn connections(&self) -> usize {
+        self.core.state().links.len()
+    }
+
+    fn plan(&self, which: impl Into<Which>, fault: Fault) {
+        self.core.state().plans.push(Plan { which: which.into(), fault });
+    }
+
+    fn await_passing(&self, which: Which, of: Passing, limit: Duration) -> Awaited {
+        let (tell, told) = bounded(1);
+        let what = format!("{which:?} through the proxy");
+        self.core.state().waiters.push(Waiter { which, of, tell });
+        Awaited { told, what, limit }
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "proxy to {}", self.core.upstream)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(open) = self.listening.get_mut().take() {
+            open.stop(self.address);
+        }
+        self.cut();
+        let threads = std::mem::take(&mut *self.core.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A wait for something to pass through the proxy.
+#[must_use = "wait for it"]
+pub struct Awaited {
+    told: Receiver<Request>,
+    what: String,
+    limit: Duration,
+}
+
+impl Awaited {
+    /// Waits until it has passed; panics if it does not within the limit from now.
+    #[track_caller]
+    pub fn wait(self) -> Request {
+        match self.told.recv_timeout(self.limit) {
+            Ok(request) => request,
+            Err(_) => panic!("waited {:?} in vain: {}", self.limit, self.what),
+        }
+    }
+
+    /// Whether it has passed already.
+    pub fn passed(&self) -> bool {
+        !self.told.is_empty()
+    }
+}
+
+impl Listening {
+    fn start(listener: TcpListener, core: &Arc<Core>) -> Listening {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
+        let accept = move || {
+            for client in listener.incoming().flatten() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                core.adopt(client);
+            }
+        };
+        let thread =
+            thread::Builder::new().name("proxy-accept".into()).spawn(accept).expect("a thread for the proxy");
+        Listening { stop, thread }
+    }
+
+    /// Returns when the listener is closed.
+    fn stop(self, address: SocketAddr) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(address); // wakes it
+        let _ = self.thread.join();
+    }
+}
+
+impl Core {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn adopt(self: &Arc<Core>, client: TcpStream) {
+        let Ok(copy) = client.try_clone() else { return };
+        let _ = client.set_nodelay(true);
+        let mut state = self.state();
+        let link = state.next_link;
+        state.next_link += 1;
+        let pending = VecDeque::new();
+        state
+            .links
+            .insert(link, LinkState { client: copy, server: None, silent: false, pending, to_client: None });
+        drop(state);
+        let core = Arc::clone(self);
+        let carry = move || proxy_link::carry(&core, link, client);
+        let thread =
+            thread::Builder::new().name("proxy-link".into()).spawn(carry).expect("a thread for the proxy");
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+    }
+
+    /// Waits until what arrived at `arrived` may pass; false if the connection was cut.
+    pub fn await_passage(&self, link: u64, direction: Direction, due: Instant) -> bool {
+        let mut state = self.state();
+        loop {
+            let Some(here) = state.links.get(&link) else {
+                return false;
+            };
+            if state.held[direction as usize] || here.silent {
+                self.changed.wait(&mut state);
+            } else if Instant::now() < due {
+                let _ = self.changed.wait_until(&mut state, due);
+            } else {
+                return true;
+            }
+        }
+    }
+
+    /// When something that arrives now may pass.
+    pub fn due(&self, direction: Direction) -> Instant {
+        Instant::now() + self.state().delay[direction as usize]
+    }
+
+    pub fn strike(&self, link: u64, then: Then) {
+        log::debug!("proxy to {}: link {link}: {then:?}", self.upstream);
+        let mut state = self.state();
+        match then {
+            Then::Cut => state.cut(link),
+            Then::Silence => {
+                if let Some(here) = state.links.get_mut(&link) {
+                    here.silent = true;
+                }
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Logs a request that is about to be passed on, and takes those who wait for it (or for its reply): before it passes, so that
+    /// who has seen its effect finds it logged, and a wait begun after that is for the next one.
+    pub fn announce(&self, request: &Request, of: Passing, logged: bool) -> Vec<Waiter> {
+        let mut state = self.state();
+        if logged {
+            state.log.push(request.clone());
+        }
+        let meant = |waiter: &mut Waiter| waiter.of == of && waiter.which.matches(request);
+        state.waiters.extract_if(.., meant).collect()
+    }
+
+    /// It did not pass after all.
+    pub fn retract(&self, request: &Request, logged: bool, waiters: Vec<Waiter>) {
+        let mut state = self.state();
+        if logged && let Some(at) = state.log.iter().rposition(|passed| passed == request) {
+            state.log.remove(at);
+        }
+        state.waiters.extend(waiters);
+    }
+}
+
+impl Waiter {
+    pub fn tell(self, request: &Request) {
+        let _ = self.tell.send(request.clone());
+    }
+}
+
+impl State {
+    pub fn cut(&mut self, link: u64) {
+        if let Some(link) = self.links.remove(&link) {
+            let _ = link.client.shutdown(Shutdown::Both);
+            if let Some(server) = link.server {
+                let _ = server.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Takes the first plan meant for this request.
+    pub fn take_plan(&mut self, request: &Request) -> Option<Fault> {
+        let at = self.plans.iter().position(|plan| plan.which.matches(request))?;
+        Some(self.plans.remove(at).fault)
+    }
+}

@@ -1,0 +1,270 @@
+//! One connection through the proxy: for each direction a reader, which decides, and a writer, which waits until it may pass.
+use super::{
+    op::Request,
+    proxy::{Core, Direction, Fault, Passing, Then, Traffic},
+    wire::{Framer, Next, Reader},
+};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+const LEADER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a reader hands to its writer.
+pub(super) struct Item {
+    due: Instant,
+    act: Act,
+    /// The request this is, or answers, for the log and those who wait.
+    about: Option<Request>,
+}
+
+enum Act {
+    Pass(Vec<u8>),
+    /// Swallowed; the connection suffers for it.
+    Swallow(Then),
+}
+
+impl Item {
+    pub fn bytes(bytes: Vec<u8>) -> Item {
+        Item { due: Instant::now(), act: Act::Pass(bytes), about: None }
+    }
+}
+
+/// Carries the connection `link` to its end.
+pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
+    // In a black hole nobody is dialled.
+    if core.await_passage(link, Direction::ToServer, core.due(Direction::ToServer))
+        && let Ok(server) = dial(core, link)
+    {
+        join(core, link, &client, &server);
+    }
+    core.state().cut(link);
+}
+
+/// A client is cut at once when the server is down. A follower waits a little for its new leader to listen: refused, it would try
+/// again, but it takes a connection that is closed for a leader that fell, and all wait for the end of `initLimit`.
+fn dial(core: &Core, link: u64) -> io::Result<TcpStream> {
+    let end = Instant::now() + LEADER_PATIENCE;
+    loop {
+        let server = TcpStream::connect(core.upstream);
+        let wait = matches!(core.traffic, Traffic::Plain)
+            && Instant::now() < end
+            && core.state().links.contains_key(&link);
+        if !wait && let Err(e) = &server {
+            log::debug!("proxy to {}: link {link}: not connected: {e}", core.upstream);
+        }
+        if server.is_ok() || !wait {
+            return server;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn join(core: &Core, link: u64, client: &TcpStream, server: &TcpStream) {
+    let _ = server.set_nodelay(true);
+    let (to_server, for_server) = unbounded();
+    let (to_client, for_client) = unbounded();
+    {
+        let mut state = core.state();
+        let (Some(here), Ok(copy)) = (state.links.get_mut(&link), server.try_clone()) else {
+            return;
+        };
+        here.server = Some(copy);
+        here.to_client = Some(to_client.clone());
+    }
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            read_client(core, link, client, &to_server);
+        });
+        scope.spawn(move || {
+            read_server(core, link, server, &to_client);
+            // Inject's sender would keep the writer waiting.
+            if let Some(here) = core.state().links.get_mut(&link) {
+                here.to_client = None;
+            }
+        });
+        scope.spawn(move || write(core, link, Direction::ToServer, &for_server, server));
+        scope.spawn(move || write(core, link, Direction::ToClient, &for_client, client));
+    });
+}
+
+fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, mut out: &TcpStream) {
+    let passing = match direction {
+        Direction::ToServer => Passing::Request,
+        Direction::ToClient => Passing::Reply,
+    };
+    for item in items {
+        if !core.await_passage(link, direction, item.due) {
+            return;
+        }
+        let logged = passing == Passing::Request && matches!(item.act, Act::Pass(_));
+        let waiters =
+            item.about.as_ref().map(|request| core.announce(request, passing, logged)).unwrap_or_default();
+        let passed = match item.act {
+            Act::Pass(bytes) => out.write_all(&bytes).is_ok(),
+            Act::Swallow(then) => {
+                core.strike(link, then);
+                true
+            }
+        };
+        match item.about {
+            Some(request) if passed => waiters.into_iter().for_each(|waiter| waiter.tell(&request)),
+            Some(request) => core.retract(&request, logged, waiters),
+            None => {}
+        }
+        if !passed {
+            return;
+        }
+    }
+    if core.await_passage(link, direction, core.due(direction)) {
+        let _ = out.shutdown(Shutdown::Write);
+    }
+}
+
+/// Reads until the end and gives each piece to `piece`, which answers false when nobody takes them any more.
+fn pieces(mut from: &TcpStream, mut piece: impl FnMut(&[u8]) -> bool) {
+    let mut bytes = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) if piece(&bytes[..count]) => {}
+            Ok(_) => return,
+            Err(e) => {
+                log::debug!("a reader of the proxy: {e}");
+                return;
+            }
+        }
+    }
+}
+
+fn read_client(core: &Core, link: u64, client: &TcpStream, to_server: &Sender<Item>) {
+    let send = |act, about| to_server.send(Item { due: core.due(Direction::ToServer), act, about }).is_ok();
+    match core.traffic {
+        Traffic::Plain => pieces(client, |bytes| send(Act::Pass(bytes.to_vec()), None)),
+        Traffic::Election { advertise } => {
+            let mut greeting = Some(Vec::new());
+            pieces(client, |bytes| match &mut greeting {
+                None => send(Act::Pass(bytes.to_vec()), None),
+                Some(read) => {
+                    read.extend(bytes);
+                    let Some(changed) = introduce(read, advertise) else {
+                        return true;
+                    };
+                    greeting = None;
+                    send(Act::Pass(changed), None)
+                }
+            });
+        }
+        Traffic::Clients => {
+            let (mut framer, mut first) = (Framer::default(), true);
+            pieces(client, |bytes| {
+                framer.push(bytes);
+                loop {
+                    let sent = match framer.next() {
+                        Next::Partial => return true,
+                        Next::Foreign(bytes) => send(Act::Pass(bytes), None),
+                        Next::Frame(frame) => {
+                            let request = match std::mem::take(&mut first) {
+                                true => Some((None, Request::connect())),
+                                false => {
+                                    Request::parse(&frame[4..]).map(|(xid, request)| (Some(xid), request))
+                                }
+                            };
+                            match request {
+                                Some((xid, request)) => {
+                                    send(decide(core, link, xid, &request, frame), Some(request))
+                                }
+                                None => send(Act::Pass(frame), None),
+                            }
+                        }
+                    };
+                    if !sent {
+                        return false;
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Whether a request passes, and what its reply will suffer.
+fn decide(core: &Core, link: u64, xid: Option<i32>, request: &Request, frame: Vec<u8>) -> Act {
+    let mut state = core.state();
+    let after = match state.take_plan(request) {
+        Some(Fault::DropRequest) => return Act::Swallow(Then::Cut),
+        Some(Fault::DropReply(then)) => Some(then),
+        None => None,
+    };
+    if let Some(here) = state.links.get_mut(&link) {
+        here.pending.push_back((xid, request.clone(), after));
+    }
+    Act::Pass(frame)
+}
+
+fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<Item>) {
+    let send = |act, about| to_client.send(Item { due: core.due(Direction::ToClient), act, about }).is_ok();
+    let (mut framer, mut first) = (Framer::default(), true);
+    pieces(server, |bytes| {
+        if !matches!(core.traffic, Traffic::Clients) {
+            return send(Act::Pass(bytes.to_vec()), None);
+        }
+        framer.push(bytes);
+        loop {
+            let sent = match framer.next() {
+                Next::Partial => return true,
+                Next::Foreign(bytes) => send(Act::Pass(bytes), None),
+                Next::Frame(frame) => {
+                    let (about, then) = answered(core, link, std::mem::take(&mut first), &frame[4..]);
+                    send(then.map_or(Act::Pass(frame), Act::Swallow), about)
+                }
+            };
+            if !sent {
+                return false;
+            }
+        }
+    });
+}
+
+/// The request a reply answers, and the fault planned for it.
+fn answered(core: &Core, link: u64, first: bool, body: &[u8]) -> (Option<Request>, Option<Then>) {
+    let mut state = core.state();
+    let xid = if first { None } else { Reader(body).i32() };
+    if first {
+        state.sessions.extend(session(body));
+    }
+    let mut find = || {
+        let pending = &mut state.links.get_mut(&link)?.pending;
+        let at = pending.iter().position(|(awaited, ..)| *awaited == xid)?;
+        pending.remove(at)
+    };
+    match find() {
+        Some((_, request, then)) => (Some(request), then),
+        None => (None, None), // a watch event
+    }
+}
+
+/// Session id and password of a connect reply; None where the server denied the session.
+fn session(body: &[u8]) -> Option<(i64, Vec<u8>)> {
+    let mut body = Reader(body);
+    body.take(8)?;
+    let id = body.i64().filter(|id| *id != 0)?;
+    Some((id, body.buffer()?.to_vec()))
+}
+
+/// The first words of a member's election connection (version, id, `host:port`, and whatever follows) with its address replaced;
+/// None while they are incomplete.
+fn introduce(read: &[u8], advertise: SocketAddr) -> Option<Vec<u8>> {
+    let mut rest = Reader(read);
+    let head = rest.take(16)?;
+    rest.buffer()?;
+    let address = advertise.to_string();
+    let mut changed = head.to_vec();
+    changed.extend((address.len() as i32).to_be_bytes());
+    changed.extend(address.as_bytes());
+    changed.extend(rest.0);
+    Some(changed)
+}

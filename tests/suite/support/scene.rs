@@ -1,0 +1,99 @@
+//! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the end.
+use super::{Proxy, Raw, raw, until};
+use crossbeam_channel::Receiver;
+use std::time::Duration;
+use zk_mutex::{SessionEvent, SessionState, ZkSession};
+
+/// Long enough for anything that should happen at once, on a busy machine.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// A session with a timeout of 4 s.
+#[track_caller]
+pub fn session(connect_string: &str) -> ZkSession {
+    session_of(connect_string, Duration::from_secs(4))
+}
+
+#[track_caller]
+pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
+    match ZkSession::builder(connect_string).session_timeout(timeout).connect_timeout(SOON).connect() {
+        Ok(session) => session,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// Waits for the next event.
+#[track_caller]
+pub fn next(events: &Receiver<SessionEvent>) -> SessionEvent {
+    match events.recv_timeout(SOON) {
+        Ok(event) => event,
+        Err(e) => panic!("no event of the session: {e}"),
+    }
+}
+
+/// Waits for an event, past all others; gives those and it.
+#[track_caller]
+pub fn until_event(
+    events: &Receiver<SessionEvent>,
+    meant: impl Fn(&SessionEvent) -> bool,
+) -> Vec<SessionEvent> {
+    let mut seen = Vec::new();
+    loop {
+        match events.recv_timeout(SOON) {
+            Ok(event) => seen.push(event),
+            Err(e) => panic!("not the event that is due ({e}); there were {seen:?}"),
+        }
+        if seen.last().is_some_and(&meant) {
+            return seen;
+        }
+    }
+}
+
+#[track_caller]
+pub fn until_state(session: &ZkSession, state: SessionState) {
+    until(&format!("the session is {state:?}"), SOON, || (session.state() == state).then_some(()));
+}
+
+/// The server's own path of what is `path` to a session with this connect string.
+pub fn full_path(connect_string: &str, path: &str) -> String {
+    match connect_string.split_once('/') {
+        Some((_, chroot)) => format!("/{chroot}{path}"),
+        None => path.to_owned(),
+    }
+}
+
+/// The names of the nodes in the lock's folder; none where it is gone.
+#[track_caller]
+pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
+    let mut raw = Raw::connect(connect_string).expect("a raw client");
+    match raw.children(&full_path(connect_string, path)) {
+        Ok(names) => names,
+        Err(e) if e.code() == Some(raw::NO_NODE) => Vec::new(),
+        Err(e) => panic!("{path}: {e}"),
+    }
+}
+
+/// Waits until the lock's folder is empty or gone.
+#[track_caller]
+pub fn until_empty(connect_string: &str, path: &str) {
+    let mut left = Vec::new();
+    let end = std::time::Instant::now() + SOON;
+    while std::time::Instant::now() < end {
+        left = queue(connect_string, path);
+        if left.is_empty() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("still in the folder of {path} after {SOON:?}: {left:?}");
+}
+
+/// Ends at the server the session that was granted last through this proxy, behind its owner's back. (The owner, who is cut off by
+/// that, may come back in between and take the session over; so this goes on until the server knows the session no more.)
+#[track_caller]
+pub fn expire(proxy: &Proxy, server: &str) {
+    let (id, password) = proxy.sessions().pop().expect("a session through the proxy");
+    until("the session is expired", SOON, || match raw::expire(server, id, &password) {
+        Ok(()) => Some(()),
+        Err(e) => (e.code() == Some(raw::SESSION_EXPIRED)).then_some(()),
+    });
+}
