@@ -88,16 +88,24 @@ impl Hold {
         self.set_armed_on(u64::MAX);
     }
 
-    /// Marks the hold lost, for good. The first reason stays.
-    pub(super) fn lose(&self, reason: LossReason) {
-        if self.alarm.reason.set(reason).is_err() {
-            return;
+    /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can
+    /// see a hold that the lease has let go and that still looks held.
+    pub(super) fn mark(&self, reason: LossReason) -> bool {
+        let is_first = self.alarm.reason.set(reason).is_ok();
+        if is_first {
+            drop(self.alarm.sender.lock().take());
         }
-        log::warn!("{}: lock lost, {reason}", self.path);
-        drop(self.alarm.sender.lock().take());
+        is_first
+    }
+
+    /// Tells of the loss, outside of any lock: a logger may block.
+    pub(super) fn tell(&self) {
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
             on_loss();
+        }
+        if let Some(reason) = self.loss() {
+            log::warn!("{}: lock lost, {reason}", self.path);
         }
     }
 }

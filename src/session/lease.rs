@@ -25,7 +25,8 @@ pub(crate) struct Lease {
 #[derive(Default)]
 struct State {
     span: Duration,
-    end: Option<BootTime>,
+    /// When the newest acknowledged write was sent.
+    proved: Option<BootTime>,
     over: Option<LossReason>,
     holds: HashMap<String, Arc<Hold>>,
 }
@@ -44,34 +45,43 @@ impl Lease {
     pub(crate) fn begin(&self, timeout: Duration, sent: BootTime) {
         let mut state = self.state.lock();
         state.span = timeout * 2 / 3;
-        state.end = Some(sent + state.span);
+        state.proved = Some(sent);
     }
 
     /// A write sent at `sent` was acknowledged.
     pub(crate) fn extend(&self, sent: BootTime, now: BootTime) {
         let mut state = self.state.lock();
-        let lapsed = state.lapse(now);
-        let end = sent + state.span;
-        if state.over.is_none() && state.end.is_none_or(|old| old < end) {
-            state.end = Some(end);
+        let lapsed = self.lapse(&mut state, now);
+        if state.over.is_none() && state.proved.is_none_or(|old| old < sent) {
+            state.proved = Some(sent);
         }
         drop(state);
-        self.lose(lapsed, LossReason::LeaseExpired);
+        tell(&lapsed);
+    }
+
+    /// The server granted another timeout when the session was resumed.
+    pub(crate) fn renegotiate(&self, timeout: Duration, now: BootTime) {
+        let mut state = self.state.lock();
+        let mut lapsed = self.lapse(&mut state, now);
+        state.span = timeout * 2 / 3;
+        lapsed.extend(self.lapse(&mut state, now));
+        drop(state);
+        tell(&lapsed);
     }
 
     /// Ends every hold whose lease has run out. Tells when to look again, if there are holds.
     pub(crate) fn watch(&self, now: BootTime) -> Option<BootTime> {
         let mut state = self.state.lock();
-        let lapsed = state.lapse(now);
-        let next = if state.holds.is_empty() { None } else { state.end };
+        let lapsed = self.lapse(&mut state, now);
+        let next = if state.holds.is_empty() { None } else { state.end() };
         drop(state);
-        self.lose(lapsed, LossReason::LeaseExpired);
+        tell(&lapsed);
         next
     }
 
     pub(crate) fn remaining(&self, now: BootTime) -> Duration {
         let state = self.state.lock();
-        match (state.over, state.end) {
+        match (state.over, state.end()) {
             (None, Some(end)) => end.since(now),
             _ => Duration::ZERO,
         }
@@ -89,7 +99,7 @@ impl Lease {
         if let Some(reason) = state.over {
             return Err(Refused::Over(reason));
         }
-        let left = state.end.map_or(Duration::ZERO, |end| end.since(BootTime::now()));
+        let left = state.end().map_or(Duration::ZERO, |end| end.since(BootTime::now()));
         if left.is_zero() || left < state.span * 5 / 8 {
             return Err(Refused::Stale);
         }
@@ -131,10 +141,10 @@ impl Lease {
     /// A node was seen gone.
     pub(crate) fn node_deleted(&self, path: &str) {
         let mut state = self.state.lock();
-        let lost = state.holds.remove(path);
+        let lost = state.holds.remove(path).filter(|hold| hold.mark(LossReason::NodeDeleted));
         self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
-        self.lose(lost.into_iter().collect(), LossReason::NodeDeleted);
+        tell(lost.as_slice());
     }
 
     /// The hold on this node, if there is one.
@@ -146,29 +156,35 @@ impl Lease {
     pub(crate) fn end(&self, reason: LossReason) {
         let mut state = self.state.lock();
         state.over.get_or_insert(reason);
-        let lost = state.holds.drain().map(|(_, hold)| hold).collect();
+        let lost = self.take(&mut state, reason);
         drop(state);
-        self.lose(lost, reason);
+        tell(&lost);
     }
 
-    /// Outside the lock, since it runs what the holders left to be run.
-    fn lose(&self, holds: Vec<Arc<Hold>>, reason: LossReason) {
-        if holds.is_empty() {
-            return;
+    fn lapse(&self, state: &mut State, now: BootTime) -> Vec<Arc<Hold>> {
+        match state.end() {
+            Some(end) if now >= end => self.take(state, LossReason::LeaseExpired),
+            _ => Vec::new(),
         }
-        self.held.store(self.state.lock().holds.len(), Ordering::Release);
-        for hold in holds {
-            hold.lose(reason);
-        }
+    }
+
+    /// Takes all holds out, marked as lost.
+    fn take(&self, state: &mut State, reason: LossReason) -> Vec<Arc<Hold>> {
+        self.held.store(0, Ordering::Release);
+        state.holds.drain().map(|(_, hold)| hold).filter(|hold| hold.mark(reason)).collect()
     }
 }
 
 impl State {
-    fn lapse(&mut self, now: BootTime) -> Vec<Arc<Hold>> {
-        match self.end {
-            Some(end) if now >= end => self.holds.drain().map(|(_, hold)| hold).collect(),
-            _ => Vec::new(),
-        }
+    fn end(&self) -> Option<BootTime> {
+        self.proved.map(|sent| sent + self.span)
+    }
+}
+
+/// Outside the lock, since it runs what the holders left to be run.
+fn tell(lost: &[Arc<Hold>]) {
+    for hold in lost {
+        hold.tell();
     }
 }
 
@@ -224,6 +240,40 @@ mod tests {
         lease.end(LossReason::SessionExpired);
         assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
         assert_eq!(lease.grant(&hold), Err(Refused::Over(LossReason::SessionExpired)));
+    }
+
+    #[test]
+    fn no_hold_looks_held_while_another_ones_loss_is_told() {
+        let (lease, start) = (Arc::new(Lease::default()), BootTime::now());
+        lease.begin(T, start);
+        let (told, news) = crossbeam_channel::bounded(0);
+        let (go_on, gate) = crossbeam_channel::bounded::<()>(0);
+        let slow = |path: &str| {
+            let (told, gate) = (told.clone(), gate.clone());
+            let on_loss = Box::new(move || drop((told.send(()), gate.recv()).0));
+            let hold = Hold::new(path.into(), None, 0, on_loss);
+            assert_eq!(lease.grant(&hold), Ok(()));
+            hold
+        };
+        let holds = [slow("/l/a"), slow("/l/b")];
+        let (here, late) = (lease.clone(), start + T);
+        let teller = std::thread::spawn(move || here.watch(late));
+        news.recv().unwrap(); // it is telling of the first and has not come to the second
+        assert!(holds.iter().all(|hold| !lease.stands(hold)));
+        drop(go_on);
+        news.recv().unwrap();
+        assert_eq!(teller.join().unwrap(), None);
+    }
+
+    #[test]
+    fn a_shorter_timeout_granted_later_shortens_the_lease_at_once() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease);
+        lease.renegotiate(T / 3, start + T / 9);
+        assert_eq!(lease.watch(start + T / 9), Some(start + T / 3 * 2 / 3));
+        lease.renegotiate(T / 30, start + T / 9);
+        assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
     }
 
     #[test]

@@ -19,24 +19,26 @@ pub(crate) struct Shared {
     attach: AtomicU64,
     /// The ids of nodes of ours that should go and may still exist.
     debris: Mutex<HashSet<String>>,
-    /// What the server granted: the session's id and timeout.
-    granted: OnceLock<(i64, Duration)>,
+    session_id: OnceLock<i64>,
+    /// The granted session timeout in milliseconds; it may change when the session is resumed.
+    timeout_ms: AtomicU64,
     /// Why each host last failed us.
     failures: Mutex<BTreeMap<String, String>>,
 }
 
 impl Shared {
-    pub(super) fn grant(&self, session_id: i64, timeout: Duration) {
-        let _ = self.granted.set((session_id, timeout));
+    pub(super) fn granted(&self, session_id: i64, timeout: Duration) {
+        let _ = self.session_id.set(session_id);
+        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
     pub(crate) fn session_id(&self) -> Option<i64> {
-        self.granted.get().map(|granted| granted.0)
+        self.session_id.get().copied()
     }
 
     /// The negotiated session timeout; zero as long as there is no session.
     pub(crate) fn timeout(&self) -> Duration {
-        self.granted.get().map_or(Duration::ZERO, |granted| granted.1)
+        Duration::from_millis(self.timeout_ms.load(Ordering::Acquire))
     }
 
     pub(crate) fn attach(&self) -> u64 {
