@@ -39,7 +39,11 @@ struct Entry {
     not_before: BootTime,
     /// For a sweep: a write made after the lost create was acknowledged on this connection.
     proven: bool,
+    warned: bool,
 }
+
+/// How many times the usual pause a chore waits that was refused: somebody must change an ACL first.
+const SLOWLY: u32 = 8;
 
 pub(super) struct Chores {
     noop: String,
@@ -56,7 +60,7 @@ impl Chores {
 
     pub(super) fn add(&mut self, chore: Chore, now: BootTime) {
         self.next += 1;
-        self.all.insert(self.next, Entry { chore, not_before: now, proven: false });
+        self.all.insert(self.next, Entry { chore, not_before: now, proven: false, warned: false });
         self.waiting.push_back(self.next);
     }
 
@@ -127,11 +131,15 @@ impl Chores {
                     return Ok(());
                 }
                 _ if refused || code == err::NOT_EMPTY => {
-                    log::warn!(
-                        "{path}: our node could not be deleted (ZooKeeper error {code}); it goes when the session ends"
-                    );
-                    shared.remove_debris(node);
+                    if !entry.warned {
+                        log::warn!(
+                            "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
+                        );
+                    }
+                    entry.warned = true;
                     finish(done.take(), Err(code));
+                    // It stays debris, so that it never blocks us.
+                    self.requeue(id, entry, now + pause * SLOWLY);
                     return Ok(());
                 }
                 _ => {}
@@ -147,13 +155,18 @@ impl Chores {
                     self.swept(&parent, node, body, now, shared)?;
                     return Ok(());
                 }
-                (true, code) if code == err::NO_NODE || refused => {
-                    if refused {
+                (true, err::NO_NODE) => {
+                    shared.remove_debris(node);
+                    return Ok(());
+                }
+                (true, _) if refused => {
+                    if !entry.warned {
                         log::warn!(
                             "{parent}: may not be listed; a node of ours with id {node} may stay there until the session ends"
                         );
                     }
-                    shared.remove_debris(node);
+                    entry.warned = true;
+                    self.requeue(id, entry, now + pause * SLOWLY);
                     return Ok(());
                 }
                 _ => {}
@@ -165,18 +178,23 @@ impl Chores {
                     return Ok(());
                 }
             }
-            Chore::Watch { hold } => {
-                match code {
-                    err::OK => {
-                        let mut r = Reader::new(body);
-                        r.buffer()?;
-                        hold.seen(r.stat()?);
-                    }
-                    err::NO_NODE => shared.lease.node_deleted(hold.path()),
-                    _ => log::debug!("{}: no watch on our node, ZooKeeper error {code}", hold.path()),
+            Chore::Watch { hold } => match code {
+                err::OK => {
+                    let mut r = Reader::new(body);
+                    r.buffer()?;
+                    hold.seen(r.stat()?);
+                    return Ok(());
                 }
-                return Ok(());
-            }
+                err::NO_NODE => {
+                    shared.lease.node_deleted(hold.path());
+                    return Ok(());
+                }
+                _ if refused => {
+                    log::warn!("{}: our node may not be watched (ZooKeeper error {code})", hold.path());
+                    return Ok(());
+                }
+                _ => {}
+            },
         }
         // Anything else (throttled, moved) passes: again, a little later.
         self.requeue(id, entry, now + pause);

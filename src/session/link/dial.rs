@@ -1,6 +1,6 @@
 //! Whom to dial next, and when: shuffled hosts, every address, resolved anew, back-off with jitter.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub(super) struct Dialer {
     hosts: Vec<Host>,
     policy: RetryPolicy,
     plan: VecDeque<Target>,
+    /// What names resolved to the last time: the resolver may fail in the same outage as the servers.
+    known: HashMap<String, Vec<SocketAddr>>,
     resolving: bool,
     in_round: bool,
     next_round: BootTime,
@@ -46,6 +48,7 @@ impl Dialer {
             hosts,
             policy,
             plan: VecDeque::new(),
+            known: HashMap::new(),
             resolving: false,
             in_round: false,
             next_round: now,
@@ -60,7 +63,7 @@ impl Dialer {
             if let Some(target) = self.plan.pop_front() {
                 return Step::Connect(target);
             }
-            if self.resolving {
+            if self.resolving && !self.has_addresses() {
                 return Step::Wait(None);
             }
             if self.in_round {
@@ -79,25 +82,41 @@ impl Dialer {
                     Ok(ip) => self
                         .plan
                         .push_back(Target { host: host.to_string(), addr: SocketAddr::new(ip, host.port) }),
-                    Err(_) => names.push(host),
+                    Err(_) => {
+                        let label = host.to_string();
+                        self.plan_for(&label, &self.known.get(&label).cloned().unwrap_or_default());
+                        names.push(host);
+                    }
                 }
             }
             self.shun();
-            if !names.is_empty() {
+            if !names.is_empty() && !self.resolving {
                 self.resolving = true;
                 return Step::Resolve(names);
             }
         }
     }
 
-    /// The addresses found are tried in this round.
-    pub(super) fn resolved(&mut self, found: &Resolved) {
+    /// Addresses that were not known are tried at once.
+    pub(super) fn resolved(&mut self, found: Resolved) {
         self.resolving = false;
         for (host, addrs) in found {
-            let addrs = addrs.as_deref().unwrap_or_default();
-            self.plan.extend(addrs.iter().map(|addr| Target { host: host.clone(), addr: *addr }));
+            let Ok(addrs) = addrs else { continue };
+            let known = self.known.get(&host).map_or(&[][..], Vec::as_slice);
+            let new: Vec<_> = addrs.iter().filter(|addr| !known.contains(addr)).copied().collect();
+            self.plan_for(&host, &new);
+            self.known.insert(host, addrs);
         }
         self.shun();
+    }
+
+    fn plan_for(&mut self, host: &str, addrs: &[SocketAddr]) {
+        self.plan.extend(addrs.iter().map(|addr| Target { host: host.to_owned(), addr: *addr }));
+    }
+
+    /// Whether there is anybody to dial without the resolver.
+    fn has_addresses(&self) -> bool {
+        self.hosts.iter().any(|h| h.name.parse::<IpAddr>().is_ok() || self.known.contains_key(&h.to_string()))
     }
 
     fn shun(&mut self) {
@@ -194,9 +213,28 @@ mod tests {
         assert!(matches!(d.next(now, None), Step::Resolve(names) if names.len() == 1));
         assert!(matches!(d.next(now, None), Step::Wait(None)));
         let addrs = vec!["10.0.0.1:2181".parse().unwrap(), "10.0.0.2:2181".parse().unwrap()];
-        d.resolved(&vec![("zk.example:2181".into(), Ok(addrs))]);
+        d.resolved(vec![("zk.example:2181".into(), Ok(addrs))]);
         assert_eq!(connects(&mut d, now).len(), 2);
         let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
         assert!(matches!(d.next(next, None), Step::Resolve(_)));
+        let new = vec!["10.0.0.2:2181".parse().unwrap(), "10.0.0.3:2181".parse().unwrap()];
+        assert_eq!(connects(&mut d, next).len(), 2);
+        d.resolved(vec![("zk.example:2181".into(), Ok(new))]);
+        assert_eq!(connects(&mut d, next).len(), 1);
+    }
+
+    #[test]
+    fn a_resolver_that_hangs_does_not_stop_the_dialling_of_what_is_known() {
+        let (mut d, mut now) = dialer(&["zk.example", "10.0.0.9"]);
+        let mut dialled = 0;
+        for round in 0..3 {
+            if round == 0 {
+                assert!(matches!(d.next(now, None), Step::Resolve(_)));
+            }
+            dialled += connects(&mut d, now).len();
+            let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+            now = next;
+        }
+        assert_eq!(dialled, 3);
     }
 }

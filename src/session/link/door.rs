@@ -4,6 +4,7 @@
 //! and silent ones do not delay the right one.
 
 use std::io::{self, ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
@@ -14,11 +15,15 @@ use crate::session::wire::record::ConnectRequest;
 
 const MAX_CANDIDATES: usize = 64;
 
+/// How often to see whether anybody is still to come.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// The right peer, and the bytes it has sent so far.
 pub(super) fn admit(
     listener: &mut TcpListener,
     secret: i32,
     patience: Duration,
+    given_up: &AtomicBool,
 ) -> io::Result<(TcpStream, Vec<u8>)> {
     let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(64));
     let until = Instant::now() + patience;
@@ -26,10 +31,10 @@ pub(super) fn admit(
     poll.registry().register(listener, Token(0), Interest::READABLE)?;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left.is_zero() || given_up.load(Ordering::Acquire) {
             return Err(io::Error::new(ErrorKind::TimedOut, "the client did not connect to its link"));
         }
-        match poll.poll(&mut events, Some(left)) {
+        match poll.poll(&mut events, Some(left.min(LOOK))) {
             Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
             _ => {}
         }
@@ -43,7 +48,9 @@ pub(super) fn admit(
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(_) => {} // a peer that left before it was let in
+                // A peer that left before it was let in.
+                Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(e) => return Err(e),
             }
         }
         let mut i = 0;
@@ -107,7 +114,8 @@ mod tests {
         rude.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let mut right = Peer::connect(addr).unwrap();
         right.write_all(&request(42)).unwrap();
-        let (peer, bytes) = admit(&mut listener, 42, Duration::from_secs(5)).unwrap();
+        let (peer, bytes) =
+            admit(&mut listener, 42, Duration::from_secs(5), &AtomicBool::new(false)).unwrap();
         assert_eq!(peer.peer_addr().unwrap(), right.local_addr().unwrap());
         assert_eq!(bytes, request(42));
         wrong.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn nobody_comes_and_it_ends_in_time() {
         let mut listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let err = admit(&mut listener, 42, Duration::from_millis(20)).unwrap_err();
+        let err = admit(&mut listener, 42, Duration::from_millis(20), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(err.kind(), ErrorKind::TimedOut);
     }
 }

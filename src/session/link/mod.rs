@@ -16,6 +16,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -61,6 +62,14 @@ pub(crate) type Report = Box<dyn Fn(LinkEvent) + Send>;
 pub(crate) struct Address {
     pub(crate) connect_string: String,
     pub(crate) secret: Duration,
+    given_up: Arc<AtomicBool>,
+}
+
+impl Address {
+    /// No client will come: the link need not wait for one.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
 }
 
 impl Link {
@@ -80,7 +89,9 @@ impl Link {
         let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         // 30 random bits, and bit 30 set: a timeout that nobody would ask for by chance.
         let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
+        let given_up = Arc::new(AtomicBool::new(false));
         let address = Address {
+            given_up: given_up.clone(),
             connect_string: listener.local_addr()?.to_string(),
             secret: Duration::from_millis(u64::from(secret.unsigned_abs())),
         };
@@ -99,13 +110,15 @@ impl Link {
         std::thread::Builder::new().name(name).spawn(move || {
             let _alive = alive;
             let end = catch_unwind(AssertUnwindSafe(|| {
-                let (client, first) = door::admit(&mut listener, secret, DOOR)?;
+                let (client, first) = door::admit(&mut listener, secret, DOOR, &given_up)?;
                 pump.run(client, &first)
             }));
-            if !matches!(end, Ok(Ok(()))) {
-                log::error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
-                pump.shared.lease.end(LossReason::Internal);
-                (pump.report)(LinkEvent::Lost(LossReason::Internal));
+            if !matches!(end, Ok(Ok(()))) && !given_up.load(Ordering::Acquire) {
+                if !pump.machine.is_over() {
+                    log::error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
+                    pump.shared.lease.end(LossReason::Internal);
+                    (pump.report)(LinkEvent::Lost(LossReason::Internal));
+                }
                 tombstone::stand(&listener);
             }
         })?;

@@ -118,7 +118,14 @@ impl Pump {
                 self.machine.end(LossReason::Internal, now);
                 if self.machine.is_over() {
                     self.pass_events();
-                    return Ok(());
+                    if self.machine.crate_is_closed() {
+                        return Ok(());
+                    }
+                    // It still lives, and would dial us at full speed: the tombstone ends it.
+                    return Err(io::Error::new(
+                        ErrorKind::ConnectionAborted,
+                        "the client let go of its link",
+                    ));
                 }
             }
             self.serve(&mut server, now, &mut next);
@@ -172,7 +179,7 @@ impl Pump {
                         self.shared.failed(host, reason.clone());
                     }
                 }
-                self.dialer.resolved(&found);
+                self.dialer.resolved(found);
             }
         }
     }

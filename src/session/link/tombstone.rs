@@ -3,7 +3,7 @@
 //! Left alone the crate would dial the dead link for ever at full speed. Answered with a session
 //! timeout below a second, and cut, it takes its session for expired and ends its threads.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
@@ -24,10 +24,8 @@ pub(super) fn stand(listener: &TcpListener) {
                 let _ = peer.write(&reply);
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(_) => return,
+            // Nobody yet, or no descriptor left for him.
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }

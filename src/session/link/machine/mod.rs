@@ -176,8 +176,7 @@ impl Machine {
     /// How long one host may take for each of two steps, to connect and to take up the session.
     /// Where a live session is to be resumed, the next host must have its chance in time.
     pub(crate) fn attempt(&self) -> Duration {
-        let granted = self.session.as_ref().map(|s| s.timeout / 6);
-        granted.map_or(self.settings.attempt, |granted| granted.min(self.settings.attempt))
+        self.session.as_ref().map_or(self.settings.attempt, |s| s.timeout / 6)
     }
 
     pub(crate) fn wants_connection(&self) -> bool {
@@ -186,7 +185,7 @@ impl Machine {
 
     /// How often the dialler may try at the least, so that a live session is found in time.
     pub(crate) fn redial_cap(&self) -> Option<Duration> {
-        self.session.as_ref().map(|s| s.timeout / 8)
+        self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
     }
 
     pub(crate) fn is_over(&self) -> bool {

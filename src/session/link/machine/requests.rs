@@ -57,6 +57,9 @@ impl Machine {
         if self.is_ending() {
             return; // its sender is dropped: the session is lost
         }
+        if matches!(chore, Chore::Prove { .. }) && self.phase != Phase::Up {
+            return; // whoever wants a proof waits for the connection by the retry policy, not here
+        }
         self.chores.add(chore, now);
         self.send_chores(now);
     }

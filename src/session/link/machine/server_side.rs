@@ -58,8 +58,13 @@ impl Machine {
             _ => {}
         }
         self.zxid = self.zxid.max(header.zxid);
-        let at = self.flight.iter().position(|f| f.xid == header.xid);
-        let flight = at.and_then(|i| self.flight.remove(i)).ok_or(Malformed("an unknown xid"))?;
+        let at = self.flight.iter().position(|f| f.xid == header.xid).ok_or(Malformed("an unknown xid"))?;
+        // The crate matches answers by their order alone.
+        let is_crates = |flight: &Flight| flight.owner == Owner::Crate;
+        if self.flight.get(at).is_some_and(is_crates) && self.flight.iter().take(at).any(is_crates) {
+            return Err(Malformed("an answer out of turn"));
+        }
+        let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;
         if op::is_write(flight.op) && err::is_committed(header.err)
             || flight.op == op::SYNC && header.err == err::OK && self.settings.proof == LeaseProof::Leader
         {
@@ -132,7 +137,18 @@ impl Machine {
                 }
                 return Ok(());
             }
-            Some(session) => session.password = reply.password,
+            Some(session) => {
+                session.password = reply.password;
+                // Servers may differ in what they allow, and each connection is negotiated anew.
+                let timeout = Duration::from_millis(timeout);
+                if timeout != session.timeout {
+                    let ms = timeout.as_millis();
+                    log::info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
+                    session.timeout = timeout;
+                    self.shared.granted(session.id, timeout);
+                    self.shared.lease.renegotiate(timeout, now);
+                }
+            }
             None if timeout == 0 || reply.session_id == 0 => {
                 return Err(Malformed("a refusal to make a session"));
             }
@@ -144,7 +160,7 @@ impl Machine {
                     timeout,
                     attached_before: false,
                 });
-                self.shared.grant(reply.session_id, timeout);
+                self.shared.granted(reply.session_id, timeout);
                 self.shared.lease.begin(timeout, sent);
                 self.last_write = sent;
             }
@@ -196,6 +212,10 @@ impl Machine {
         } else {
             LinkEvent::Connected { session_id: session.id, timeout: session.timeout }
         });
+        // A lease that waits for a proof has waited long enough.
+        if self.shared.lease.is_needed() {
+            self.send_proof(now);
+        }
         // Deletes first: what is created next should find our old nodes gone.
         self.send_chores(now);
         self.forward(now);

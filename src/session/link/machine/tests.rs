@@ -448,6 +448,98 @@ fn containers_are_made_as_containers() {
     assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::CREATE_CONTAINER));
 }
 
+#[test]
+fn a_timeout_granted_anew_counts_from_then_on() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.m.server_gone("cut", rig.now);
+    rig.m.connected(rig.now);
+    rig.greet(7, (T / 4).as_millis() as i32);
+    assert_eq!(rig.shared.timeout(), T / 4);
+    rig.shared.lease.watch(rig.now + T / 6);
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+}
+
+#[test]
+fn a_crate_that_counted_past_its_numbers_still_gets_its_answers() {
+    let mut rig = Rig::up();
+    for xid in [-1, -2, i32::MIN] {
+        let frame = Writer::request(xid, op::EXISTS).buffer(b"/a").bool(false).frame();
+        rig.m.crate_bytes(&frame, rig.now).unwrap();
+        let (sent, ..) = rig.sent().pop().unwrap();
+        rig.reply(sent, err::NO_NODE, &[]);
+        let answers = rig.answers();
+        assert!(matches!(answers[..], [(0.., err::NO_NODE)]), "{answers:?}");
+    }
+}
+
+#[test]
+fn a_proof_is_not_waited_for_in_an_outage() {
+    let mut rig = Rig::up();
+    let (done, proven) = bounded(1);
+    rig.m.server_gone("cut", rig.now);
+    rig.m.chore(Chore::Prove { done }, rig.now);
+    assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
+}
+
+#[test]
+fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    rig.ask(op::DELETE, "/a"); // a write that is never acknowledged
+    rig.sent();
+    rig.m.server_gone("cut", rig.now);
+    rig.attach(7);
+    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/noop".into()));
+}
+
+#[test]
+fn a_closing_session_does_not_spin() {
+    let mut rig = Rig::up();
+    close(&mut rig);
+    rig.pass(MS);
+    let mut wakes = 0;
+    let end = rig.now + GOODBYE;
+    while let Some(next) = rig.m.tick(rig.now).filter(|next| *next <= end) {
+        assert!(next > rig.now, "a wake-up in the past");
+        rig.now = next;
+        wakes += 1;
+    }
+    assert!(wakes < 10, "{wakes}");
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
+    let mut rig = Rig::up();
+    rig.shared.add_debris("id");
+    let (done, outcome) = bounded(1);
+    let chore = Chore::Delete { path: "/l/n".into(), id: "id".into(), renew_parent: false, done: Some(done) };
+    rig.m.chore(chore, rig.now);
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::NO_AUTH, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
+    assert!(rig.shared.debris().contains("id"));
+    let mut tries = 0;
+    for _ in 0..96 {
+        rig.pass(T / 48);
+        for (xid, _, path) in rig.sent() {
+            tries += usize::from(path == "/l/n");
+            rig.reply(xid, err::NO_AUTH, &[]);
+        }
+    }
+    assert!((1..=2).contains(&tries), "{tries}");
+}
+
+#[test]
+fn answers_out_of_turn_are_cut_before_they_reach_the_wrong_caller() {
+    let mut rig = Rig::up();
+    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::EXISTS, "/b"));
+    let sent = rig.sent();
+    rig.reply(sent[1].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::CONNECTION_LOSS)]);
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Ask,

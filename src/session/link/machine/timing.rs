@@ -41,19 +41,24 @@ impl Machine {
         }
         self.send_chores(now);
         if now >= self.next_proof() {
-            let xid = self.new_xid();
-            if self.shared.lease.is_needed() && self.settings.proof == LeaseProof::Quorum {
-                let frame = self.chores.noop(xid);
-                self.send(xid, op::DELETE, Owner::Link, &frame, now);
-            } else {
-                let frame = Writer::request(xid, op::SYNC).buffer(b"/").frame();
-                self.send(xid, op::SYNC, Owner::Link, &frame, now);
-                self.last_sync = now;
-            }
+            self.send_proof(now);
         }
         if now >= self.last_sent + self.timeout() / 8 {
             let frame = Writer::request(xid::PING, op::PING).frame();
             self.send(xid::PING, op::PING, Owner::Link, &frame, now);
+        }
+    }
+
+    /// Asks the leader for an answer: by a write, where holds depend on it.
+    pub(super) fn send_proof(&mut self, now: BootTime) {
+        let xid = self.new_xid();
+        if self.shared.lease.is_needed() && self.settings.proof == LeaseProof::Quorum {
+            let frame = self.chores.noop(xid);
+            self.send(xid, op::DELETE, Owner::Link, &frame, now);
+        } else {
+            let frame = Writer::request(xid, op::SYNC).buffer(b"/").frame();
+            self.send(xid, op::SYNC, Owner::Link, &frame, now);
+            self.last_sync = now;
         }
     }
 
@@ -72,6 +77,7 @@ impl Machine {
         let asked = self.asked.front().map(|a| a.arrived + patience);
         let phase = match self.phase {
             Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
+            Phase::Up if self.is_ending() => self.flight.front().map(|f| f.sent + patience),
             Phase::Up => {
                 let flight = self.flight.front().map(|f| f.sent + patience);
                 // A hold that came of the traffic just seen gets its watch in time. Holds are not
