@@ -52,12 +52,14 @@ impl RetryPolicy {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        if self.base.is_zero() || self.cap < self.base {
+        if self.base.is_zero() || self.cap < self.base || self.cap.as_millis() > i32::MAX as u128 {
             return Err(Error::InvalidConfig {
                 what: "retry policy",
                 reason: format!(
-                    "the base ({:?}) must be above zero and at most the cap ({:?})",
-                    self.base, self.cap
+                    "the base ({:?}) must be above zero and at most the cap ({:?}), which must be at most {} ms",
+                    self.base,
+                    self.cap,
+                    i32::MAX
                 ),
             });
         }

@@ -234,17 +234,18 @@ impl Core {
     pub(super) fn close(&self) -> Result<()> {
         let until = Instant::now() + CLOSE;
         let left = || until.saturating_duration_since(Instant::now());
-        let current = {
+        let (id, current) = {
             let mut state = self.state.lock();
             if state.state == SessionState::Closed {
                 return Ok(());
             }
-            log::info!("session {}: closing", id_of(&state));
+            let id = id_of(&state);
             state.state = SessionState::Closed;
             state.subscribers.publish(&SessionEvent::Closed);
             state.subscribers = Subscribers::default();
-            state.current.take()
+            (id, state.current.take())
         };
+        log_transition(&id, &SessionEvent::Closed);
         self.changes.ring(&(), true);
         let _ = self.news.send(News::Stop);
         let mut told = true;
@@ -280,7 +281,9 @@ impl Core {
             let mut sleep =
                 start_at.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
             if let Some(shared) = self.shared() {
-                sleep = sleep.min((shared.timeout() / 8).max(Duration::from_millis(10)));
+                if !shared.timeout().is_zero() {
+                    sleep = sleep.min((shared.timeout() / 8).max(Duration::from_millis(10)));
+                }
                 let now = BootTime::now();
                 if let Some(end) = shared.lease.watch(now) {
                     sleep = sleep.min(end.since(now));
@@ -315,23 +318,19 @@ impl Core {
         let mut lost = None;
         let event = match event {
             LinkEvent::Connected { session_id, timeout } => {
-                log::info!("session 0x{session_id:x}: connected, timeout {} ms", timeout.as_millis());
                 state.up();
                 SessionEvent::Connected { session_id, timeout }
             }
             LinkEvent::Suspended => {
-                log::info!("session {id}: connection lost, resuming");
                 state.state = SessionState::Suspended;
                 state.down_since.get_or_insert_with(Instant::now);
                 SessionEvent::Suspended
             }
             LinkEvent::Reconnected => {
-                log::info!("session {id}: resumed");
                 state.up();
                 SessionEvent::Reconnected
             }
             LinkEvent::Lost(reason) => {
-                log::warn!("session {id}: lost, {reason}; making a new one");
                 state.state = SessionState::Lost;
                 state.down_since.get_or_insert_with(Instant::now);
                 state.refused = reason == LossReason::AuthFailed;
@@ -342,13 +341,8 @@ impl Core {
         state.subscribers.publish(&event);
         drop(state);
         self.changes.ring(&(), true);
-        lost.map(|(reason, current)| {
-            // Dropping a client instance is a call on it: not on this thread, which keeps the leases.
-            if let Err(job) = self.pool.run(Box::new(move || drop(current))) {
-                job();
-            }
-            reason
-        })
+        log_transition(&id, &event); // outside the lock: a logger may block, or ask
+        lost.map(|(reason, _)| reason)
     }
 
     fn start_generation(self: &Arc<Self>) -> Result<(), String> {
@@ -382,7 +376,8 @@ impl Core {
             Box::new(move |event| drop(news.send(News::Link(number, event)))),
         )
         .map_err(|e| format!("thread or socket for a connection ({e})"))?;
-        let generation = Generation::start(number, &address, link, shared, self.pool.clone())?;
+        let generation = Generation::start(number, &address, link, shared, self.pool.clone())
+            .inspect_err(|_| address.give_up())?;
         let current = Current { generation: Arc::new(generation), ended };
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
@@ -399,6 +394,18 @@ impl State {
         self.state = SessionState::Connected;
         self.down_since = None;
         self.refused = false;
+    }
+}
+
+fn log_transition(id: &str, event: &SessionEvent) {
+    match event {
+        SessionEvent::Connected { timeout, .. } => {
+            log::info!("session {id}: connected, timeout {} ms", timeout.as_millis());
+        }
+        SessionEvent::Suspended => log::info!("session {id}: connection lost, resuming"),
+        SessionEvent::Reconnected => log::info!("session {id}: resumed"),
+        SessionEvent::Lost(reason) => log::warn!("session {id}: lost, {reason}; making a new one"),
+        SessionEvent::Closed => log::info!("session {id}: closed"),
     }
 }
 

@@ -93,7 +93,7 @@ struct Subscriber {
 
 impl Subscribers {
     pub(super) fn add(&mut self) -> Receiver<SessionEvent> {
-        let (sender, receiver) = bounded(BACKLOG);
+        let (sender, receiver) = bounded(BACKLOG + 1); // the last place is for the last event
         self.0.push(Subscriber { sender, latest: None });
         receiver
     }
@@ -109,6 +109,10 @@ impl Subscribers {
     pub(super) fn flush(&mut self) -> bool {
         self.0.retain_mut(|subscriber| {
             let Some(event) = subscriber.latest.take() else { return true };
+            if subscriber.sender.len() >= BACKLOG && event != SessionEvent::Closed {
+                subscriber.latest = Some(event);
+                return true;
+            }
             match subscriber.sender.try_send(event) {
                 Ok(()) => true,
                 Err(TrySendError::Full(event)) => {
@@ -134,11 +138,24 @@ mod tests {
             subscribers.publish(&SessionEvent::Suspended);
         }
         subscribers.publish(&SessionEvent::Reconnected);
-        subscribers.publish(&SessionEvent::Closed);
+        subscribers.publish(&SessionEvent::Suspended);
+        subscribers.publish(&SessionEvent::Reconnected);
         assert!(subscribers.flush());
         assert_eq!(events.try_iter().count(), BACKLOG);
         assert!(!subscribers.flush());
-        assert_eq!(events.try_recv(), Ok(SessionEvent::Closed));
+        assert_eq!(events.try_iter().collect::<Vec<_>>(), [SessionEvent::Reconnected]);
+    }
+
+    #[test]
+    fn the_end_reaches_even_a_subscriber_that_is_full() {
+        let mut subscribers = Subscribers::default();
+        let events = subscribers.add();
+        for _ in 0..BACKLOG * 2 {
+            subscribers.publish(&SessionEvent::Suspended);
+        }
+        subscribers.publish(&SessionEvent::Closed);
+        drop(subscribers);
+        assert_eq!(events.iter().last(), Some(SessionEvent::Closed));
     }
 
     #[test]

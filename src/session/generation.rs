@@ -21,7 +21,8 @@ pub(crate) struct Generation {
     /// Counts the sessions made through one `ZkSession`.
     pub(crate) number: u64,
     pub(crate) shared: Arc<Shared>,
-    zk: Arc<ZooKeeper>,
+    /// Always there, but for the moment of the drop.
+    zk: Option<Arc<ZooKeeper>>,
     link: Link,
     pool: Pool,
 }
@@ -69,7 +70,7 @@ impl Generation {
             ZooKeeper::connect(&address.connect_string, address.secret, no_watcher)
         }));
         match zk {
-            Ok(Ok(zk)) => Ok(Generation { number, shared, zk: Arc::new(zk), link, pool }),
+            Ok(Ok(zk)) => Ok(Generation { number, shared, zk: Some(Arc::new(zk)), link, pool }),
             Ok(Err(e)) => Err(format!("client instance ({e})")),
             Err(_) => Err("client instance (its start panicked)".to_owned()),
         }
@@ -253,7 +254,7 @@ impl Generation {
         abandoned: impl FnOnce(Option<ZkResult<T>>) + Send + 'static,
     ) -> Result<ZkResult<T>, CallError> {
         if !limit.may_end_within(self.shared.timeout() / 6 + SLACK) {
-            return Ok(f(&self.zk));
+            return Ok(run(self.zk.as_deref(), f));
         }
         let (zk, gone) = (self.zk.clone(), Arc::new(AtomicBool::new(false)));
         // Without a buffer an answer is either taken or given back, never lost in between.
@@ -262,7 +263,7 @@ impl Generation {
         let job = move || {
             if has_gone.load(Ordering::Acquire) {
                 abandoned(None);
-            } else if let Err(SendError(result)) = answer.send(f(&zk)) {
+            } else if let Err(SendError(result)) = answer.send(run(zk.as_deref(), f)) {
                 abandoned(Some(result));
             }
         };
@@ -279,6 +280,26 @@ impl Generation {
         gone.store(true, Ordering::Release);
         Err(why)
     }
+}
+
+impl Drop for Generation {
+    /// Dropping a client instance is a call on it, which can wait for the session's goodbye: not on
+    /// the thread that happens to be the last, which has a deadline of its own.
+    fn drop(&mut self) {
+        let zk = self.zk.take();
+        if let Err(job) = self.pool.run(Box::new(move || drop(zk))) {
+            job();
+        }
+    }
+}
+
+/// Makes a call. If it panics, nobody knows what came of it.
+fn run<T>(zk: Option<&ZooKeeper>, f: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
+    let zk = zk.ok_or(ZkError::SessionExpired)?;
+    catch_unwind(AssertUnwindSafe(|| f(zk))).unwrap_or_else(|_| {
+        log::error!("a call of the ZooKeeper client panicked");
+        Err(ZkError::SystemError)
+    })
 }
 
 /// The link hands watch events to their waiters before the crate would see them.

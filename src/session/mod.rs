@@ -131,7 +131,8 @@ impl ZkSession {
     /// A channel of the session's events from now on.
     ///
     /// It is bounded: a receiver that falls 16 events behind misses those in between but gets the
-    /// latest. It is disconnected after [`SessionEvent::Closed`].
+    /// latest. It is disconnected after [`SessionEvent::Closed`]. A receiver that was dropped is
+    /// forgotten at the next event.
     pub fn subscribe(&self) -> Receiver<SessionEvent> {
         self.core().subscribe()
     }

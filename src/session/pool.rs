@@ -54,8 +54,10 @@ impl Pool {
             }
         }
         count.free -= 1;
+        // Under the lock: a thread that ends must see a job that counts on it.
+        let sent = jobs.send(job).map_err(|e| e.0);
         drop(count);
-        jobs.send(job).map_err(|e| e.0)
+        sent
     }
 
     /// Ends the idle threads now, and the others when their calls end.
