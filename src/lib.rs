@@ -46,6 +46,7 @@
 //! | the session expired | the guard is lost | it queues again, in a new session |
 //! | somebody deleted its node | the guard is lost ([`LossReason::NodeDeleted`]) once the event arrives | it queues again |
 //! | the host slept, the process was stopped | `is_held()` is false at once on waking, if the lease is over | as above |
+//! | somebody else closes the session, by its id and password | the guard is lost ([`LossReason::SessionExpired`]) once the link has heard it, moments later | it queues again, in a new session |
 //! | [`close`](ZkSession::close) | the guard is lost ([`LossReason::SessionClosed`]) | [`Error::Closed`] |
 //! | a panic | released by the drop; no poisoning | the next one gets it |
 //! | the process is killed | – | gets it when the server expires the session |

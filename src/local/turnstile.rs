@@ -44,16 +44,17 @@ pub(crate) enum Phase {
     Holding,
 }
 
-/// How an attempt to get the turn ended.
+/// How an attempt to get the turn ended. `contended`: while we waited somebody held the lock, or
+/// stood ahead at the server.
 pub(crate) enum Entry<B> {
     /// It is our turn, and perhaps our lock.
     Turn {
         number: u64,
         baton: Option<B>,
+        contended: bool,
     },
     /// Somebody holds the lock, or is ahead at the server: for those who only try.
     Busy,
-    /// `contended`: while we waited somebody held the lock, or stood ahead at the server.
     Deadline {
         contended: bool,
     },
@@ -80,7 +81,7 @@ impl<B> Turnstile<B> {
             if state.occupant.is_none() {
                 state.occupant = Some(number);
                 state.phase = Phase::Asking;
-                return Entry::Turn { number, baton: None };
+                return Entry::Turn { number, baton: None, contended: false };
             }
             let is_contended = state.phase != Phase::Asking;
             if is_try && is_contended {
@@ -91,7 +92,7 @@ impl<B> Turnstile<B> {
             (number, state.contended - u64::from(is_contended), receiver)
         };
         let end = match limit.recv(&receiver) {
-            Ended::Got(message) => return message.into_entry(number),
+            Ended::Got(message) => return self.entry(message, number, seen),
             Ended::Deadline | Ended::Disconnected => Ended::Deadline::<()>,
             Ended::Cancelled => Ended::Cancelled,
         };
@@ -101,11 +102,19 @@ impl<B> Turnstile<B> {
         if state.queue.len() == before
             && let Ok(message) = receiver.try_recv()
         {
-            return message.into_entry(number); // the turn came first
+            drop(state);
+            return self.entry(message, number, seen); // the turn came first
         }
         match end {
             Ended::Cancelled => Entry::Cancelled,
             _ => Entry::Deadline { contended: state.contended > seen },
+        }
+    }
+
+    fn entry(&self, message: Message<B>, number: u64, seen: u64) -> Entry<B> {
+        match message {
+            Message::Turn(baton) => Entry::Turn { number, baton, contended: self.0.lock().contended > seen },
+            Message::Busy => Entry::Busy,
         }
     }
 
@@ -156,15 +165,6 @@ impl<B> Turnstile<B> {
     }
 }
 
-impl<B> Message<B> {
-    fn into_entry(self, number: u64) -> Entry<B> {
-        match self {
-            Message::Turn(baton) => Entry::Turn { number, baton },
-            Message::Busy => Entry::Busy,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +174,7 @@ mod tests {
 
     fn turn(t: &Turnstile<&'static str>, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
         match t.enter(false, limit) {
-            Entry::Turn { number, baton } => (number, baton),
+            Entry::Turn { number, baton, .. } => (number, baton),
             _ => panic!("no turn"),
         }
     }
@@ -222,6 +222,20 @@ mod tests {
         t.set_phase(number, Phase::Asking);
         assert!(matches!(t.enter(false, &short()), Entry::Deadline { contended: false }));
         assert!(!t.has_waiters());
+    }
+
+    #[test]
+    fn a_turn_tells_whether_anybody_held_the_lock_before() {
+        let t = Turnstile::<&str>::new();
+        let (number, _) = turn(&t, &Limit::NONE);
+        t.set_phase(number, Phase::Holding);
+        std::thread::scope(|s| {
+            let next =
+                s.spawn(|| matches!(t.enter(false, &Limit::NONE), Entry::Turn { contended: true, .. }));
+            wait_for(&t, 1);
+            t.leave(number, None);
+            assert!(next.join().unwrap());
+        });
     }
 
     #[test]

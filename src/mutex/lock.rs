@@ -125,8 +125,8 @@ impl Lock {
     fn take_turn(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Arc<Tenure>>> {
         let turnstile = &self.common.turnstile;
         loop {
-            let (number, baton) = match turnstile.enter(mode == Mode::Try, &limit) {
-                Entry::Turn { number, baton } => (number, baton),
+            let (number, baton, contended) = match turnstile.enter(mode == Mode::Try, &limit) {
+                Entry::Turn { number, baton, contended } => (number, baton, contended),
                 Entry::Busy => return self.busy().map(|()| None),
                 Entry::Deadline { contended: true } => return self.busy().map(|()| None),
                 Entry::Deadline { contended: false } => return Err(self.unavailable(Cause::Deadline)),
@@ -157,6 +157,7 @@ impl Lock {
                 core: self.session.core(),
                 mode,
                 limit,
+                contended,
                 data: &self.data,
                 on_blocked: &phase,
                 on_loss: &|| {
@@ -195,7 +196,7 @@ impl Lock {
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        self.common.queue.contenders(self.session.core(), Limit::after(self.patience()))
+        self.common.queue.contenders(self.session.core(), Limit::after(self.session.timeout()))
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -133,7 +133,8 @@ impl ZkMutex {
     }
 
     /// The lock if it is free, `None` if somebody else has it. Costs one read, and no write, while
-    /// somebody else has it.
+    /// somebody else has it. "Somebody" may be a guard of this process that was lost and still
+    /// lives: its node goes when it is dropped.
     ///
     /// # Errors
     ///
@@ -237,11 +238,12 @@ impl ZkMutex {
     }
 
     /// Everybody who holds or waits for the lock, in queue order: the first holds it. Of each
-    /// process the thread at its head is seen.
+    /// process the thread at its head is seen. Costs a listing, and a read for each contender.
     ///
     /// # Errors
     ///
-    /// As [`try_lock`](Self::try_lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when this takes longer than the session
+    /// timeout, and otherwise as [`lock`](Self::lock).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         self.lock.contenders()
     }

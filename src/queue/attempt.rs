@@ -24,6 +24,9 @@ const SESSION: u8 = 16;
 /// A waiter this old watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
+/// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
+const SAFETY_POLL: Duration = Duration::from_secs(60);
+
 pub(super) struct Attempt<'a> {
     queue: &'a Queue,
     request: &'a Request<'a>,
@@ -53,7 +56,7 @@ struct Ahead {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
-        Attempt { queue, request, bell: Bell::new(), seen_ahead: false }
+        Attempt { queue, request, bell: Bell::new(), seen_ahead: request.contended }
     }
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
@@ -94,6 +97,7 @@ impl<'a> Attempt<'a> {
     fn is_taken(&mut self) -> Result<bool> {
         loop {
             let generation = self.connected()?;
+            let before = generation.shared.debris();
             let children = match generation.children(&self.queue.dir, &self.request.limit) {
                 Ok(children) => children,
                 Err(CallError::NoNode) => return Ok(false),
@@ -103,8 +107,9 @@ impl<'a> Attempt<'a> {
                     Stop::Again | Stop::Requeue => continue,
                 },
             };
-            let debris = generation.shared.debris();
-            return Ok(self.queue.parse(&children).iter().any(|name| !debris.contains(name.id)));
+            let after = generation.shared.debris();
+            let is_ours = |name: &Name<'_>| before.contains(name.id) || after.contains(name.id);
+            return Ok(self.queue.parse(&children).iter().any(|name| !is_ours(name)));
         }
     }
 
@@ -122,10 +127,11 @@ impl<'a> Attempt<'a> {
             let data = self.request.data.to_vec();
             match generation.create_contender(&prefix, &id, data, *acl, limit) {
                 Ok(path) => {
-                    log::debug!("{path}: queued");
                     let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
                     let sequence = own.map_or(0, |own| own.sequence);
-                    return Ok(Ticket::new(generation, path, id, sequence));
+                    let ticket = Ticket::new(generation, path, id, sequence);
+                    log::debug!("{}: queued", ticket.path);
+                    return Ok(ticket);
                 }
                 Err(CallError::NoNode) => match generation.make_parents(dir, *acl, limit) {
                     Ok(()) => {}
@@ -159,14 +165,16 @@ impl<'a> Attempt<'a> {
     /// Lists the queue: who is just ahead of our node?
     fn look(&self, ticket: &Ticket) -> Step<Option<Ahead>> {
         let Queue { dir, .. } = self.queue;
+        // A node of ours may go between the listing and the look at what we know of it.
+        let before = ticket.generation.shared.debris();
         let children = match ticket.generation.children(dir, &self.request.limit) {
             Ok(children) => children,
             Err(CallError::NoNode) => return Err(Stop::Requeue),
             Err(e) => return Err(self.stop(dir, e)),
         };
         let names = self.queue.parse(&children);
-        let debris = ticket.generation.shared.debris();
-        let is_debris = |id: &str| !debris.is_empty() && debris.contains(id);
+        let after = ticket.generation.shared.debris();
+        let is_debris = |id: &str| before.contains(id) || after.contains(id);
         let ordered;
         let verdict = if rule::unordered(&names) {
             self.queue.warn_numbers();
@@ -225,16 +233,18 @@ impl<'a> Attempt<'a> {
             return Ok(false);
         }
         log::debug!("{}: waiting for {}", ticket.path, ahead.path);
-        let mut look_after_own = Some(Instant::now() + OWN_WATCH_AFTER);
+        let mut look_after_own = true;
+        let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let until = look_after_own.map_or(*limit, |at| limit.or_at(at));
-            let rung = match self.bell.wait(&until) {
+            let rung = match self.bell.wait(&limit.or_at(until)) {
                 Ended::Got(rung) => rung,
-                Ended::Deadline if look_after_own.is_some() && !limit.is_past() => {
-                    look_after_own = None;
+                Ended::Deadline if !limit.is_past() && look_after_own => {
+                    look_after_own = false;
+                    until = Instant::now() + SAFETY_POLL;
                     self.watch_own(ticket, attach)?;
                     continue;
                 }
+                Ended::Deadline if !limit.is_past() => return Ok(false),
                 Ended::Deadline | Ended::Disconnected => {
                     return Err(self.stop(&self.queue.dir, CallError::Deadline));
                 }

@@ -45,6 +45,8 @@ pub(crate) struct Request<'a> {
     pub(crate) core: &'a Core,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
+    /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
+    pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
     /// Told when the server shows somebody ahead (true), and when that must be asked anew (false).
     pub(crate) on_blocked: &'a dyn Fn(bool),
@@ -99,6 +101,7 @@ impl Queue {
             core,
             mode: Mode::Try,
             limit,
+            contended: false,
             data: &[],
             on_blocked: &|_| (),
             on_loss: &|| Box::new(|| ()),
