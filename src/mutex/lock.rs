@@ -196,7 +196,7 @@ impl Lock {
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        self.common.queue.contenders(self.session.core(), Limit::after(self.session.timeout()))
+        self.common.queue.contenders(self.session.core(), &Limit::after(self.patience()))
     }
 
     pub(super) fn describe(&self) -> &'static str {

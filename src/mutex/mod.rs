@@ -242,8 +242,8 @@ impl ZkMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when this takes longer than the session
-    /// timeout, and otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         self.lock.contenders()
     }

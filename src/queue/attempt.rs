@@ -8,7 +8,7 @@ use super::rule::{self, Verdict};
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
 use crate::error::{Cause, Error, Result};
-use crate::limit::Ended;
+use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{CallError, Generation};
@@ -324,21 +324,23 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Everybody in the queue, in order, with what their nodes say.
-    pub(super) fn contenders(self) -> Result<Vec<Contender>> {
+    /// Everybody in the queue, in order, with what their nodes say. `limit` is for the connection;
+    /// each request has a time of its own, since there may be many.
+    pub(super) fn contenders(self, limit: &Limit<'_>) -> Result<Vec<Contender>> {
+        let core = self.request.core;
         loop {
-            match self.try_contenders() {
+            let generation = core.connected("contenders", core.shown(&self.queue.dir), limit)?;
+            match self.all(&generation) {
                 Ok(all) => return Ok(all),
-                Err(Stop::Again | Stop::Requeue) => {}
                 Err(Stop::Fail(e)) => return Err(e),
-                Err(Stop::Busy) => return Err(self.unavailable(Cause::Deadline)),
+                Err(_) if limit.is_past() => return Err(self.unavailable(Cause::ConnectionLost)),
+                Err(_) => {}
             }
         }
     }
 
-    fn try_contenders(&self) -> Step<Vec<Contender>> {
+    fn all(&self, generation: &Arc<Generation>) -> Step<Vec<Contender>> {
         let Queue { dir, .. } = self.queue;
-        let generation = self.connected().map_err(Stop::Fail)?;
         let children = match generation.children(dir, &self.request.limit) {
             Ok(children) => children,
             Err(CallError::NoNode) => return Ok(Vec::new()),
@@ -346,7 +348,7 @@ impl<'a> Attempt<'a> {
         };
         let mut names = self.queue.parse(&children);
         if rule::unordered(&names) {
-            names = self.by_czxid(&generation, names)?;
+            names = self.by_czxid(generation, names)?;
         } else {
             rule::in_order(&mut names);
         }

@@ -95,18 +95,18 @@ impl Queue {
         Attempt::new(self, request).run()
     }
 
-    /// Everybody in the queue, in order.
-    pub(crate) fn contenders(&self, core: &Core, limit: Limit<'_>) -> Result<Vec<Contender>> {
+    /// Everybody in the queue, in order; `limit` is for the connection.
+    pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         let request = Request {
             core,
             mode: Mode::Try,
-            limit,
+            limit: Limit::NONE,
             contended: false,
             data: &[],
             on_blocked: &|_| (),
             on_loss: &|| Box::new(|| ()),
         };
-        Attempt::new(self, &request).contenders()
+        Attempt::new(self, &request).contenders(limit)
     }
 
     /// A listing's contenders; what an operator should know of the rest is said once.

@@ -250,7 +250,9 @@ mod tests {
         let (go_on, gate) = crossbeam_channel::bounded::<()>(0);
         let slow = |path: &str| {
             let (told, gate) = (told.clone(), gate.clone());
-            let on_loss = Box::new(move || drop((told.send(()), gate.recv()).0));
+            let on_loss = Box::new(move || {
+                let _ = (told.send(()), gate.recv());
+            });
             let hold = Hold::new(path.into(), None, 0, on_loss);
             assert_eq!(lease.grant(&hold), Ok(()));
             hold
