@@ -50,8 +50,9 @@ fn cycle(mutex: &ZkMutex, inside: impl FnOnce()) -> zk_mutex::Result<Cycle> {
     let guard = mutex.lock()?;
     let acquired = now();
     inside();
+    guard.check()?;
     let release = now();
-    guard.unlock()?;
+    drop(guard); // as a scope's end does: the delete is on its way and not waited for
     Ok(Cycle { acquire, acquired, release, released: now() })
 }
 
