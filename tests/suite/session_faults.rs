@@ -1,7 +1,8 @@
 //! A session under faults: it goes on where it can, starts anew where it must, and never spins, hangs or lies.
 use crate::support::{
-    Ensemble, OpKind, Proxy, Raw, Server, Shared, Which, raw, scenarios,
+    Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, raw, scenarios,
     scene::{SOON, expire, next, queue, session_of, until_empty, until_event, until_state},
+    stub::Then,
     until,
     wire::Writer,
 };
@@ -659,7 +660,20 @@ fn close_whose_answer_is_lost_is_said_again() {
     assert_eq!(again.unwrap_err().code(), Some(raw::SESSION_EXPIRED), "long before its timeout of a minute");
 }
 
+/// The end arrives together with the words, and must not be left for the next silence to show.
+fn end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once() {
+    let timeout = Duration::from_secs(24);
+    let welcome = Writer::new().i32(0).i32(24_000).i64(7).buffer(&[1; 16]).bool(false).frame();
+    let stub = Stub::start(welcome, Then::Close);
+    let session = session_of(&stub.connect_string(), timeout);
+    assert_eq!(session.session_id(), Some(7));
+    // A silence would show after an eighth of the timeout at the earliest.
+    until("it dials again", timeout / 12, || (stub.taken() > 1).then_some(()));
+    drop(session);
+}
+
 scenarios![
+    end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once,
     survives_cuts_under_steady_traffic,
     survives_a_server_restart_under_steady_traffic,
     survives_a_failover_under_steady_traffic,

@@ -14,7 +14,7 @@ pub const JARS_VAR: &str = "ZK_JARS";
 const DEBIAN_JARS: &str = "/usr/share/java";
 const INSTALL: &str = "apt-get install -y --no-install-recommends zookeeper openjdk-17-jre-headless";
 /// What ZooKeeper needs of Debian's hundreds of jars.
-const JARS: [&str; 13] = [
+const JARS: [&str; 12] = [
     "zookeeper",
     "zookeeper-jute",
     "slf4j-api",
@@ -24,7 +24,6 @@ const JARS: [&str; 13] = [
     "metrics-core",
     "commons-io",
     "commons-cli",
-    "commons-lang3",
     "jackson-core",
     "jackson-databind",
     "jackson-annotations",
