@@ -141,9 +141,12 @@ impl Lease {
     /// A node was seen gone.
     pub(crate) fn node_deleted(&self, path: &str) {
         let mut state = self.state.lock();
+        // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
+        let lapsed = self.lapse(&mut state, BootTime::now());
         let lost = state.holds.remove(path).filter(|hold| hold.mark(LossReason::NodeDeleted));
         self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
+        tell(&lapsed);
         tell(lost.as_slice());
     }
 
