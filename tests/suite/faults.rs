@@ -127,6 +127,10 @@ impl Stage {
         );
         assert_eq!(self.proxy.plans(), 0, "the fault has struck");
         assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
+        // A restarted server takes some connections that it never answers; the link tries again after a while.
+        until("the bystander is back", SOON * 2, || {
+            (self.bystander.state() == SessionState::Connected).then_some(())
+        });
     }
 
     /// Nothing is left in the queue though both sessions live; and everybody can go on.
@@ -360,6 +364,9 @@ fn creating(fault: Fault) {
             // What the lost request may have made blocks nobody of ours, and is gone soon.
             let name = path.rsplit_once('/').unwrap().1;
             until("one node is left, the holder's", SOON, || (stage.queue() == [name]).then_some(()));
+            until("the bystander is back", SOON * 2, || {
+                (stage.bystander.state() == SessionState::Connected).then_some(())
+            });
             assert!(stage.others().try_lock().unwrap().is_none());
             guard.unlock().unwrap();
             path
