@@ -94,7 +94,7 @@ impl Generation {
     ) -> Result<String, CallError> {
         let (full, entries) = (prefix.to_owned(), acl.entries());
         let (me, parent, node) = (self.clone(), path::parent(prefix).to_owned(), id.to_owned());
-        // Before the request: whatever becomes of it, our listings must know the node for ours.
+        // What becomes of a node that nobody takes: until it is gone, our listings know it for ours.
         let settle = move |outcome: Option<ZkResult<String>>| match outcome {
             Some(Ok(path)) => me.delete(path, node, false, None),
             Some(Err(e)) if is_uncertain(e) => me.sweep(parent, node),
