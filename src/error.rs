@@ -121,7 +121,7 @@ pub enum LossReason {
     AuthFailed,
     /// The session was closed on our side.
     SessionClosed,
-    /// Somebody deleted the lock's node.
+    /// Somebody deleted the lock's node; be it the server, which tells of the node before it tells of the session that it expires.
     NodeDeleted,
     /// The library's own connection thread failed; see the log.
     Internal,

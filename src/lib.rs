@@ -69,6 +69,8 @@ mod local;
 mod mutex;
 mod queue;
 mod session;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use cancel::CancelToken;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};

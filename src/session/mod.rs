@@ -14,7 +14,7 @@ mod link;
 pub(crate) mod path;
 mod pool;
 mod shared;
-mod wire;
+pub(crate) mod wire;
 
 use std::fmt;
 use std::sync::Arc;

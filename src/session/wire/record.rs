@@ -58,6 +58,47 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What only a server reads: nothing here may fail that the real server takes.
+#[cfg(feature = "testing")]
+impl<'a> Reader<'a> {
+    pub(crate) fn bool(&mut self) -> Result<bool, Malformed> {
+        self.array().map(|[byte]| byte != 0)
+    }
+
+    /// A buffer, or jute's null.
+    pub(crate) fn nullable_buffer(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        match self.i32()? {
+            -1 => Ok(None),
+            n => {
+                let n = usize::try_from(n).map_err(|_| Malformed("a negative length"))?;
+                self.take(n).map(Some)
+            }
+        }
+    }
+
+    /// A string, or jute's null. As in Java, bytes that are not UTF-8 become U+FFFD.
+    pub(crate) fn nullable_string(&mut self) -> Result<Option<String>, Malformed> {
+        Ok(self.nullable_buffer()?.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+    }
+
+    /// A vector, or jute's null. A negative count is an empty vector, as in Java.
+    pub(crate) fn nullable_vector<T>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Option<Vec<T>>, Malformed> {
+        let count = self.i32()?;
+        if count == -1 {
+            return Ok(None);
+        }
+        // Not `with_capacity`: the count is whatever the client says.
+        (0..count).map(|_| item(self)).collect::<Result<_, _>>().map(Some)
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
 /// Builds one frame.
 pub(crate) struct Writer(Vec<u8>);
 
@@ -93,6 +134,12 @@ impl Writer {
         self
     }
 
+    /// The bytes so far.
+    #[cfg(feature = "testing")]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The frame, its length filled in.
     pub(crate) fn frame(mut self) -> Vec<u8> {
         let length = (self.0.len() - 4) as i32;
@@ -119,6 +166,17 @@ impl ConnectRequest<'_> {
             .buffer(self.password)
             .bool(false)
             .frame()
+    }
+
+    /// The request, and whether the client said anything about read-only servers, as those since 3.4 do.
+    #[cfg(feature = "testing")]
+    pub(crate) fn read(frame: &[u8]) -> Result<(ConnectRequest<'_>, bool), Malformed> {
+        let mut r = Reader::new(frame);
+        r.i32()?;
+        let (last_zxid, timeout_ms, session_id) = (r.i64()?, r.i32()?, r.i64()?);
+        let password = r.nullable_buffer()?.unwrap_or_default();
+        let request = ConnectRequest { last_zxid, timeout_ms, session_id, password };
+        Ok((request, r.bool().is_ok()))
     }
 
     /// The timeout that a connect request asks for.
@@ -153,13 +211,17 @@ impl ConnectReply {
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
-        Writer::bare()
-            .i32(0)
-            .i32(self.timeout_ms)
-            .i64(self.session_id)
-            .buffer(&self.password)
-            .bool(false)
-            .frame()
+        self.fields().bool(false).frame()
+    }
+
+    /// For a client that knows nothing of read-only servers.
+    #[cfg(feature = "testing")]
+    pub(crate) fn old_frame(&self) -> Vec<u8> {
+        self.fields().frame()
+    }
+
+    fn fields(&self) -> Writer {
+        Writer::bare().i32(0).i32(self.timeout_ms).i64(self.session_id).buffer(&self.password)
     }
 }
 

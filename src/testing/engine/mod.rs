@@ -1,0 +1,314 @@
+//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out.
+//!
+//! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes are checked and numbered), later
+//! *finished* (`finish.rs`: transactions are applied, watches strike, the answer goes out). Requests that are prepared
+//! together overlap, as those of a busy real server do.
+
+mod acl;
+mod conn;
+mod connect;
+mod finish;
+mod node;
+mod outstanding;
+mod prep;
+mod read;
+mod report;
+mod request;
+mod session;
+mod tree;
+mod txn;
+mod watch;
+
+use self::acl::Id;
+use self::conn::{Conn, State};
+use self::finish::Pending;
+use self::outstanding::Outstanding;
+use self::prep::Prep;
+use self::session::Sessions;
+use self::tree::Tree;
+use self::txn::{Stamp, Store};
+use self::watch::Watches;
+use crate::session::wire::Malformed;
+use crate::session::wire::code::{err, op};
+use crate::session::wire::record::{Reader, ReplyHeader, Writer};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A connection, as whoever owns the sockets calls it.
+pub(crate) type ConnId = u64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) tick: Duration,
+    pub(crate) min_session: Duration,
+    pub(crate) max_session: Duration,
+    /// How often containers and nodes with a time to live are looked at.
+    pub(crate) reap_interval: Duration,
+}
+
+/// What the engine wants done, in this order.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// The answer to the request with this tag; frames are whole, their length in front.
+    Reply { conn: ConnId, tag: u64, bytes: Vec<u8> },
+    /// A watch event.
+    Event { conn: ConnId, session: i64, kind: i32, path: Arc<str>, bytes: Vec<u8> },
+    /// Close the connection, after what was sent to it.
+    Close { conn: ConnId },
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    settings: Settings,
+    now: Duration,
+    /// The wall clock at the beginning, in milliseconds since 1970.
+    epoch: i64,
+    store: Store,
+    sessions: Sessions,
+    conns: HashMap<ConnId, Conn>,
+    queue: VecDeque<Pending>,
+    outstanding: Outstanding,
+    /// The newest transaction that was numbered, and the newest that was applied.
+    next_zxid: i64,
+    last_zxid: i64,
+    next_reaping: Duration,
+    outputs: Vec<Output>,
+    received: u64,
+    sent: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(settings: Settings) -> Engine {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch = i64::try_from(since.as_millis()).unwrap_or(0);
+        Engine {
+            sessions: Sessions::new(settings.tick, epoch),
+            next_reaping: settings.reap_interval,
+            settings,
+            now: Duration::ZERO,
+            epoch,
+            store: Store { tree: Tree::new(), watches: Watches::default() },
+            conns: HashMap::new(),
+            queue: VecDeque::new(),
+            outstanding: Outstanding::default(),
+            next_zxid: 0,
+            last_zxid: 0,
+            outputs: Vec::new(),
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Tells how long ago the engine was made, by a clock of the caller's. Before anything else below.
+    pub(crate) fn set_now(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    fn wall_ms(&self) -> i64 {
+        self.epoch.saturating_add(i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn accept(&mut self, conn: ConnId, peer: SocketAddr) {
+        self.conns.insert(conn, Conn::new(peer, self.now));
+    }
+
+    /// Takes one frame, without its length. The answer bears `tag`. After an error the connection is to be closed.
+    pub(crate) fn prepare(&mut self, conn: ConnId, frame: &[u8], tag: u64) -> Result<(), Malformed> {
+        let state = self.conns.get(&conn).map_or(State::Ended, |client| client.state);
+        match state {
+            State::Ended => return Ok(()),
+            // The real server does not read on until the session is made.
+            State::Connecting => self.apply(),
+            State::New | State::Open => {}
+        }
+        self.received += 1;
+        let Some(client) = self.conns.get_mut(&conn) else { return Ok(()) };
+        client.received += 1;
+        if state == State::New {
+            return self.connect(conn, frame, tag);
+        }
+        let mut r = Reader::new(frame);
+        let (xid, op) = (r.i32()?, r.i32()?);
+        match op {
+            op::AUTH => return self.authenticate(conn, xid, r.rest(), tag),
+            op::SASL => {
+                self.reply(conn, tag, op, xid, Writer::bare().i32(xid).i64(0).i32(err::AUTH_FAILED));
+                self.close(conn);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let (session, timeout) = (client.session, client.timeout);
+        if !self.sessions.touch(session, timeout, self.now) {
+            log::debug!("test server: dropped a request of {session:#x}, which has ended");
+            return Ok(());
+        }
+        if is_known(op) {
+            self.submit(Some(conn), session, xid, op, tag, r.rest());
+        } else {
+            log::warn!(
+                "test server: unknown request type {op} from session {session:#x}: closing its connection"
+            );
+            self.reply(conn, tag, op, xid, Writer::bare().i32(xid).i64(-1).i32(err::UNIMPLEMENTED));
+            self.close(conn);
+        }
+        Ok(())
+    }
+
+    /// Finishes all that was prepared.
+    pub(crate) fn apply(&mut self) {
+        while let Some(request) = self.queue.pop_front() {
+            self.finish(request);
+        }
+    }
+
+    /// A connection is gone. What it asked is done all the same.
+    pub(crate) fn hang_up(&mut self, conn: ConnId) {
+        let Some(client) = self.conns.remove(&conn) else { return };
+        self.store.watches.hang_up(conn);
+        if let Some(session) =
+            self.sessions.get_mut(client.session).filter(|session| session.conn == Some(conn))
+        {
+            session.conn = None;
+        }
+    }
+
+    /// Expires and reaps what is due.
+    pub(crate) fn tick(&mut self) {
+        while let Some(session) = self.sessions.expired(self.now) {
+            log::info!("test server: session {session:#x} has expired");
+            self.end_session(session);
+        }
+        if self.now >= self.next_reaping {
+            self.next_reaping = self.now.saturating_add(self.settings.reap_interval);
+            for path in self.store.tree.due_for_reaping(self.wall_ms()) {
+                self.submit(None, 0, 0, op::DELETE_CONTAINER, 0, path.as_bytes());
+            }
+            self.apply();
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do, by the same clock.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        let reaping = self.store.tree.has_reapable().then_some(self.next_reaping);
+        self.sessions.next_expiry().into_iter().chain(reaping).min()
+    }
+
+    pub(crate) fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Ends a session as if its time had come; false if there is none with this id.
+    pub(crate) fn expire(&mut self, session: i64) -> bool {
+        self.apply();
+        let known = self.sessions.check(session).is_ok();
+        if known {
+            self.end_session(session);
+        }
+        known
+    }
+
+    fn end_session(&mut self, session: i64) {
+        self.sessions.set_closing(session);
+        self.submit(None, session, 0, op::CLOSE, 0, &[]);
+        self.apply();
+    }
+
+    /// The server comes back with the data and the sessions it had; watches and connections are gone.
+    pub(crate) fn restart(&mut self) {
+        self.apply();
+        self.conns.clear();
+        self.outputs.clear();
+        self.store.watches = Watches::default();
+        self.outstanding.clear();
+        self.next_zxid = self.last_zxid;
+        self.sessions.restart(self.now);
+    }
+
+    /// The server comes back with nothing.
+    pub(crate) fn wipe(&mut self) {
+        let (now, wall, epoch) = (self.now, self.wall_ms(), self.epoch);
+        let mut new = Engine::new(self.settings.clone());
+        new.sessions = Sessions::new(self.settings.tick, wall);
+        (new.now, new.epoch) = (now, epoch);
+        new.next_reaping = now.saturating_add(self.settings.reap_interval);
+        *self = new;
+    }
+
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
+        self.apply();
+        self.store.tree.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
+    }
+
+    /// The first half of a request.
+    fn submit(&mut self, conn: Option<ConnId>, session: i64, xid: i32, op: i32, tag: u64, body: &[u8]) {
+        let client = conn.and_then(|conn| self.conns.get(&conn));
+        let who = client.map(|client| Arc::clone(&client.who)).unwrap_or_default();
+        let (mut txn, mut refused, mut rest) = (None, None, Vec::new());
+        if prep::is_write(op) {
+            self.next_zxid += 1;
+            let stamp = Stamp { zxid: self.next_zxid, time: self.wall_ms() };
+            let Engine { store, sessions, outstanding, .. } = self;
+            let prep = Prep { tree: &store.tree, sessions, outstanding, session, who: &who, stamp };
+            txn = Some((stamp, prep.write(op, body)));
+            if op == op::CLOSE {
+                self.sessions.set_closing(session);
+            }
+        } else {
+            refused = self.sessions.check(session).err();
+            rest = body.to_vec();
+        }
+        self.queue.push_back(Pending { conn, session, xid, op, tag, body: rest, who, txn, refused });
+    }
+
+    /// Answered at once, before what was asked earlier and is not finished.
+    fn authenticate(&mut self, conn: ConnId, xid: i32, body: &[u8], tag: u64) -> Result<(), Malformed> {
+        let mut r = Reader::new(body);
+        r.i32()?;
+        let (scheme, credentials) = (r.nullable_string()?, r.nullable_buffer()?);
+        let Some(client) = self.conns.get_mut(&conn) else { return Ok(()) };
+        let id = match (scheme.as_deref(), credentials) {
+            (Some("digest"), Some(credentials)) => Some(Id::digest(credentials)),
+            (Some("ip"), _) => Some(Id::ip(client.peer.ip())),
+            _ => None,
+        };
+        let code = if id.is_some() { err::OK } else { err::AUTH_FAILED };
+        id.into_iter().for_each(|id| client.add_identity(id));
+        self.send(conn, tag, ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
+        if code != err::OK {
+            log::warn!("test server: no identity by the scheme {scheme:?}: closing the connection");
+            self.close(conn);
+        }
+        Ok(())
+    }
+}
+
+/// `Request.isValid`.
+fn is_known(op: i32) -> bool {
+    prep::is_write(op)
+        || matches!(
+            op,
+            op::EXISTS
+                | op::GET_ACL
+                | op::GET_CHILDREN
+                | op::GET_ALL_CHILDREN_NUMBER
+                | op::GET_CHILDREN2
+                | op::GET_DATA
+                | op::GET_EPHEMERALS
+                | op::MULTI_READ
+                | op::PING
+                | op::SET_WATCHES
+                | op::SET_WATCHES2
+                | op::SYNC
+                | op::CHECK_WATCHES
+                | op::REMOVE_WATCHES
+                | op::ADD_WATCH
+                | op::WHO_AM_I
+        )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! The handle on requests that are held back.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::faults::HoldId;
+use super::net::Shared;
+
+/// Holds matching requests back until it is dropped: see
+/// [`hold_requests`](super::TestServer::hold_requests).
+#[derive(Debug)]
+#[must_use = "the requests are let go when this is dropped"]
+pub struct HeldRequests {
+    server: Weak<Shared>,
+    id: HoldId,
+}
+
+impl HeldRequests {
+    pub(super) fn new(server: &Arc<Shared>, id: HoldId) -> HeldRequests {
+        HeldRequests { server: Arc::downgrade(server), id }
+    }
+
+    /// Waits until at least one request is held; `false` if none came in time, or the server has stopped.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let Some(server) = self.server.upgrade() else { return false };
+        server.wait(timeout, |core| (!core.faults.held(self.id).is_empty()).then_some(())).is_some()
+    }
+
+    /// How many requests are held now: at most one of each connection, since what follows it there waits
+    /// behind it.
+    pub fn count(&self) -> usize {
+        let server = self.server.upgrade();
+        server.map_or(0, |server| server.look(|core| core.faults.held(self.id).len()))
+    }
+}
+
+impl Drop for HeldRequests {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.upgrade() {
+            server.act(|core| core.release(self.id));
+        }
+    }
+}
