@@ -1,4 +1,6 @@
-//! What the examples share: their flags, their exit codes, and output that survives a closed pipe.
+//! What the examples share: their flags, their server, their exit codes, and output that survives a closed pipe.
+
+mod servers;
 
 use std::collections::HashMap;
 use std::process::{self, ExitCode};
@@ -23,7 +25,7 @@ pub type Flag = (&'static str, &'static str, &'static str);
 pub const CONNECT: Flag = (
     "--connect",
     "STR",
-    "the servers, as in h1:2181,h2:2181/chroot (default: the environment variable ZK_CONNECT)",
+    "the servers, as in h1:2181,h2:2181/chroot (default: $ZK_CONNECT, or else the embedded test server)",
 );
 
 /// The flags of one run.
@@ -91,17 +93,6 @@ impl Args {
             self.refuse(&format!("{flag} must be at least 1"));
         }
         number
-    }
-
-    /// The connect string, from `--connect` or the environment.
-    pub fn connect(&self) -> String {
-        match self.text(CONNECT.0).map(str::to_owned).or_else(|| std::env::var("ZK_CONNECT").ok()) {
-            Some(servers) if !servers.is_empty() => servers,
-            _ => self.refuse(
-                "no server given: start ZooKeeper (on Debian: apt install zookeeperd) \
-                 and pass --connect 127.0.0.1:2181 or set ZK_CONNECT",
-            ),
-        }
     }
 }
 

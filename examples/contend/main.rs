@@ -1,6 +1,9 @@
 //! Threads contend for one lock, in this process and in as many others as you start:
 //!
+//!     cargo run --example contend
 //!     cargo run --example contend -- --connect 127.0.0.1:2181
+//!
+//! The first runs on an embedded test server of its own, the second on ZooKeeper.
 //!
 //! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections apart, so
 //! a counter that comes out right shows that it did.
@@ -45,7 +48,6 @@ const STACK: usize = 256 * 1024;
 
 fn main() -> ExitCode {
     let args = Args::parse("contend", ABOUT, FLAGS);
-    let connect = args.connect();
     let config = Config {
         threads: args.positive("--threads", 8),
         rounds: args.positive("--rounds", 25),
@@ -54,8 +56,9 @@ fn main() -> ExitCode {
         counter: Counter::new(args.text("--counter")),
         json: args.text("--json").is_some(),
     };
+    let servers = args.servers(&["--counter"]);
     common::show_log("warn");
-    match run(&connect, args.text("--path").unwrap_or("/zk-mutex/contend"), config) {
+    match run(servers.connect_string(), args.text("--path").unwrap_or("/zk-mutex/contend"), config) {
         Ok(code) => code,
         Err(error) => common::failure("contend", &error),
     }

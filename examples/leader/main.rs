@@ -2,7 +2,8 @@
 //!
 //!     cargo run --example leader -- --connect 127.0.0.1:2181
 //!
-//! or let it show that by itself, with `--demo`.
+//! or let it show that by itself, with `--demo`. Without `--connect` and `ZK_CONNECT` it starts the embedded test server, and says
+//! where: the others can join it there.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -30,19 +31,19 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
     let args = Args::parse("leader", ABOUT, FLAGS);
-    let connect = args.connect();
     let path = args.text("--path").unwrap_or("/zk-mutex/leader");
     let interval = args.positive::<u32>("--interval", 500);
     let seconds = args.number::<u32>("--for");
+    let servers = args.servers(&[]);
     if args.text("--demo").is_some() {
-        return demo::run(&connect, path, interval);
+        return demo::run(servers.connect_string(), path, interval);
     }
     common::show_log("warn");
     let member = Member {
         interval: Duration::from_millis(interval.into()),
         end: seconds.map_or_else(never, |s| after(Duration::from_secs(s.into()))),
     };
-    match member.run(&connect, path) {
+    match member.run(servers.connect_string(), path) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => common::failure("leader", &error),
     }

@@ -1,6 +1,7 @@
 //! A service with threads, as one would write it: workers charge accounts under a lock, with a fencing token;
 //! one thread owns a task for as long as it holds another lock; one logs what becomes of the session.
 //!
+//!     cargo run --example service
 //!     cargo run --example service -- --connect 127.0.0.1:2181
 
 #[path = "../common/mod.rs"]
@@ -30,11 +31,11 @@ const ACCOUNTS: u32 = 10;
 
 fn main() -> ExitCode {
     let args = Args::parse("service", ABOUT, FLAGS);
-    let connect = args.connect();
     let path = args.text("--path").unwrap_or("/zk-mutex/service");
     let seconds = args.positive::<u32>("--seconds", 5);
+    let servers = args.servers(&[]);
     common::show_log("info,zookeeper=warn"); // The client below tells of each watch event at info.
-    match run(&connect, path, Duration::from_secs(seconds.into())) {
+    match run(servers.connect_string(), path, Duration::from_secs(seconds.into())) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => common::failure("service", &error),
