@@ -1,9 +1,14 @@
 //! The one test binary: collects the scenario modules and runs each scenario in a process of its own.
 //!
 //! A scenario is a plain function named in its module's `scenarios![..]` table; one left out of the table, or a module's table left
-//! out of the list below, is dead code and does not compile. `tests/run` runs it and installs what is missing before.
+//! out of the list below, is dead code and does not compile. It runs on the real ZooKeeper and on the embedded server unless its table
+//! says otherwise. `tests/run` runs them all and installs what is missing before.
 #![deny(dead_code)]
 
+mod conformance;
+mod embedded_faults;
+mod embedded_hostile;
+mod embedded_life;
 mod faults;
 mod faults_lease;
 mod faults_process;
@@ -27,6 +32,25 @@ fn main() -> std::process::ExitCode {
     support::runner::main(
         &[
             support_selftest::TESTS,
+            conformance::counters::TESTS,
+            conformance::creates::TESTS,
+            conformance::framing::TESTS,
+            conformance::lasting_watches::TESTS,
+            conformance::multis::TESTS,
+            conformance::nodes::TESTS,
+            conformance::permissions::TESTS,
+            conformance::random::TESTS,
+            conformance::reaping::TESTS,
+            conformance::refusals::TESTS,
+            conformance::restarts::TESTS,
+            conformance::rewatches::TESTS,
+            conformance::sessions::TESTS,
+            conformance::watches::TESTS,
+            conformance::words::TESTS,
+            conformance::zxids::TESTS,
+            embedded_faults::TESTS,
+            embedded_hostile::TESTS,
+            embedded_life::TESTS,
             faults::TESTS,
             faults_lease::TESTS,
             faults_process::TESTS,

@@ -246,7 +246,7 @@ fn parent_container_disappears_after_use() {
 }
 
 fn parents_are_containers_and_go_by_themselves() {
-    let server = Server::builder().property("znode.container.checkIntervalMs", 300).start();
+    let server = Server::builder().container_check(Duration::from_millis(300)).start();
     let proxy = Proxy::start(server.address());
     let at = server.connect_string();
     let session = session(&proxy.connect_string());

@@ -55,12 +55,12 @@ fn holds_a_server() {
 }
 
 scenarios![
-    leaves_a_thread,
-    leaves_a_socket,
-    leaves_a_process,
-    panics,
-    dies,
-    never_ends within 1,
-    ends_its_thread_a_little_late,
+    leaves_a_thread on none,
+    leaves_a_socket on none,
+    leaves_a_process on none,
+    panics on none,
+    dies on none,
+    never_ends on none within 1,
+    ends_its_thread_a_little_late on none,
     holds_a_server,
 ];

@@ -673,10 +673,11 @@ fn end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once() {
 }
 
 scenarios![
-    end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once,
+    end_of_stream_that_comes_with_the_last_bytes_is_noticed_at_once on none,
     survives_cuts_under_steady_traffic,
     survives_a_server_restart_under_steady_traffic,
-    survives_a_failover_under_steady_traffic,
+    // Ensembles are real only.
+    survives_a_failover_under_steady_traffic on real,
     black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time,
     expired_session_is_replaced_by_itself,
     expiry_under_steady_traffic_stops_nobody,

@@ -1,8 +1,8 @@
-//! The support proves itself: the runner, the servers, the proxy's switches and the ensemble, against real ZooKeeper.
+//! The support proves itself: the runner, the servers, the proxy's switches and the ensemble.
 use crate::support::{
     Direction, Ensemble, Isolation, OpKind, Proxy, Raw, Server, Shared,
     raw::{self, EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT, SEQUENTIAL},
-    runner, scenarios, until,
+    runner, scenarios, until, variant,
     wire::Writer,
 };
 use std::{
@@ -31,18 +31,18 @@ fn runner_fails_what_panics_dies_hangs_or_leaves_something_behind() {
     let (ok, said) = run(&[]);
     assert!(!ok);
     for line in [
-        "runner_traps::leaves_a_thread ... FAILED",
+        "none::runner_traps::leaves_a_thread ... FAILED",
         "forgotten",
-        "runner_traps::leaves_a_socket ... FAILED",
+        "none::runner_traps::leaves_a_socket ... FAILED",
         "Socket 127.0.0.1:",
-        "runner_traps::leaves_a_process ... FAILED",
+        "none::runner_traps::leaves_a_process ... FAILED",
         "sleep 1000",
-        "runner_traps::panics ... FAILED",
+        "none::runner_traps::panics ... FAILED",
         "said before the panic",
         "as told",
-        "runner_traps::dies ... FAILED",
+        "none::runner_traps::dies ... FAILED",
         "died of signal 6",
-        "runner_traps::never_ends ... FAILED",
+        "none::runner_traps::never_ends ... FAILED",
         "timeout: still running after 1s, killed",
         "said before the hang",
         "test result: FAILED. 1 passed; 6 failed",
@@ -53,11 +53,36 @@ fn runner_fails_what_panics_dies_hangs_or_leaves_something_behind() {
     let left = said.lines().find_map(|line| line.trim().strip_prefix("Process ")?.split(' ').next()).unwrap();
     let state = fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
     assert!(state.is_empty() || state.contains(") Z "), "what was left behind was killed: {state}");
-    let (ok, said) = run(&["--exact", "runner_traps::ends_its_thread_a_little_late"]);
+    let (ok, said) = run(&["--exact", "none::runner_traps::ends_its_thread_a_little_late"]);
     assert!(
         ok && said.trim_end().lines().last().unwrap().starts_with("test result: ok. 1 passed; 0 failed"),
         "{said}"
     );
+}
+
+fn one_switch_chooses_the_server_and_says_what_it_leaves_out() {
+    let run = |server: &str| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.arg("--list").env(variant::SWITCH, server).env_remove(runner::TEST_VAR);
+        let output = command.output().unwrap();
+        let [listed, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), listed, said)
+    };
+    let (ok, all, said) = run("");
+    assert!(ok && said.is_empty(), "{said}");
+    let of = |variant: &str| all.lines().filter(|line| line.starts_with(&format!("{variant}::"))).count();
+    for server in ["real", "embedded"] {
+        let (ok, listed, said) = run(server);
+        assert!(
+            ok && listed.lines().all(|line| [server, "none"].contains(&line.split("::").next().unwrap()))
+        );
+        assert_eq!(listed.lines().count(), of(server) + of("none"));
+        assert!(of(server) > 200 && said.trim().lines().count() == 1 && said.contains("left out"), "{said}");
+    }
+    for wrong in ["none", "Real", "real,embedded"] {
+        let (ok, listed, said) = run(wrong);
+        assert!(!ok && listed.is_empty() && said.contains("it takes real or embedded"), "{said}");
+    }
 }
 
 fn java_dies_with_a_test_process_that_is_killed() {
@@ -369,7 +394,7 @@ fn isolated_follower(how: Isolation) {
     until("the isolated follower stops serving", Duration::from_secs(10), || {
         (!ensemble.serves(cut_off)).then_some(())
     });
-    assert!(raw.ping().is_err(), "its clients are cut");
+    until("its clients are cut", SOON, || raw.ping().is_err().then_some(()));
     raw.abandon();
     assert_eq!(ensemble.leader(), leader);
     let mut there = Raw::connect(&ensemble.member(other).connect_string()).unwrap();
@@ -411,7 +436,7 @@ fn isolated_leader_is_replaced_and_follows_after_healing() {
 fn ensemble_survives_a_killed_member_and_takes_it_back() {
     let ensemble = Ensemble::start_with(
         3,
-        Server::builder().tick(Duration::from_secs(2)).min_session(Duration::from_secs(4)),
+        Server::real().tick(Duration::from_secs(2)).min_session(Duration::from_secs(4)),
     );
     let mut raw = Raw::connect_timeout(&ensemble.connect_string(), Duration::from_secs(1)).unwrap();
     assert_eq!(raw.timeout(), Duration::from_secs(4), "the shortest allowed");
@@ -425,8 +450,10 @@ fn ensemble_survives_a_killed_member_and_takes_it_back() {
 }
 
 scenarios![
-    runner_fails_what_panics_dies_hangs_or_leaves_something_behind,
-    java_dies_with_a_test_process_that_is_killed,
+    runner_fails_what_panics_dies_hangs_or_leaves_something_behind on none,
+    one_switch_chooses_the_server_and_says_what_it_leaves_out on none,
+    // Only Java is another process.
+    java_dies_with_a_test_process_that_is_killed on real,
     shared_server_gives_each_scenario_a_chroot_of_its_own,
     server_keeps_its_data_over_a_kill,
     paused_server_is_silent_until_it_resumes,
@@ -446,8 +473,9 @@ scenarios![
     dropped_request_never_reaches_the_server,
     injected_bytes_reach_the_client,
     killed_server_ends_the_connections_through_a_proxy,
-    follower_in_a_black_hole_stops_serving_and_recovers,
-    follower_cut_off_stops_serving_and_recovers,
-    isolated_leader_is_replaced_and_follows_after_healing,
-    ensemble_survives_a_killed_member_and_takes_it_back,
+    // Ensembles are real only.
+    follower_in_a_black_hole_stops_serving_and_recovers on real,
+    follower_cut_off_stops_serving_and_recovers on real,
+    isolated_leader_is_replaced_and_follows_after_healing on real,
+    ensemble_survives_a_killed_member_and_takes_it_back on real,
 ];

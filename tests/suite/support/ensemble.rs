@@ -43,7 +43,7 @@ impl Ensemble {
     pub fn start(size: usize) -> Ensemble {
         Ensemble::start_with(
             size,
-            Server::builder().tick(Duration::from_millis(500)).min_session(Duration::from_secs(1)),
+            Server::real().tick(Duration::from_millis(500)).min_session(Duration::from_secs(1)),
         )
     }
 
@@ -96,12 +96,12 @@ impl Ensemble {
                     .set(&format!("server.{}", peer + 1), format!("{at}:{QUORUM_PORT}:{ELECTION_PORT}"));
             }
             let server = builder.prepare(Scratch::new("member"), host(member))?;
-            let id = server.dir().path().join("data/myid");
+            let id = server.member().dir().path().join("data/myid");
             fs::write(id, (member + 1).to_string()).map_err(|e| format!("myid: {e}"))?;
-            server.run()?;
+            server.member().run()?;
             members.push(server);
         }
-        members.iter().try_for_each(Server::await_serving)?;
+        members.iter().try_for_each(|server| server.member().await_serving())?;
         Ok(Ensemble { members, ways })
     }
 

@@ -7,13 +7,19 @@ static KEPT: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 
 struct Keeper(Logger);
 
+/// Warnings, and what the embedded server says of its clients.
+fn is_kept(metadata: &Metadata<'_>) -> bool {
+    metadata.level() <= Level::Warn
+        || metadata.level() == Level::Info && metadata.target().starts_with("zk_mutex::testing")
+}
+
 impl Log for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.0.enabled(metadata) || metadata.level() <= Level::Warn
+        self.0.enabled(metadata) || is_kept(metadata)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.level() <= Level::Warn {
+        if is_kept(record.metadata()) {
             KEPT.lock().push((record.level(), record.args().to_string()));
         }
         self.0.log(record);
@@ -26,11 +32,11 @@ impl Log for Keeper {
 
 /// Makes `printer` the process's logger, and keeps warnings and errors.
 pub(super) fn install(printer: Logger) {
-    log::set_max_level(printer.filter().max(log::LevelFilter::Warn));
+    log::set_max_level(printer.filter().max(log::LevelFilter::Info));
     log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
 }
 
-/// The warnings (`Level::Warn`) or errors (`Level::Error`) so far that contain `part`.
+/// The warnings (`Level::Warn`), errors (`Level::Error`) or the embedded server's news (`Level::Info`) so far that contain `part`.
 pub fn logged(level: Level, part: &str) -> Vec<String> {
     let kept = KEPT.lock();
     kept.iter().filter(|(l, text)| *l == level && text.contains(part)).map(|(_, text)| text.clone()).collect()

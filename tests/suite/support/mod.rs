@@ -1,9 +1,11 @@
-//! What the scenarios stand on: the runner, real ZooKeeper servers, a fault proxy and a raw client. Only `scene` and `contend`
-//! know the crate.
+//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. Only `scene`, `contend` and
+//! the embedded server know the crate.
 #![allow(dead_code, unused_imports)] // not every scenario needs everything
 
+mod ask;
 mod child;
 pub mod contend;
+mod embedded;
 pub mod ensemble;
 mod java;
 pub mod logged;
@@ -11,6 +13,7 @@ mod op;
 pub mod proxy;
 mod proxy_link;
 pub mod raw;
+mod real;
 mod residue;
 pub mod runner;
 pub mod scene;
@@ -19,6 +22,7 @@ pub mod server;
 pub mod shared;
 mod snapshot;
 pub mod stub;
+pub mod variant;
 pub mod wait;
 pub mod wire;
 
@@ -31,6 +35,7 @@ pub use scratch::Scratch;
 pub use server::Server;
 pub use shared::Shared;
 pub use stub::Stub;
+pub use variant::{On, Variant};
 pub(crate) use {runner::scenarios, wait::until};
 
 use std::net::Ipv4Addr;

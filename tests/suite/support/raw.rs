@@ -1,6 +1,7 @@
 //! A small blocking ZooKeeper client of the tests' own, to look at the server and to do mischief. It sends no pings by itself.
 use super::wire::{MAX_FRAME, Reader, Writer};
 use std::{
+    collections::VecDeque,
     fmt,
     io::{self, Read, Write},
     net::{TcpStream, ToSocketAddrs},
@@ -12,6 +13,12 @@ pub const EPHEMERAL: i32 = 1;
 pub const SEQUENTIAL: i32 = 2;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 pub const CONTAINER: i32 = 4;
+
+/// What a watch event tells.
+pub const CREATED: i32 = 1;
+pub const DELETED: i32 = 2;
+pub const DATA_CHANGED: i32 = 3;
+pub const CHILDREN_CHANGED: i32 = 4;
 
 pub const NO_NODE: i32 = -101;
 pub const NO_AUTH: i32 = -102;
@@ -92,6 +99,7 @@ pub struct Raw {
     password: Vec<u8>,
     timeout: Duration,
     open: bool,
+    events: VecDeque<(i32, String)>,
 }
 
 impl Raw {
@@ -128,7 +136,7 @@ impl Raw {
             return Err(Failed::Server(SESSION_EXPIRED));
         }
         let timeout = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
-        Ok(Raw { stream, xid: 0, id: granted, password, timeout, open: true })
+        Ok(Raw { stream, xid: 0, id: granted, password, timeout, open: true, events: VecDeque::new() })
     }
 
     pub fn session_id(&self) -> i64 {
@@ -193,6 +201,45 @@ impl Raw {
         let mut reply = Reader(&reply);
         let data = reply.buffer().ok_or_else(garbled)?.to_vec();
         Ok((data, stat(&mut reply)?))
+    }
+
+    /// Reads a node's data and leaves a watch on it.
+    pub fn watch(&mut self, path: &str) -> Result<Vec<u8>> {
+        let reply = self.call(4, |body| body.string(path).bool(true))?;
+        Ok(Reader(&reply).buffer().ok_or_else(garbled)?.to_vec())
+    }
+
+    /// Leaves a watch on the node and all below it, which stays when it strikes.
+    pub fn watch_all_below(&mut self, path: &str) -> Result<()> {
+        self.call(106, |body| body.string(path).i32(1)).map(drop)
+    }
+
+    /// The next watch event (kind, path) that has come or comes within `limit`.
+    pub fn next_event(&mut self, limit: Duration) -> Option<(i32, String)> {
+        if self.events.is_empty() {
+            let _ = self.stream.set_read_timeout(Some(limit));
+            if let Ok(frame) = frame(&mut self.stream) {
+                self.keep_event(&frame);
+            }
+            let _ = self.stream.set_read_timeout(Some(PATIENCE));
+        }
+        self.events.pop_front()
+    }
+
+    /// The watch events that have come with the replies so far.
+    pub fn events(&mut self) -> Vec<(i32, String)> {
+        self.events.drain(..).collect()
+    }
+
+    fn keep_event(&mut self, frame: &[u8]) {
+        let mut event = Reader(frame);
+        let mut read = || {
+            event.i32().filter(|xid| *xid == -1)?;
+            event.take(12)?; // zxid, error
+            let (kind, _state) = (event.i32()?, event.i32()?);
+            Some((kind, event.string()?))
+        };
+        self.events.extend(read());
     }
 
     /// Overwrites whatever version there is.
@@ -311,7 +358,7 @@ impl Raw {
                 (Some(answered), Some(code)) if answered == xid => {
                     return Err(Failed::Server(code));
                 }
-                (Some(_), Some(_)) => {}
+                (Some(_), Some(_)) => self.keep_event(&frame),
                 _ => return Err(garbled()),
             }
         }

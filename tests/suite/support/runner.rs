@@ -1,5 +1,8 @@
 //! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that what it leaves can be counted.
-use super::{child, residue, scratch, shared};
+use super::{
+    child, residue, scratch, shared,
+    variant::{self, On, Variant},
+};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     collections::HashSet,
@@ -23,6 +26,8 @@ pub struct Test {
     pub module: &'static str,
     pub name: &'static str,
     pub run: fn(),
+    /// On which servers.
+    pub on: On,
     /// The child is killed after this.
     pub within: Duration,
 }
@@ -34,15 +39,26 @@ impl Test {
     }
 }
 
-/// The table of a module's scenarios: `scenarios![name, other_name, slow_name within 300]` (seconds; 120 unless told).
+/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]` (seconds; 120 unless told).
+///
+/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it is `on real`, `on embedded` or
+/// `on none` (it needs no server, and runs once as `none::module::name`). `scenarios![on real; name, other_name]` says so for all.
 macro_rules! scenarios {
     (@limit) => { 120 };
     (@limit $seconds:literal) => { $seconds };
-    ($($name:ident $(within $seconds:literal)?),+ $(,)?) => {
+    (@on) => { $crate::support::On::Both };
+    (@on real) => { $crate::support::On::Only($crate::support::Variant::Real) };
+    (@on embedded) => { $crate::support::On::Only($crate::support::Variant::Embedded) };
+    (@on none) => { $crate::support::On::Only($crate::support::Variant::None) };
+    (on $all:ident; $($name:ident $(within $seconds:literal)?),+ $(,)?) => {
+        $crate::support::scenarios![$($name on $all $(within $seconds)?),+];
+    };
+    ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
         pub const TESTS: &[$crate::support::Test] = &[$($crate::support::Test {
             module: module_path!(),
             name: stringify!($name),
             run: $name,
+            on: $crate::support::scenarios!(@on $($variant)?),
             within: std::time::Duration::from_secs($crate::support::scenarios!(@limit $($seconds)?)),
         }),+];
     };
@@ -71,29 +87,49 @@ pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
     for test in &tests {
         assert!(names.insert(test.full_name()), "{} is in the table twice", test.full_name());
     }
+    let variants = match Variant::chosen() {
+        Ok(variants) => variants,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let left_out = tests.iter().filter(|test| !variants.iter().any(|variant| test.on.runs(*variant))).count();
+    if left_out > 0 {
+        let (total, switch) = (tests.len(), variant::SWITCH);
+        eprintln!(
+            "{left_out} of {total} scenarios are left out: they need the server that {switch} excludes"
+        );
+    }
 
     let mut args = Arguments::from_args();
     let wanted = env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
     args.test_threads = args.test_threads.or(wanted).or(Some(THREADS));
     let scratch = scratch::Scratch::new("run");
     let run = Arc::new(Run { shared: shared::Keeper::start(scratch.path()), scratch });
-    let trials = tests.into_iter().map(|test| {
-        let run = Arc::clone(&run);
-        Trial::test(test.full_name(), move || run_child(test, &run))
-    });
-    let conclusion = libtest_mimic::run(&args, trials.collect());
+    let of_variant = |variant: Variant| {
+        let run = &run;
+        tests.iter().copied().filter(move |test| test.on.runs(variant)).map(move |test| {
+            let run = Arc::clone(run);
+            let name = format!("{}::{}", variant.name(), test.full_name());
+            Trial::test(name.clone(), move || run_child(test, variant, &name, &run))
+        })
+    };
+    let trials = variants.into_iter().flat_map(of_variant).collect();
+    let conclusion = libtest_mimic::run(&args, trials);
     // The code is returned, not exited with, so that this drop and its removals happen.
     run.shared.stop();
     drop(run);
     conclusion.exit_code()
 }
 
-fn run_child(test: &Test, run: &Run) -> Result<(), Failed> {
-    let said = run.scratch.path().join(format!("{}.out", test.full_name().replace("::", ".")));
+fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(), Failed> {
+    let said = run.scratch.path().join(format!("{}.out", name.replace("::", ".")));
     let file = || fs::File::options().create(true).append(true).open(&said);
     let exe = env::current_exe()?;
     let mut child = Command::new(exe)
         .env(child::VAR, test.full_name())
+        .env(variant::VAR, variant.name())
         .env(scratch::VAR, run.scratch.path())
         .env(shared::VAR, run.shared.address().to_string())
         .env("RUST_BACKTRACE", env::var("RUST_BACKTRACE").unwrap_or_else(|_| "1".into()))

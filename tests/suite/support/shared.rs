@@ -1,15 +1,17 @@
-//! One server for all scenarios that do no harm to it: the runner starts it when the first scenario asks, and stops it at the end.
-use super::{Raw, Scratch, Server};
+//! One server of each variant for all scenarios that do no harm to it: the runner starts it when the first scenario asks, and stops
+//! it at the end.
+use super::{Raw, Scratch, Server, Variant, server::Builder};
+use parking_lot::Mutex;
 use std::{
     env,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread,
 };
 
-/// Names the runner's port, where a connection is answered with the shared server's address.
+/// Names the runner's port, where the name of a variant is answered with the shared server's address.
 pub const VAR: &str = "ZK_MUTEX_TEST_SHARED";
 
 /// The shared server, as a scenario sees it.
@@ -21,6 +23,10 @@ impl Shared {
         let keeper = env::var(VAR).expect("scenarios are run by the runner");
         let mut answer = String::new();
         let mut connection = TcpStream::connect(keeper).expect("the runner listens");
+        connection
+            .write_all(Variant::current().name().as_bytes())
+            .and_then(|()| connection.shutdown(Shutdown::Write))
+            .expect("the runner is asked");
         connection.read_to_string(&mut answer).expect("the runner answers");
         match answer.strip_prefix("at ") {
             Some(address) => address.to_owned(),
@@ -39,26 +45,35 @@ impl Shared {
     }
 }
 
-/// The runner's side: answers who asks for the server.
+/// The runner's side: answers who asks for a server.
 pub struct Keeper {
     address: SocketAddr,
-    server: Arc<Mutex<Option<Result<Server, String>>>>,
+    kept: Arc<Kept>,
 }
+
+/// The servers, each once somebody has asked for it.
+struct Kept {
+    run: PathBuf,
+    real: Slot,
+    embedded: Slot,
+}
+
+type Slot = Mutex<Option<Result<Server, String>>>;
 
 impl Keeper {
     pub fn start(run: &Path) -> Keeper {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port for the runner");
         let address = listener.local_addr().expect("the runner's port");
-        let server = Arc::new(Mutex::new(None));
-        let (state, run) = (Arc::clone(&server), run.to_owned());
+        let kept = Arc::new(Kept { run: run.to_owned(), real: Slot::default(), embedded: Slot::default() });
+        let keeps = Arc::clone(&kept);
         // Ends with the process.
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
-                let (state, run) = (Arc::clone(&state), run.clone());
-                thread::spawn(move || answer(connection, &state, run));
+                let kept = Arc::clone(&keeps);
+                thread::spawn(move || kept.answer(connection));
             }
         });
-        Keeper { address, server }
+        Keeper { address, kept }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -66,16 +81,30 @@ impl Keeper {
     }
 
     pub fn stop(&self) {
-        drop(self.server.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for slot in [&self.kept.real, &self.kept.embedded] {
+            drop(slot.lock().take());
+        }
     }
 }
 
-fn answer(mut connection: TcpStream, state: &Mutex<Option<Result<Server, String>>>, run: PathBuf) {
-    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = state.get_or_insert_with(|| Server::builder().try_start(Scratch::below(&run, "shared")));
-    let line = match server {
-        Ok(server) => format!("at {}", server.connect_string()),
-        Err(why) => why.clone(),
-    };
-    let _ = connection.write_all(line.as_bytes());
+impl Kept {
+    fn answer(&self, mut connection: TcpStream) {
+        let mut name = String::new();
+        let _ = connection.read_to_string(&mut name);
+        let line = match name.as_str() {
+            "real" => self.server(&self.real, Server::real()),
+            "embedded" => self.server(&self.embedded, Server::embedded()),
+            other => format!("there is no shared server for a scenario on {other:?}"),
+        };
+        let _ = connection.write_all(line.as_bytes());
+    }
+
+    fn server(&self, slot: &Slot, builder: Builder) -> String {
+        let mut slot = slot.lock();
+        let start = || builder.try_start(|_| Scratch::below(&self.run, "shared"));
+        match slot.get_or_insert_with(start) {
+            Ok(server) => format!("at {}", server.connect_string()),
+            Err(why) => why.clone(),
+        }
+    }
 }
