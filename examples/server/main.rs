@@ -25,6 +25,7 @@ const FLAGS: &[Flag] = &[
     ("--tick", "MS", "ZooKeeper's tickTime: sessions expire at multiples of it (default 2000)"),
     ("--min-session", "MS", "the shortest session timeout granted (default two ticks)"),
     ("--max-session", "MS", "the longest session timeout granted (default twenty ticks)"),
+    ("--container-check", "MS", "how often containers and TTL nodes are looked at (default 60000)"),
 ];
 
 fn main() -> ExitCode {
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         .tick(Duration::from_millis(tick.into()))
         .min_session_timeout(millis("--min-session", tick.saturating_mul(2)))
         .max_session_timeout(millis("--max-session", tick.saturating_mul(20)))
+        .container_check_interval(millis("--container-check", 60_000))
         .start();
     match server {
         Ok(server) => {

@@ -14,6 +14,7 @@ mod faults_lease;
 mod faults_process;
 mod faults_requests;
 mod faults_waiting;
+mod foreign;
 mod input;
 mod mutex;
 mod mutex_guards;
@@ -56,6 +57,7 @@ fn main() -> std::process::ExitCode {
             faults_process::TESTS,
             faults_requests::TESTS,
             faults_waiting::TESTS,
+            foreign::TESTS,
             input::TESTS,
             session::TESTS,
             session_faults::TESTS,

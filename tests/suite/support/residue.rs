@@ -13,12 +13,16 @@ enum Kind {
     Process,
 }
 
+/// The thread that the `async-io` crate, below the `zookeeper-client` crate, keeps for the life of a process.
+const FOREIGN: &str = "async-io";
+
 impl Residue {
     pub fn now() -> Residue {
         let threads = numbers("/proc/self/task").map(|tid| {
             let name = fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
             ((Kind::Thread, tid), name.trim().to_owned())
         });
+        let threads = threads.filter(|(_, name)| name != FOREIGN);
         let sockets = numbers("/proc/self/fd").filter_map(|fd| {
             let link = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
             let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
