@@ -26,6 +26,9 @@ pub struct TestServerBuilder {
     options: Options,
 }
 
+/// A timeout goes over the wire as an `i32` of milliseconds.
+const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+
 impl TestServerBuilder {
     pub(super) fn new() -> TestServerBuilder {
         TestServerBuilder {
@@ -109,7 +112,8 @@ impl TestServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for a tick of zero and for a shortest session timeout above the longest;
+    /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session timeout above
+    /// the longest, and for one beyond 2,147,483,647 ms;
     /// otherwise what the system said: the port is taken, or there are too many open files or threads.
     pub fn start(self) -> io::Result<TestServer> {
         let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
@@ -121,7 +125,10 @@ impl TestServerBuilder {
         }
         let min_session = self.min_session.unwrap_or(self.tick.saturating_mul(2));
         let longest = self.tick.saturating_mul(20).max(Duration::from_secs(60)).max(min_session);
-        let max_session = self.max_session.unwrap_or(longest);
+        let max_session = self.max_session.unwrap_or(longest.min(MAX_SESSION));
+        if max_session > MAX_SESSION || min_session > MAX_SESSION {
+            return refuse("a session timeout beyond 2147483647 ms, which is what clients can be told");
+        }
         if min_session > max_session {
             return refuse("a shortest session timeout above the longest");
         }

@@ -7,6 +7,7 @@ use crate::session::wire::record::{Reader, Writer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
 
@@ -19,8 +20,11 @@ pub(crate) mod perm {
     pub(crate) const ALL: i32 = 31;
 }
 
+/// A connection with more than this many identities is a fault of its client's: each of its requests is checked against them.
+pub(crate) const MOST_IDENTITIES: usize = 64;
+
 /// Who a client is, by one scheme.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     pub(crate) scheme: String,
     pub(crate) id: String,
@@ -106,7 +110,7 @@ pub(crate) fn read_only() -> Arc<[Acl]> {
 }
 
 /// An entry as a client sent it: its strings may be jute's null.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     perms: i32,
     scheme: Option<String>,
@@ -128,12 +132,11 @@ pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a 
 /// Checks a list that a client with these identities wants, and puts its identities in place of `auth`.
 pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32> {
     let mut list: Vec<Acl> = Vec::new();
-    let mut seen: Vec<Wanted> = Vec::new();
+    let mut seen = HashSet::new();
     for entry in wanted {
-        if seen.contains(&entry) {
+        if !seen.insert(entry.clone()) {
             continue;
         }
-        seen.push(entry.clone());
         let scheme = entry.scheme.ok_or(err::INVALID_ACL)?;
         if scheme == "auth" {
             let before = list.len();
@@ -161,10 +164,13 @@ pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32>
 
 /// Whether a client with these identities has one of these permissions.
 pub(crate) fn check(list: &[Acl], perms: i32, who: &[Id]) -> Result<(), i32> {
-    let allows = |acl: &Acl| {
-        acl.perms & perms != 0 && (acl.id.is_anyone() || who.iter().any(|id| id.matches(&acl.id)))
-    };
+    let allows = |acl: &Acl| acl.perms & perms != 0 && (acl.id.is_anyone() || known(who, &acl.id));
     if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(err::NO_AUTH) }
+}
+
+/// Whether one of these identities is meant by the entry. A client has few of them: see [`MOST_IDENTITIES`].
+fn known(who: &[Id], entry: &Id) -> bool {
+    who.iter().any(|id| id.matches(entry))
 }
 
 /// The list without its password hashes, for who may read a node but not administer it.

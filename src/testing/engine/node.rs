@@ -90,6 +90,19 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// From when on it may be reaped, in milliseconds since 1970, if nothing happens to it.
+    pub(crate) fn reapable_from(&self) -> Option<i64> {
+        if !self.children.is_empty() {
+            return None;
+        }
+        match Kind::of(self.stat.owner) {
+            // One that was never used stays.
+            Kind::Container => (self.stat.cversion > 0).then_some(i64::MIN),
+            Kind::Ttl { ms } => (ms != 0).then(|| self.stat.mtime.saturating_add(ms).saturating_add(1)),
+            Kind::Persistent | Kind::Ephemeral => None,
+        }
+    }
+
     pub(crate) fn client_stat(&self) -> ClientStat {
         let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         ClientStat {

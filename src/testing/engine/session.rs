@@ -38,7 +38,7 @@ impl Sessions {
         let id = self.next_id;
         self.next_id += 1;
         let password = uuid::Uuid::new_v4().into_bytes();
-        let expires = self.bucket(now + timeout);
+        let expires = self.bucket(now.saturating_add(timeout));
         let session = Session { password, timeout, conn: Some(conn), closing: false, expires };
         self.by_id.insert(id, session);
         self.queue.insert((expires, id));
@@ -114,6 +114,12 @@ impl Sessions {
     /// The time of each expiry, and whose.
     pub(crate) fn expiries(&self) -> impl Iterator<Item = (Duration, i64)> {
         self.queue.iter().copied()
+    }
+
+    /// Forgets all sessions, and gives none of their ids to another.
+    pub(crate) fn clear(&mut self) {
+        self.by_id.clear();
+        self.queue.clear();
     }
 
     /// After a restart every session has its whole time again, and no connection.

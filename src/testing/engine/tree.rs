@@ -122,19 +122,15 @@ impl Tree {
         !self.reapable.is_empty()
     }
 
+    /// From when on, in milliseconds since 1970, there is something to reap, as things are.
+    pub(crate) fn next_reapable(&self) -> Option<i64> {
+        self.reapable.iter().filter_map(|path| self.nodes.get(path)?.reapable_from()).min()
+    }
+
     /// The containers that were used and are empty, and the empty nodes that have lived their time (`ContainerManager`).
     pub(crate) fn due_for_reaping(&self, now: i64) -> Vec<Arc<str>> {
-        let due = |path: &&Arc<str>| {
-            self.nodes.get(&***path).is_some_and(|node| {
-                node.children.is_empty()
-                    && match Kind::of(node.stat.owner) {
-                        Kind::Container => node.stat.cversion > 0,
-                        Kind::Ttl { ms } => ms != 0 && now.saturating_sub(node.stat.mtime) > ms,
-                        Kind::Persistent | Kind::Ephemeral => false,
-                    }
-            })
-        };
-        self.reapable.iter().filter(due).cloned().collect()
+        let from = |path: &Arc<str>| self.nodes.get(path)?.reapable_from();
+        self.reapable.iter().filter(|path| from(path).is_some_and(|from| from <= now)).cloned().collect()
     }
 
     /// All nodes, the server's own included.
