@@ -8,7 +8,7 @@ use super::request::{Op, Request, Sketch};
 /// use zk_mutex::testing::{Matcher, Op};
 ///
 /// let matcher: Matcher = Op::Create.into(); // any create
-/// let matcher = Op::Create.on("/locks/orders"); // creates below that node
+/// let matcher = Op::Create.on("/locks/orders/"); // creates below that node
 /// let matcher = Op::Create.on("/locks").skip(1); // but let the first one pass
 /// let matcher = Matcher::any().session(0x1234); // whatever that session sends, heartbeats included
 /// ```
@@ -73,7 +73,8 @@ impl From<Op> for Matcher {
 }
 
 impl Op {
-    /// Requests of this kind whose path contains `part`.
+    /// Requests of this kind whose path contains `part`, anywhere: `"/a"` is in `"/a/b"`, in `"/ab"` and in
+    /// `"/x/a"`.
     pub fn on(self, part: impl Into<String>) -> Matcher {
         Matcher::from(self).path_contains(part)
     }

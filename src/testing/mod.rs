@@ -134,7 +134,8 @@
 //! # }
 //! ```
 //!
-//! Wait for requests ([`wait_request`](TestServer::wait_request)), never for time to pass.
+//! Wait for requests ([`wait_request`](TestServer::wait_request)) or events
+//! ([`wait_event`](TestServer::wait_event)), never for time to pass.
 //!
 //! # Programs in other languages
 //!
@@ -150,6 +151,13 @@
 //! * Quotas are not kept.
 //! * There is no limit to the connections of a client, nor to what the nodes hold: the memory of the
 //!   process is the limit.
+//! * What clients do not read waits in memory, within limits. With more than 1 MB to be sent, a connection
+//!   is not read. It is closed, with a warning in the log, if there is more than 32 MB (or four times
+//!   [`max_frame`](TestServerBuilder::max_frame)) for its client to read and it has taken nothing for two
+//!   seconds; and if more than 256 MB (or eight times `max_frame`) is unsent on all connections together,
+//!   the connection with the most of it.
+//! * Up to 1,000 requests, from all connections, are taken in one batch and overlap as they do in the real
+//!   server's pipeline; about every 10 ms, be a batch full or not, it looks at all sockets again.
 //! * It serves on one thread: a request is answered before the next batch is read, so less overlaps than
 //!   on a busy real server; and no answer waits for a disk.
 //! * Of the four-letter words' numbers, latencies are always zero, and what only a JVM or an ensemble has is

@@ -89,9 +89,17 @@ impl Op {
         }
     }
 
-    /// Whether the answer can be as large as the data asked for.
-    pub(super) fn has_large_answer(self) -> bool {
-        matches!(self, Op::GetData | Op::GetChildren | Op::MultiRead | Op::GetEphemerals)
+    /// Whether the answer can be as large as the data asked for, or takes long to find.
+    pub(super) fn is_large(self) -> bool {
+        matches!(
+            self,
+            Op::GetData
+                | Op::GetChildren
+                | Op::MultiRead
+                | Op::GetEphemerals
+                | Op::GetAllChildrenNumber
+                | Op::SetWatches
+        )
     }
 
     fn starts_with_a_path(self) -> bool {
@@ -135,7 +143,8 @@ pub struct Request {
     pub session: i64,
     /// The client's number of it; 0 for a connect request.
     pub xid: i32,
-    /// Whether it leaves a watch: a read with the watch flag, `addWatch`, `setWatches`.
+    /// Whether it asks for a watch: a read with the watch flag, `addWatch`, `setWatches`. A read that fails
+    /// leaves none (but an `exists` of no node does).
     pub watch: bool,
     /// Whether the server went on to apply it. False only where
     /// [`drop_request`](super::TestServer::drop_request) struck.
@@ -219,7 +228,10 @@ impl<'a> Sketch<'a> {
     pub(super) fn request(frame: &'a [u8], session: i64) -> Option<Sketch<'a>> {
         let mut r = Reader::new(frame);
         let (xid, opcode) = (r.i32().ok()?, r.i32().ok()?);
-        let op = Op::of(opcode);
+        let op = match opcode {
+            op::CREATE_SESSION => Op::Other(opcode), // the connect request has no header: this is none
+            _ => Op::of(opcode),
+        };
         let path = match op {
             Op::Multi | Op::MultiRead => first_of_multi(&mut r),
             op if op.starts_with_a_path() => r.string().ok(),
@@ -288,6 +300,8 @@ mod tests {
         assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Ping);
         let frame = body(Writer::request(1, 4242).frame());
         assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Other(4242));
+        let frame = body(Writer::request(1, -10).frame());
+        assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Other(-10));
         assert_eq!(Sketch::request(&[0; 7], 5), None);
     }
 

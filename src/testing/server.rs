@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::builder::TestServerBuilder;
 use super::clock::Clock;
@@ -23,6 +23,7 @@ use super::request::{Event, Request};
 /// It is `Send` and `Sync`: share it by reference or in an `Arc`. A method that changes something has done
 /// it when it returns.
 #[derive(Debug)]
+#[must_use = "it stops when dropped"]
 pub struct TestServer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -79,7 +80,7 @@ impl TestServer {
 
     /// Lets the time of a server with a [virtual clock](TestServerBuilder::virtual_clock) go on by `time`.
     ///
-    /// What clients had sent before is served first. Then all that falls due on the way happens in its
+    /// What clients had sent before is served first, on new connections too. Then all that falls due on the way happens in its
     /// order: sessions that were not heard of for their timeout, on this clock, expire at their ticks;
     /// containers and nodes with a time to live are reaped. It has happened when this returns.
     ///
@@ -100,14 +101,15 @@ impl TestServer {
     }
 
     /// Lets a session expire as if its time had come: its ephemeral nodes are deleted, watches on them
-    /// strike, its connection is closed. Its client learns of the expiry when it connects again.
-    /// `false`: no such session lives.
+    /// strike, its connection is closed. Its client learns of the expiry when it connects again. What
+    /// clients had sent before is served first. `false`: no such session lives.
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.act(|core| core.expire(id))
     }
 
-    /// Closes every connection; what was not sent yet is lost. Sessions live on until they expire, and
-    /// clients that connect again get them back.
+    /// Closes every connection, those that it had not yet accepted included. What clients had sent before is
+    /// served first, as far as no other fault stands in the way; what was not sent to them yet is lost.
+    /// Sessions live on until they expire, and clients that connect again get them back.
     pub fn cut_connections(&self) {
         self.shared.act(|core| core.cut_connections());
     }
@@ -127,9 +129,11 @@ impl TestServer {
         self.shared.act(|core| core.black_hole(black_hole));
     }
 
-    /// Sends every answer and every event that much later, in their order; in real time also where the
+    /// Sends every answer, every event and every close that much later, in their order; in real time also where the
     /// clock is virtual. [`Duration::ZERO`] ends it: what still waited is sent at once. Requests are
     /// applied without delay: only that is heard of later.
+    ///
+    /// What waits is kept in memory, and a connection with more than a megabyte of it is not read.
     pub fn delay(&self, delay: Duration) {
         self.shared.act(|core| core.set_delay(delay));
     }
@@ -137,30 +141,35 @@ impl TestServer {
     /// Plans that the next matching request is applied, and its answer lost: in its place the connection
     /// is closed. The client sees its connection end, and cannot know whether the request was applied.
     ///
-    /// Answers and events before it are sent. Each call plans one strike; several strike one after the
-    /// other.
+    /// Answers and events before it are sent; nothing behind it on its connection is served, were it sent
+    /// along with it. A request that is never answered is struck all the same. Each call plans one strike;
+    /// several strike one after the other.
     pub fn drop_reply(&self, matcher: impl Into<Matcher>) {
-        self.shared.act(|core| core.faults.plan(Plan::DropReply, matcher.into()));
+        self.plan(Plan::DropReply, matcher.into());
     }
 
-    /// The same, but the connection stays open, and silent: from then on nothing is read from it and
-    /// nothing sent to it, until its client closes it, or [`cut_connections`](Self::cut_connections) or
+    /// The same, but the connection stays open, and silent: from then on nothing is sent to it, and what it
+    /// sends is thrown away, until its client closes it, or [`cut_connections`](Self::cut_connections) or
     /// [`restart`](Self::restart) does. The client sees a request that is never answered. Others are served.
     pub fn silence_reply(&self, matcher: impl Into<Matcher>) {
-        self.shared.act(|core| core.faults.plan(Plan::SilenceReply, matcher.into()));
+        self.plan(Plan::SilenceReply, matcher.into());
     }
 
     /// Plans that the next matching request is lost on its way: it is not applied, and its connection is
-    /// closed in its place. To the client that is no different from [`drop_reply`](Self::drop_reply). It is
+    /// closed in its place. Nothing behind it on that connection is served. To the client that is no different from [`drop_reply`](Self::drop_reply). It is
     /// in the [log](Self::requests), with [`applied`](Request::applied) false.
     pub fn drop_request(&self, matcher: impl Into<Matcher>) {
-        self.shared.act(|core| core.faults.plan(Plan::DropRequest, matcher.into()));
+        self.plan(Plan::DropRequest, matcher.into());
+    }
+
+    fn plan(&self, plan: Plan, matcher: Matcher) {
+        self.shared.act(|core| core.faults.plan(plan, matcher));
     }
 
     /// Holds matching requests back, from now on and until the handle is dropped; what follows one on its
     /// connection waits behind it. So their sessions, not being heard of, may expire meanwhile; to the
     /// client the server is slow. When the handle is dropped, they are served in the order in which they
-    /// came, and have been when the drop returns. They are in the [log](Self::requests) once they are served.
+    /// came, and have been when the drop returns, as far as no other fault stands in the way. They are in the [log](Self::requests) once they are served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -183,7 +192,8 @@ impl TestServer {
     /// # }
     /// ```
     pub fn hold_requests(&self, matcher: impl Into<Matcher>) -> HeldRequests {
-        let id = self.shared.act(|core| core.faults.hold(matcher.into()));
+        let matcher = matcher.into();
+        let id = self.shared.act(|core| core.faults.hold(matcher));
         HeldRequests::new(&self.shared, id)
     }
 
@@ -194,8 +204,8 @@ impl TestServer {
         self.shared.look(|core| core.faults.planned())
     }
 
-    /// Kills the server and starts it again: every connection is closed, those that come meanwhile are
-    /// refused. Nodes and sessions are as they were (without [`keep_data`](TestServerBuilder::keep_data):
+    /// Kills the server and starts it again. What clients had sent before is served first. Then every
+    /// connection is closed; those that come meanwhile are refused. Nodes and sessions are as they were (without [`keep_data`](TestServerBuilder::keep_data):
     /// gone), each session with its whole timeout before it; watches are gone, and clients set them again.
     /// Planned faults and the log stay.
     pub fn restart(&self) {
@@ -248,9 +258,54 @@ impl TestServer {
     /// The first matching request in the log; if there is none yet, waits for it. `None` if none came in
     /// time. When this returns, the request has been applied and answered, as far as no fault stands in the
     /// way.
+    #[must_use = "None if there was no such request in time"]
     pub fn wait_request(&self, matcher: impl Into<Matcher>, timeout: Duration) -> Option<Request> {
         let mut search = Search::new(matcher.into());
         self.shared.wait(timeout, |core| core.history.find(&mut search).cloned())
+    }
+
+    /// The first watch event in the log of which `is_it` says so; if there is none yet, waits for it. `None`
+    /// if none was sent in time.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use zk_mutex::testing::{Event, EventKind, Op, TestServer};
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let limit = Duration::from_secs(10);
+    /// let server = TestServer::start()?;
+    /// let one = ZkSession::connect(&server.connect_string())?;
+    /// let two = ZkSession::connect(&server.connect_string())?;
+    /// let (held, wanted) = (ZkMutex::new(&one, "/locks/a")?, ZkMutex::new(&two, "/locks/a")?);
+    /// let guard = held.lock()?;
+    /// let ahead = guard.path().to_owned();
+    /// let second = two.session_id().ok_or("no session")?;
+    /// std::thread::scope(|scope| {
+    ///     let waiter = scope.spawn(|| wanted.lock().map(drop));
+    ///     let watch = Op::GetData.on(&ahead).session(second);
+    ///     assert!(server.wait_request(watch, limit).is_some(), "it watches the one ahead");
+    ///     drop(guard);
+    ///     let is_end = |event: &Event| event.kind == EventKind::Deleted && event.path == ahead;
+    ///     assert!(server.wait_event(is_end, limit).is_some());
+    ///     waiter.join().expect("no panic")
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use = "None if there was no such event in time"]
+    pub fn wait_event(&self, is_it: impl Fn(&Event) -> bool, timeout: Duration) -> Option<Event> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut seen = 0;
+        loop {
+            let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
+            // What the caller says runs without the lock: it may ask the server.
+            let (all, new) = self.shared.wait(left, |core| core.events_after(seen))?;
+            if let Some(found) = new.into_iter().find(|event| is_it(event)) {
+                return Some(found);
+            }
+            seen = all;
+        }
     }
 
     /// The sessions that live, oldest first.

@@ -1,15 +1,19 @@
 //! Each fault of the embedded server's network and of single requests, seen by a raw client and by the library: what it does, and
 //! that it does it exactly then.
-use crate::support::{
-    Raw,
-    contend::{session, stat},
-    raw::{self, DATA_CHANGED, DELETED, EPHEMERAL, PERSISTENT, SESSION_EXPIRED},
-    scenarios,
-    scene::{SOON, queue, session_of, until_empty, until_event},
-    until,
+use crate::{
+    embedded_hostile::{frame, hello},
+    support::{
+        Raw,
+        contend::{session, stat},
+        raw::{self, DATA_CHANGED, DELETED, EPHEMERAL, PERSISTENT, SESSION_EXPIRED},
+        scenarios,
+        scene::{SOON, queue, session_of, until_empty, until_event},
+        until,
+        wire::{Reader, Writer},
+    },
 };
 use std::{
-    io::{ErrorKind, Read},
+    io::{ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
@@ -66,6 +70,31 @@ pub fn mutex(session: &ZkSession) -> ZkMutex {
     ZkMutex::new(session, LOCK).unwrap()
 }
 
+/// A connection with a session, on which frames are written and read by hand.
+fn bare(server: &TestServer) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(&hello(30_000)).unwrap();
+    assert!(frame(&mut stream).unwrap().is_some());
+    stream
+}
+
+/// A create of a persistent node.
+fn create(xid: i32, path: &str) -> Vec<u8> {
+    let create = Writer::new().i32(xid).i32(1).string(path).buffer(b"");
+    create.i32(1).i32(31).string("world").string("anyone").i32(0).frame()
+}
+
+/// The xids of the replies until the connection ends.
+fn replies(stream: &mut TcpStream) -> Vec<i32> {
+    let mut xids = Vec::new();
+    while let Some(reply) = frame(stream).unwrap() {
+        xids.extend(Reader(&reply).i32());
+    }
+    xids
+}
+
 // ---- sessions and connections ----
 
 fn expired_session_is_gone_when_the_call_returns() {
@@ -113,6 +142,38 @@ fn cut_connections_leave_the_sessions() {
     assert_eq!(again.exists("/e").unwrap().unwrap().ephemeral_owner, one.session_id());
     one.abandon();
     other.abandon();
+}
+
+fn cut_ends_connections_that_were_not_accepted_yet() {
+    let (server, _) = start();
+    for _ in 0..100 {
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.set_read_timeout(Some(SOON)).unwrap();
+        server.cut_connections();
+        let read = client.read(&mut [0]);
+        assert!(
+            matches!(&read, Ok(0)) || read.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionReset),
+            "{read:?}"
+        );
+    }
+    assert_eq!(server.connection_count(), 0);
+}
+
+fn what_was_sent_before_a_cut_or_a_restart_is_served() {
+    let (server, at) = start();
+    for (path, end) in [
+        ("/a", TestServer::cut_connections as fn(&TestServer)),
+        ("/b", TestServer::restart),
+        ("/c", |server| {
+            assert!(server.expire_session(server.sessions().last().unwrap().id));
+        }),
+    ] {
+        let mut client = bare(&server);
+        client.write_all(&create(1, path)).unwrap();
+        end(&server);
+        assert!(exists(&at, path), "{path}");
+        assert!(server.wait_request(Op::Create.on(path), Duration::ZERO).is_some());
+    }
 }
 
 fn holder_keeps_its_hold_over_cuts() {
@@ -239,7 +300,108 @@ fn delay_is_for_answers_and_events() {
     until_empty(&at, LOCK);
 }
 
+fn delay_is_for_the_end_of_a_connection_too() {
+    let (server, at) = start();
+    let by = Duration::from_millis(300);
+    server.delay(by);
+    let start = Instant::now();
+    let mut asks = TcpStream::connect(server.address()).unwrap();
+    asks.write_all(b"ruok").unwrap();
+    let mut answer = String::new();
+    asks.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "imok");
+    assert!(start.elapsed() >= by);
+    // The answer before a bad frame arrives before the close.
+    let mut bad = bare(&server);
+    bad.write_all(&[create(1, "/x"), vec![0xff; 4]].concat()).unwrap();
+    assert_eq!(replies(&mut bad), [1]);
+    // Who is refused is not served while the refusal is on its way.
+    server.clear_log();
+    let mut refused = TcpStream::connect(server.address()).unwrap();
+    let hello = Writer::new().i32(0).i64(1 << 40).i32(30_000).i64(0).buffer(&[0; 16]).bool(false).frame();
+    refused.write_all(&[hello, create(1, "/ghost")].concat()).unwrap();
+    assert_eq!(replies(&mut refused), [0; 0]);
+    assert_eq!(server.count(Op::Create), 0);
+    server.delay(Duration::ZERO);
+    assert!(!exists(&at, "/ghost"));
+}
+
 // ---- single requests ----
+
+/// Whether it came in the same packet or later.
+fn nothing_behind_a_lost_request_is_served() {
+    let [drop_request, drop_reply] = LOSE;
+    let silence_reply = |server: &TestServer, which: Matcher| server.silence_reply(which);
+    for (plan, applied) in [(drop_request, false), (drop_reply, true), (silence_reply, true)] {
+        for (together, delay) in
+            [(true, Duration::ZERO), (false, Duration::ZERO), (true, A_WHILE), (false, A_WHILE)]
+        {
+            let (server, at) = start();
+            let mut client = bare(&server);
+            server.delay(delay);
+            plan(&server, Op::Create.on("/struck"));
+            let mut packet = [create(1, "/before"), create(2, "/struck")].concat();
+            if together {
+                packet.extend(create(3, "/behind"));
+            }
+            client.write_all(&packet).unwrap();
+            assert!(server.wait_request(Op::Create.on("/struck"), SOON).is_some());
+            if !together {
+                let _ = client.write_all(&create(3, "/behind")); // it may be cut already
+            }
+            assert_eq!(frame(&mut client).unwrap().and_then(|reply| Reader(&reply).i32()), Some(1));
+            server.delay(Duration::ZERO);
+            let nodes = ["/before", "/struck", "/behind"].map(|path| exists(&at, path));
+            assert_eq!(nodes, [true, applied, false], "together: {together}");
+            assert_eq!(server.count(Op::Create.on("/behind")), 0);
+            assert_eq!(server.pending_faults(), 0);
+            drop(client);
+            until("the connection is gone", SOON, || (server.connection_count() == 0).then_some(()));
+        }
+    }
+}
+
+/// A check outside a transaction is one: the real server fails at making the answer.
+fn request_without_an_answer_is_struck_too() {
+    let (server, at) = start();
+    let check = Writer::new().i32(1).i32(13).string("/").i32(-1).frame();
+    server.drop_reply(Op::Check);
+    let mut client = bare(&server);
+    client.write_all(&check).unwrap();
+    assert_eq!(replies(&mut client), [0; 0]);
+    server.silence_reply(Op::Check);
+    let mut client = bare(&server);
+    client.write_all(&[check, create(2, "/behind")].concat()).unwrap();
+    assert!(server.wait_request(Matcher::from(Op::Check).skip(1), SOON).is_some());
+    assert!(!exists(&at, "/behind"));
+    assert_eq!((server.connection_count(), server.pending_faults()), (1, 0));
+}
+
+fn late_connect_request_changes_nothing() {
+    let (server, _) = start();
+    let mut client = bare(&server);
+    let id = server.sessions()[0].id;
+    client.write_all(&Writer::new().i32(7).i32(-10).frame()).unwrap();
+    client.write_all(&create(8, "/a")).unwrap();
+    let logged = server.wait_request(Op::Create, SOON).expect("it is served");
+    assert_eq!(logged.session, id);
+    assert_eq!((server.count(Op::Connect), server.count(Op::Other(-10))), (1, 1));
+}
+
+fn release_serves_all_that_was_held() {
+    const CLIENTS: usize = 100;
+    let (server, at) = start();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| bare(&server)).collect();
+    let held = server.hold_requests(Op::Create);
+    let look = Writer::new().i32(2).i32(3).string("/").bool(false).frame();
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.write_all(&[create(1, &format!("/h{i}")), look.repeat(20)].concat()).unwrap();
+    }
+    until("all are held", SOON, || (held.count() == CLIENTS).then_some(()));
+    drop(held);
+    assert_eq!((server.count(Op::Create), server.count(Op::Exists)), (CLIENTS, 20 * CLIENTS));
+    assert!(exists(&at, "/h0"));
+}
 
 fn dropped_reply_applies_the_request_and_cuts() {
     let (server, at) = start();
@@ -391,6 +553,8 @@ scenarios![on embedded;
     expired_session_is_gone_when_the_call_returns,
     holder_is_told_that_its_session_was_expired,
     cut_connections_leave_the_sessions,
+    cut_ends_connections_that_were_not_accepted_yet,
+    what_was_sent_before_a_cut_or_a_restart_is_served,
     holder_keeps_its_hold_over_cuts,
     refused_port_stays_the_servers_own,
     session_waits_out_a_refusal,
@@ -398,6 +562,11 @@ scenarios![on embedded;
     cut_ends_connections_in_a_black_hole_and_their_requests,
     session_finds_a_black_hole_and_its_end,
     delay_is_for_answers_and_events,
+    delay_is_for_the_end_of_a_connection_too,
+    nothing_behind_a_lost_request_is_served,
+    request_without_an_answer_is_struck_too,
+    late_connect_request_changes_nothing,
+    release_serves_all_that_was_held,
     dropped_reply_applies_the_request_and_cuts,
     lost_answer_to_a_create_leaves_no_orphan,
     lost_answer_to_a_delete_leaves_the_lock_free,

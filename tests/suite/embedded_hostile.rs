@@ -79,12 +79,12 @@ impl Stage {
     }
 }
 
-fn hello(timeout: i32) -> Vec<u8> {
+pub fn hello(timeout: i32) -> Vec<u8> {
     Writer::new().i32(0).i64(0).i32(timeout).i64(0).buffer(&[0; 16]).bool(false).frame()
 }
 
 /// The next frame; None at the end of the stream, however it ended.
-fn frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+pub fn frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let gone = |e: &io::Error| {
         matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
@@ -524,6 +524,39 @@ fn client_that_watches_everything_and_reads_nothing_is_closed() {
     stage.serves();
 }
 
+/// Slower than the server makes them, and all the time.
+fn client_that_reads_gets_it_all() {
+    const EVENTS: usize = 40_000;
+    let mut stage = Stage::new();
+    let mut reader = stage.session();
+    reader.write_all(&Writer::new().i32(1).i32(106).string("/").i32(1).frame()).unwrap();
+    assert!(frame(&mut reader).unwrap().is_some());
+    let mut owner = Raw::connect(&stage.at).unwrap();
+    let path = format!("/{}", "x".repeat(1000));
+    thread::scope(|scope| {
+        // A node that is made and one that goes, each tells of itself; its parent is told of it in the same.
+        let events = scope.spawn(move || {
+            let mut seen = 0;
+            while seen < 2 * EVENTS {
+                let event = frame(&mut reader).unwrap().unwrap_or_else(|| panic!("cut after {seen} events"));
+                seen += usize::from(event.len() > 1000);
+            }
+        });
+        owner.create_many(&path, b"", EPHEMERAL | SEQUENTIAL, EVENTS).unwrap();
+        assert!(stage.server.expire_session(owner.session_id())); // the second half of them at once
+        events.join().unwrap();
+    });
+    owner.abandon();
+    stage.serves();
+}
+
+fn large_answer_is_no_flood() {
+    let server = TestServer::builder().max_frame(64 * MB).start().unwrap();
+    let mut client = Raw::connect(&server.connect_string()).unwrap();
+    client.create("/big", &vec![7; 34 * MB], PERSISTENT).unwrap();
+    assert_eq!(client.get_data("/big").unwrap().0.len(), 34 * MB);
+}
+
 fn many_sessions_that_come_and_go_leave_nothing() {
     let mut stage = Stage::new();
     let round = |stage: &mut Stage| {
@@ -553,5 +586,7 @@ scenarios![on embedded;
     flood_of_creates_is_answered_in_order_and_others_are_served,
     client_that_asks_for_much_and_reads_nothing_costs_little,
     client_that_watches_everything_and_reads_nothing_is_closed,
+    client_that_reads_gets_it_all,
+    large_answer_is_no_flood,
     many_sessions_that_come_and_go_leave_nothing,
 ];

@@ -8,11 +8,12 @@ use crate::{
         scenarios,
         scene::{SOON, session_of, until_empty, until_event, until_state},
         until,
+        wire::Writer,
     },
 };
 use std::{
     fs,
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     net::TcpStream,
     thread,
     time::{Duration, Instant},
@@ -173,6 +174,40 @@ fn virtual_hours_pass_at_once() {
     owner.abandon();
 }
 
+fn advance_hears_those_who_came_before() {
+    let server = TestServer::builder().virtual_clock().start().unwrap();
+    let at = server.connect_string();
+    let timeout = Duration::from_secs(10);
+    for _ in 0..20 {
+        let owner = Raw::connect_timeout(&at, timeout).unwrap();
+        let (id, password) = (owner.session_id(), owner.password().to_vec());
+        owner.abandon();
+        server.advance(timeout * 2 / 3);
+        let mut again = TcpStream::connect(server.address()).unwrap();
+        let hello = Writer::new().i32(0).i64(0).i32(10_000).i64(id).buffer(&password).bool(false);
+        again.write_all(&hello.frame()).unwrap();
+        server.advance(timeout * 2 / 3);
+        assert!(server.sessions().iter().any(|session| session.id == id), "it had come back in time");
+        assert!(server.expire_session(id));
+    }
+}
+
+fn event_is_waited_for() {
+    let (server, at) = start();
+    let mut client = raw(&at);
+    client.create("/n", b"", PERSISTENT).unwrap();
+    let set = |event: &zk_mutex::testing::Event| event.kind == EventKind::DataChanged && event.path == "/n";
+    assert_eq!(server.wait_event(set, Duration::ZERO), None);
+    client.watch("/n").unwrap();
+    thread::scope(|scope| {
+        // What is asked of an event may ask the server.
+        let waits = scope.spawn(|| server.wait_event(|event| set(event) && server.node_count() > 0, SOON));
+        client.set_data("/n", b"new").unwrap();
+        assert_eq!(waits.join().unwrap().map(|event| event.session), Some(client.session_id()));
+    });
+    assert!(server.wait_event(set, Duration::ZERO).is_some(), "it is in the log");
+}
+
 fn holder_loses_a_lock_by_virtual_time() {
     let server = TestServer::builder().virtual_clock().start().unwrap();
     let at = server.connect_string();
@@ -308,7 +343,9 @@ scenarios![on embedded;
     sequence_numbers_are_set,
     lock_keeps_its_order_past_the_last_number,
     virtual_hours_pass_at_once,
+    advance_hears_those_who_came_before,
     holder_loses_a_lock_by_virtual_time,
+    event_is_waited_for,
     containers_go_by_virtual_time,
     waiter_arms_one_watch_and_is_sent_one_event,
     log_keeps_the_newest_and_forgets_when_told,

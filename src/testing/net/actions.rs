@@ -8,8 +8,14 @@ use crate::testing::engine::ConnId;
 use crate::testing::faults::HoldId;
 
 impl Core {
-    /// Ends all connections, those that were not accepted yet included.
+    /// Ends all connections, those that were not accepted yet included; what came by now is served first.
     pub(in crate::testing) fn cut_connections(&mut self) {
+        self.catch_up();
+        self.cut_all();
+    }
+
+    fn cut_all(&mut self) {
+        self.listener_ready(); // the poll may not have told of all that wait
         while let Some(connection) =
             self.listener.as_mut().and_then(|listener| listener.accept(&self.registry, Instant::now()))
         {
@@ -35,8 +41,9 @@ impl Core {
     /// As a process that is killed and started again does; with or without its data.
     pub(in crate::testing) fn restart(&mut self, keep_data: bool) {
         let is_refusing = self.listener.as_ref().is_none_or(|listener| listener.is_refusing());
+        self.catch_up();
         self.refuse(true);
-        self.cut_connections();
+        self.cut_all();
         if keep_data {
             self.engine.restart();
         } else {
@@ -46,12 +53,13 @@ impl Core {
     }
 
     pub(in crate::testing) fn expire(&mut self, session: i64) -> bool {
+        self.catch_up();
         let lived = self.engine.expire(session);
         self.deliver();
         lived
     }
 
-    /// Ends a hold: its requests are served, in the order in which they came.
+    /// Ends a hold: its requests are served now, in the order in which they came.
     pub(in crate::testing) fn release(&mut self, hold: HoldId) {
         for id in self.faults.release(hold) {
             if let Some(conn) = self.conns.get_mut(&id) {
@@ -60,6 +68,7 @@ impl Core {
                 self.queue(id);
             }
         }
+        self.catch_up();
     }
 
     /// How many connections there are, without those that are being closed.

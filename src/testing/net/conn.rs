@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -12,8 +13,8 @@ use crate::testing::faults::HoldId;
 
 /// With more than this to send, a connection is not read until half of it has gone.
 const FULL: usize = 1 << 20;
-/// With more than this, watch events included, it is cut: somebody does not read at all.
-const FLOODED: usize = 32 << 20;
+/// Who has more to read, and takes nothing for so long, does not read at all.
+const STALLED: Duration = Duration::from_secs(2);
 /// What an idle connection may keep of its buffer.
 const KEPT: usize = 4 << 10;
 
@@ -25,9 +26,12 @@ pub(super) enum Stage {
     Connecting,
     /// Requests.
     Open,
+    /// Its end is decided: nothing more that it says is heard, and the close, the cut or the silence is on
+    /// its way behind what is to be sent before.
+    Deaf,
     /// Nothing more is read; to be closed when all is sent.
     Closing,
-    /// Nothing is read and nothing sent, until the client goes or the connection is cut.
+    /// Nothing is heard and nothing said, until the client goes or the connection is cut.
     Silent,
 }
 
@@ -41,6 +45,8 @@ pub(super) struct Conn {
     pub(super) input: Input,
     out: Vec<u8>,
     written: usize,
+    /// When the socket last took something, or had nothing to take.
+    taken: Instant,
     /// Bytes that a `delay` still holds back.
     pub(super) delayed: usize,
     is_readable: bool,
@@ -73,6 +79,7 @@ impl Conn {
             input: Input::default(),
             out: Vec::new(),
             written: 0,
+            taken: Instant::now(),
             delayed: 0,
             is_readable: true,
             is_full: false,
@@ -92,6 +99,23 @@ impl Conn {
     /// Whether it may be asked for requests now.
     pub(super) fn is_served(&self) -> bool {
         matches!(self.stage, Stage::First | Stage::Open) && self.held.is_none() && !self.is_full
+    }
+
+    /// Whether it is to be read at all now.
+    pub(super) fn is_heard(&self) -> bool {
+        self.is_served() || self.is_ignored()
+    }
+
+    /// Nothing more of it is served.
+    pub(super) fn deafen(&mut self) {
+        self.stage = Stage::Deaf;
+        self.held = None;
+        self.input.clear();
+    }
+
+    /// Whether what it sends is thrown away.
+    pub(super) fn is_ignored(&self) -> bool {
+        matches!(self.stage, Stage::Deaf | Stage::Silent)
     }
 
     /// Reads once; `false` if nothing new came, be it that the stream ended.
@@ -115,21 +139,31 @@ impl Conn {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.out.is_empty() {
+            self.taken = Instant::now();
+        }
         self.out.extend_from_slice(bytes);
         self.is_full = self.is_full || self.unsent() > FULL;
     }
 
-    fn unsent(&self) -> usize {
-        self.out.len() - self.written + self.delayed
+    /// What it costs in memory.
+    pub(super) fn unsent(&self) -> usize {
+        self.untaken() + self.delayed
+    }
+
+    /// What its client could have read by now.
+    pub(super) fn untaken(&self) -> usize {
+        self.out.len() - self.written
+    }
+
+    /// Whether its client has not read for a while what is there for it.
+    pub(super) fn is_stalled(&self) -> bool {
+        !self.out.is_empty() && self.taken.elapsed() > STALLED
     }
 
     /// Whether all that may be sent by now is sent.
     pub(super) fn is_drained(&self) -> bool {
         self.out.is_empty()
-    }
-
-    pub(super) fn is_flooded(&self) -> bool {
-        self.unsent() > FLOODED
     }
 
     /// Counts bytes that are held back.
@@ -141,14 +175,21 @@ impl Conn {
     /// Sends what the socket takes; true if it may be read again because of that. An error means that the
     /// client is gone.
     pub(super) fn write(&mut self) -> io::Result<bool> {
+        let mut took = false;
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.socket.write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
+                Ok(n) => {
+                    self.written += n;
+                    took = true;
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
+        }
+        if took {
+            self.taken = Instant::now();
         }
         if self.written == self.out.len() {
             self.out.clear();

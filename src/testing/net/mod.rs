@@ -25,8 +25,9 @@ use self::listener::Listener;
 use self::outbox::Delayed;
 use super::clock::Clock;
 use super::engine::{ConnId, Engine, Settings};
-use super::faults::Faults;
+use super::faults::{Faults, Plan};
 use super::history::History;
+use super::request::Event;
 
 const WAKER: Token = Token(1);
 /// Smaller numbers are the tokens of the listener and the waker.
@@ -57,14 +58,20 @@ pub(super) struct Core {
     ready: VecDeque<ConnId>,
     /// Those that have something to send.
     dirty: Vec<ConnId>,
+    /// Connections whose answer is to be lost, in the batch that is being served.
+    struck: Vec<(ConnId, Plan)>,
     /// What a `delay` holds back.
     delayed: VecDeque<Delayed>,
     /// When to look whether a connection says nothing, or takes nothing.
     deadlines: BinaryHeap<turn::Deadline>,
     made: Instant,
+    /// How many bytes may be said before all that is unsent is counted again.
+    slack: usize,
     /// What is read comes here first.
     buffer: Vec<u8>,
     has_news: bool,
+    /// How many watch events were ever logged.
+    events: u64,
 }
 
 /// What is not the engine's business.
@@ -80,6 +87,15 @@ impl Core {
     /// Whether the server was stopped.
     pub(super) fn is_over(&self) -> bool {
         self.listener.is_none()
+    }
+
+    /// How many watch events were ever logged, and of those behind the first `seen` all that are still there;
+    /// `None` if there are no more.
+    pub(super) fn events_after(&self, seen: u64) -> Option<(u64, Vec<Event>)> {
+        let new = self.events.checked_sub(seen).filter(|new| *new > 0)?;
+        let new = usize::try_from(new).unwrap_or(usize::MAX);
+        let all = self.history.events().count();
+        Some((self.events, self.history.events().skip(all.saturating_sub(new)).cloned().collect()))
     }
 
     /// Closes every socket.
@@ -121,11 +137,14 @@ impl Shared {
             next_id: FIRST_CONN,
             ready: VecDeque::new(),
             dirty: Vec::new(),
+            struck: Vec::new(),
             delayed: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             made: Instant::now(),
+            slack: 0,
             buffer: vec![0; 64 << 10],
             has_news: false,
+            events: 0,
         };
         let shared = Arc::new(Shared { core: Mutex::new(core), news: Condvar::new(), waker });
         let thread = poller::start(poll, Arc::clone(&shared))?;

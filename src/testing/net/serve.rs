@@ -1,10 +1,11 @@
 //! Takes requests off the connections and gives them to the engine, in fair shares and bounded batches.
 
+use std::time::{Duration, Instant};
+
 use super::Core;
-use super::conn::Stage;
+use super::conn::{Conn, Stage};
 use super::framing::Next;
 use crate::session::wire::Malformed;
-use crate::session::wire::code::op;
 use crate::testing::engine::ConnId;
 use crate::testing::faults::{Plan, Verdict};
 use crate::testing::request::Sketch;
@@ -16,25 +17,39 @@ use crate::testing::words;
 struct Quota {
     frames: usize,
     bytes: usize,
-    /// Reads whose answers may be long: the memory they need is known only afterwards.
+    /// Requests that may take long, or be answered at length: what they cost is known only afterwards.
     large: usize,
+    /// When the turn is over.
+    until: Instant,
 }
 
-const BATCH: Quota = Quota { frames: 1000, bytes: 4 << 20, large: 8 };
+const FRAMES: usize = 1000;
+const BYTES: usize = 4 << 20;
+const LARGE: usize = 8;
+/// One of the large requests counts once more for each of so many bytes.
+const PIECE: usize = 128 << 10;
 /// What a connection may have of it at least, however many there are.
 const SHARE: usize = 16;
 /// How many requests a turn serves before it looks at the sockets again.
 const TURN: usize = 1000;
+/// And for how long at most, give or take one batch's second half.
+const SLICE: Duration = Duration::from_millis(10);
 
 impl Quota {
+    fn new(until: Instant) -> Quota {
+        Quota { frames: FRAMES, bytes: BYTES, large: LARGE, until }
+    }
+
     fn is_spent(&self) -> bool {
-        self.frames == 0 || self.bytes == 0 || self.large == 0
+        self.frames == 0 || self.bytes == 0 || self.large == 0 || Instant::now() >= self.until
     }
 
     fn spend(&mut self, request: &Sketch<'_>, bytes: usize) {
         self.frames = self.frames.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.large = self.large.saturating_sub(usize::from(request.op.has_large_answer()));
+        if request.op.is_large() {
+            self.large = self.large.saturating_sub(1 + bytes / PIECE);
+        }
     }
 }
 
@@ -47,8 +62,8 @@ impl Tag {
     const DROP: u64 = 2;
     const SILENCE: u64 = 4;
 
-    fn new(opcode: i32, plan: Option<Plan>) -> Tag {
-        let connect = if opcode == op::CREATE_SESSION { Tag::CONNECT } else { 0 };
+    fn new(is_connect: bool, plan: Option<Plan>) -> Tag {
+        let connect = if is_connect { Tag::CONNECT } else { 0 };
         Tag(connect
             | match plan {
                 Some(Plan::DropReply) => Tag::DROP,
@@ -77,7 +92,6 @@ enum Then {
     Open,
     /// The client has closed it.
     End,
-    Cut,
     Close(String),
 }
 
@@ -90,37 +104,45 @@ enum Visit {
 }
 
 impl Core {
-    pub(super) fn serve(&mut self) {
+    /// Serves for one turn; gives back how many requests.
+    pub(super) fn serve(&mut self) -> usize {
+        let until = Instant::now() + SLICE;
         let mut served = 0;
         while served < TURN && !self.ready.is_empty() && !self.faults.black_hole {
-            served += self.batch();
+            served += self.batch(until);
+            if Instant::now() >= until {
+                break;
+            }
         }
+        served
     }
 
-    /// Serves all that has arrived by now.
+    /// Serves all that has arrived by now, on connections that were not accepted yet too.
     pub(super) fn catch_up(&mut self) {
         /// Somebody who sends faster than we serve is not waited for.
-        const TURNS: usize = 100;
+        const MOST: usize = 100_000;
+        const LONGEST: Duration = Duration::from_secs(10);
+        let start = Instant::now();
+        self.accept_all();
         for id in self.ids() {
             if let Some(conn) = self.conns.get_mut(&id) {
                 conn.readable();
                 self.queue(id);
             }
         }
-        for _ in 0..TURNS {
-            self.serve();
+        let mut served = 0;
+        while !self.ready.is_empty() && !self.faults.black_hole && served < MOST && start.elapsed() < LONGEST
+        {
+            served += self.serve();
             self.flush();
-            if self.ready.is_empty() || self.faults.black_hole {
-                break;
-            }
         }
     }
 
     /// One batch; gives back how many requests it had.
-    fn batch(&mut self) -> usize {
-        let mut quota = BATCH;
+    fn batch(&mut self, until: Instant) -> usize {
+        let mut quota = Quota::new(until);
         let waiting = self.ready.len();
-        let share = (BATCH.frames / waiting.max(1)).max(SHARE);
+        let share = (FRAMES / waiting.max(1)).max(SHARE);
         let mut thens = Vec::new();
         for _ in 0..waiting {
             if quota.is_spent() {
@@ -139,18 +161,22 @@ impl Core {
         }
         self.engine.apply();
         self.deliver();
+        self.strike_unanswered();
         for (id, then) in thens {
             self.then(id, then);
         }
-        BATCH.frames - quota.frames
+        FRAMES - quota.frames
     }
 
     fn visit(&mut self, id: ConnId, share: usize, quota: &mut Quota) -> Visit {
         let most = quota.frames.saturating_sub(share);
         loop {
-            let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_served()) else {
+            let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.is_heard()) else {
                 return Visit::Done;
             };
+            if conn.is_ignored() {
+                return ignore(conn, &mut self.buffer, quota);
+            }
             if quota.is_spent() || quota.frames <= most {
                 return Visit::More;
             }
@@ -186,20 +212,22 @@ impl Core {
             };
             quota.spend(&request, frame.len());
             let logged = request.logged(plan != Some(Plan::DropRequest));
-            let tag = Tag::new(request.opcode, plan);
+            let tag = Tag::new(is_first, plan);
             let result = match plan {
                 Some(Plan::DropRequest) => Ok(()),
                 _ => self.engine.prepare(id, frame, tag.0),
             };
             conn.input.consume(&at);
             conn.after = 0;
-            if let Err(Malformed(why)) = result {
+            if let (Err(Malformed(why)), None) = (result, plan) {
                 return Visit::Then(Then::Close(why.to_owned()));
             }
             self.history.request(logged);
             self.has_news = true;
-            if plan == Some(Plan::DropRequest) {
-                return Visit::Then(Then::Cut);
+            if let Some(plan) = plan {
+                conn.deafen(); // nothing behind it is served, however soon it came
+                self.struck.push((id, plan));
+                return Visit::More;
             }
             if is_first {
                 conn.stage = Stage::Connecting;
@@ -223,11 +251,9 @@ impl Core {
                 }
                 self.drop_conn(id);
             }
-            Then::Cut => self.cut(id),
             Then::Close(why) => {
                 log::warn!("test server: closed {}: {why}", conn.peer);
-                self.engine.hang_up(id);
-                self.close(id);
+                self.cut(id);
             }
         }
     }
@@ -239,9 +265,20 @@ impl Core {
         let asked = words::Asked { conn: id, address: listener.address() };
         let answer = words::answer(&mut self.engine, word, asked);
         self.engine.count_answer();
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.push(answer.as_bytes());
-        }
-        self.close(id);
+        self.finish(id, answer.into());
     }
+}
+
+/// Throws away what a connection sends; notices its end.
+fn ignore(conn: &mut Conn, buffer: &mut [u8], quota: &mut Quota) -> Visit {
+    for _ in 0..SHARE {
+        if !conn.read(buffer) {
+            // Who only listens on is still sent what is on its way.
+            let is_gone = conn.at_end && conn.stage == Stage::Silent;
+            return if is_gone { Visit::Then(Then::End) } else { Visit::Done };
+        }
+        conn.input.clear();
+        quota.frames = quota.frames.saturating_sub(1);
+    }
+    Visit::More
 }

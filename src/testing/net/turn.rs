@@ -7,6 +7,7 @@ use mio::event::Event;
 
 use super::Core;
 use super::conn::{Conn, Stage};
+use super::listener::Listener;
 use crate::testing::engine::ConnId;
 
 /// A connection that has no session within this time is closed, at the next multiple of it
@@ -37,12 +38,7 @@ impl Core {
     /// The poll has seen something at a connection.
     pub(super) fn socket_ready(&mut self, id: ConnId, event: &Event) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let is_gone = event.is_error() || event.is_read_closed();
-        if conn.stage == Stage::Silent && is_gone {
-            self.drop_conn(id);
-            return;
-        }
-        if event.is_readable() || is_gone {
+        if event.is_readable() || event.is_error() || event.is_read_closed() {
             conn.readable();
             self.queue(id);
         }
@@ -82,6 +78,19 @@ impl Core {
         waits.chain(tick).min()
     }
 
+    /// Takes all connections that were made by now.
+    pub(super) fn accept_all(&mut self) {
+        /// More than the backlog has room for.
+        const ROUNDS: usize = 64;
+        self.listener_ready();
+        for _ in 0..ROUNDS {
+            self.accept();
+            if !self.listener.as_ref().is_some_and(Listener::has_more) {
+                break;
+            }
+        }
+    }
+
     fn accept(&mut self) {
         for _ in 0..ACCEPTS {
             let Some(listener) = &mut self.listener else { return };
@@ -119,7 +128,7 @@ impl Core {
         self.catch_up();
         let end = self.clock.now().saturating_add(by);
         for _ in 0..STEPS {
-            match self.engine.next_tick().filter(|at| *at <= end) {
+            match self.engine.next_due().filter(|at| *at <= end) {
                 Some(at) if self.clock.set(at) => {
                     self.set_now();
                     self.tick();
@@ -154,6 +163,16 @@ impl Core {
         }
     }
 
+    /// Nothing more that this connection says is heard, nor what it said before and was not served.
+    pub(super) fn deafen(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if matches!(conn.stage, Stage::First | Stage::Connecting | Stage::Open) {
+            conn.deafen();
+            self.faults.forget(id);
+            self.queue(id);
+        }
+    }
+
     /// Nothing more is read of this connection; it is closed when all is sent.
     pub(super) fn close(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -171,13 +190,16 @@ impl Core {
         self.engine.hang_up(id);
         self.faults.forget(id);
         if let Some(conn) = self.conns.remove(&id) {
+            if conn.delayed > 0 {
+                self.delayed.retain(|delayed| delayed.conn != id);
+            }
             conn.close(&mut self.buffer);
         }
     }
 
     /// Puts it among those to be served.
     pub(super) fn queue(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_served()) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_heard()) {
             conn.is_queued = true;
             self.ready.push_back(id);
         }
