@@ -12,7 +12,7 @@ use crate::limit::{Ended, Limit};
 use crate::local::reentry::Reentry;
 use crate::local::turnstile::{Entry, Phase, Turnstile};
 use crate::local::witness;
-use crate::queue::name::Layout;
+use crate::queue::name::{Kind, Layout};
 use crate::queue::{Contender, Holding, Mode, Queue, Request};
 use crate::session::{Acl, SessionState, ZkSession};
 
@@ -155,6 +155,7 @@ impl Lock {
             };
             let request = Request {
                 core: self.session.core(),
+                kind: Kind::Lock,
                 mode,
                 limit,
                 contended,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::name::{self, Kind, Name};
-use super::rule::{self, Verdict};
+use super::name::{self, Name};
+use super::rule::{self, Claim, Verdict};
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
 use crate::error::{Cause, Error, Result};
@@ -109,7 +109,9 @@ impl<'a> Attempt<'a> {
             };
             let after = generation.shared.debris();
             let is_ours = |name: &Name<'_>| before.contains(name.id) || after.contains(name.id);
-            return Ok(self.queue.parse(&children).iter().any(|name| !is_ours(name)));
+            let claim = Claim::of(self.request.kind);
+            let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_ours(name);
+            return Ok(self.queue.parse(&children).iter().any(blocks));
         }
     }
 
@@ -122,7 +124,7 @@ impl<'a> Attempt<'a> {
         }
         let generation = self.connected().map_err(Stop::Fail)?;
         let id = name::new_id(*layout);
-        let prefix = path::join(dir, &name::prefix(*layout, Kind::Lock, &id));
+        let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
             let data = self.request.data.to_vec();
             match generation.create_contender(&prefix, &id, data, *acl, limit) {
@@ -175,13 +177,14 @@ impl<'a> Attempt<'a> {
         let names = self.queue.parse(&children);
         let after = ticket.generation.shared.debris();
         let is_debris = |id: &str| before.contains(id) || after.contains(id);
+        let claim = Claim::of(self.request.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
             self.queue.warn_numbers();
             ordered = self.by_czxid(&ticket.generation, names)?;
-            rule::mutex_in_order(&ordered, ticket.name(), &is_debris)
+            rule::verdict_in_order(&ordered, ticket.name(), claim, &is_debris)
         } else {
-            rule::mutex(&names, ticket.name(), &is_debris)
+            rule::verdict(&names, ticket.name(), claim, &is_debris)
         };
         match verdict {
             Verdict::Held => Ok(None),
@@ -192,10 +195,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The queue's order where its numbers carry none: one read for each contender.
+    /// The queue's order where its numbers carry none: one read for each of the contenders concerned.
     fn by_czxid<'n>(&self, generation: &Arc<Generation>, names: Vec<Name<'n>>) -> Step<Vec<Name<'n>>> {
         let mut dated = Vec::with_capacity(names.len());
         for name in names {
+            if !rule::is_unordered(name.sequence) {
+                dated.push((name, None));
+                continue;
+            }
             let path = path::join(&self.queue.dir, name.full);
             match generation.czxid(&path, &self.request.limit) {
                 Ok(czxid) => dated.push((name, czxid)),

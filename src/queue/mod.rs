@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use self::attempt::Attempt;
 pub(crate) use self::holding::Holding;
-use self::name::{Layout, Name};
+use self::name::{Kind, Layout, Name};
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
@@ -43,6 +43,8 @@ pub(crate) enum Mode {
 /// What one request for the lock brings along.
 pub(crate) struct Request<'a> {
     pub(crate) core: &'a Core,
+    /// What it wants: the name of its node, and whom it waits for.
+    pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
@@ -99,6 +101,7 @@ impl Queue {
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         let request = Request {
             core,
+            kind: Kind::Lock,
             mode: Mode::Try,
             limit: Limit::NONE,
             contended: false,

@@ -44,9 +44,37 @@ pub(crate) fn mixed(names: &[Name]) -> bool {
     has(Layout::Curator) && has(Layout::Kazoo)
 }
 
-/// Do the numbers carry no order? Then ask [`order_by_czxid`] and [`mutex_in_order`].
+/// Whom a contender waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Everybody ahead.
+    Exclusive,
+    /// Those ahead that do not share.
+    Shared,
+}
+
+impl Claim {
+    pub(crate) fn of(kind: Kind) -> Claim {
+        match kind {
+            Kind::Lock | Kind::Write => Claim::Exclusive,
+            Kind::Read => Claim::Shared,
+        }
+    }
+
+    /// Whether one of this kind ahead keeps us out.
+    pub(crate) fn yields_to(self, ahead: Kind) -> bool {
+        self == Claim::Exclusive || ahead != Kind::Read
+    }
+}
+
+/// Does this number carry no order?
+pub(crate) fn is_unordered(sequence: i64) -> bool {
+    !(0..=UNORDERED_ABOVE).contains(&sequence)
+}
+
+/// Do the numbers carry no order? Then ask [`order_by_czxid`] and [`verdict_in_order`].
 pub(crate) fn unordered(names: &[Name]) -> bool {
-    names.iter().any(|name| name.sequence < 0 || name.sequence > UNORDERED_ABOVE)
+    names.iter().any(|name| is_unordered(name.sequence))
 }
 
 /// A contender's place in the queue.
@@ -65,38 +93,47 @@ pub(crate) fn in_order(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
 }
 
-/// The queue's order when the numbers carry none: by the zxid that created each node, as `exists` tells; `None` for a node that
-/// has gone since it was listed. Nodes of one transaction are told apart by their place. A downgrade's read, made long after its
-/// write, cannot keep the write's place here: it would need the number.
+/// The queue's order when some numbers carry none: first those whose numbers do, for they were given out before; then by the
+/// zxid that created each node, as `exists` tells; `None` for a node that has gone since it was listed. Nodes of one
+/// transaction are told apart by their place. A downgrade's read, made long after its write, keeps the write's place by its
+/// number, and so only where the number carries order.
 pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
-    names.retain(|(_, czxid)| czxid.is_some());
-    names.sort_unstable_by(|(a, a_czxid), (b, b_czxid)| (a_czxid, place(a)).cmp(&(b_czxid, place(b))));
+    let ordered = |name: &Name<'_>| !is_unordered(name.sequence);
+    names.retain(|(name, czxid)| czxid.is_some() || ordered(name));
+    let key = |(name, czxid): &(Name<'a>, Option<i64>)| {
+        let czxid = if ordered(name) { None } else { *czxid };
+        (czxid, place(name))
+    };
+    names.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// The mutex's rule for the contender whose node is called `mine`: all kinds ahead exclude it. The listing may come in any
-/// order. Nodes whose id is `debris`, our own that are on their way out, are as good as gone.
-pub(crate) fn mutex<'n, 'a>(
+/// The rule for the contender whose node is called `mine`. The listing may come in any order. Nodes whose id is `debris`, our
+/// own that are on their way out, are as good as gone.
+pub(crate) fn verdict<'n, 'a>(
     names: &'n [Name<'a>],
     mine: &str,
+    claim: Claim,
     debris: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(names, mine, debris, |_, name| place(name))
+    decide(names, mine, claim, debris, |_, name| place(name))
 }
 
-/// As [`mutex`], where the slice itself is the queue.
-pub(crate) fn mutex_in_order<'n, 'a>(
+/// As [`verdict`], where the slice itself is the queue.
+pub(crate) fn verdict_in_order<'n, 'a>(
     ordered: &'n [Name<'a>],
     mine: &str,
+    claim: Claim,
     debris: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(ordered, mine, debris, |index, _| index)
+    decide(ordered, mine, claim, debris, |index, _| index)
 }
 
 /// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every hand-over, so nothing is sorted.
 fn decide<'n, 'a, P: Ord>(
     names: &'n [Name<'a>],
     mine: &str,
+    claim: Claim,
     debris: &dyn Fn(&str) -> bool,
     place: impl Fn(usize, &Name<'a>) -> P,
 ) -> Verdict<'n, 'a> {
@@ -108,7 +145,7 @@ fn decide<'n, 'a, P: Ord>(
     let mut ahead = 0_usize;
     for (index, name) in names.iter().enumerate() {
         let place = place(index, name);
-        if place >= own || debris(name.id) {
+        if place >= own || !claim.yields_to(name.kind) || debris(name.id) {
             continue;
         }
         ahead += 1;
@@ -121,7 +158,7 @@ fn decide<'n, 'a, P: Ord>(
         Some((_, predecessor)) => Verdict::Wait {
             predecessor,
             // A write may leave a read of its number behind that this listing does not show yet.
-            sole: ahead == 1 && predecessor.kind == Kind::Lock,
+            sole: ahead == 1 && (predecessor.kind == Kind::Lock || claim == Claim::Shared),
         },
     }
 }
@@ -145,6 +182,19 @@ mod tests {
         let (names, junk) = contenders(children);
         assert_eq!(junk, Vec::<&str>::new());
         names
+    }
+
+    /// What a mutex is told.
+    fn mutex<'n, 'a>(names: &'n [Name<'a>], mine: &str, debris: &dyn Fn(&str) -> bool) -> Verdict<'n, 'a> {
+        verdict(names, mine, Claim::Exclusive, debris)
+    }
+
+    fn mutex_in_order<'n, 'a>(
+        ordered: &'n [Name<'a>],
+        mine: &str,
+        debris: &dyn Fn(&str) -> bool,
+    ) -> Verdict<'n, 'a> {
+        verdict_in_order(ordered, mine, Claim::Exclusive, debris)
     }
 
     fn no_debris(_: &str) -> bool {
@@ -264,6 +314,18 @@ mod tests {
         assert_eq!(mutex_in_order(&ordered, &children[2], &no_debris), Verdict::Gone);
     }
 
+    #[test]
+    fn numbers_that_carry_order_come_before_those_that_do_not() {
+        // A downgrade keeps the place of its write, although it was made last.
+        let read = child(Layout::Curator, Kind::Read, 7);
+        let children = [lock(2147483647), read, lock(9), lock(-2147483648)];
+        let names = parsed(&children);
+        let czxids = [Some(30), Some(90), None, Some(31)];
+        let ordered = order_by_czxid(names.iter().copied().zip(czxids).collect());
+        let order: Vec<i64> = ordered.iter().map(|name| name.sequence).collect();
+        assert_eq!(order, [7, 9, 2147483647, -2147483648]);
+    }
+
     fn any_child() -> impl Strategy<Value = (Layout, Kind, u32)> {
         let layout = prop_oneof![Just(Layout::Curator), Just(Layout::Kazoo)];
         let kind = prop_oneof![3 => Just(Kind::Lock), 1 => Just(Kind::Read), 1 => Just(Kind::Write)];
@@ -299,6 +361,41 @@ mod tests {
                 prop_assert!(last_grant.as_ref().is_none_or(|last| *last <= grant));
                 last_grant = Some(grant);
                 children.remove(goes.index(children.len()));
+            }
+        }
+
+        #[test]
+        fn who_holds_are_readers_with_nobody_else_ahead_or_one_alone(
+            mut children in any_listing(12),
+            goes in proptest::collection::vec(any::<proptest::sample::Index>(), 12),
+        ) {
+            for goes in goes {
+                let names = parsed(&children);
+                let queue = queue(&names);
+                let own = |name: &Name<'_>| verdict(&names, name.full, Claim::of(name.kind), &no_debris);
+                let holding: Vec<_> = queue.iter().filter(|name| own(name) == Verdict::Held).copied().collect();
+                let readers = queue.iter().take_while(|name| name.kind == Kind::Read).count();
+                prop_assert_eq!(&holding[..], &queue[..readers.max(1).min(queue.len())]);
+                if queue.is_empty() { break }
+                children.remove(goes.index(children.len()));
+            }
+        }
+
+        #[test]
+        fn a_reader_watches_the_last_writer_ahead_and_nobody_watches_backwards(children in any_listing(12)) {
+            let names = parsed(&children);
+            let queue = queue(&names);
+            for (at, name) in queue.iter().enumerate() {
+                let claim = Claim::of(name.kind);
+                let blocking: Vec<_> = queue[..at].iter().filter(|ahead| claim.yields_to(ahead.kind)).collect();
+                let sole = |last: &Name<'_>| blocking.len() == 1 && (last.kind == Kind::Lock || claim == Claim::Shared);
+                match blocking.last() {
+                    None => prop_assert_eq!(verdict(&names, name.full, claim, &no_debris), Verdict::Held),
+                    Some(last) => prop_assert_eq!(
+                        verdict(&names, name.full, claim, &no_debris),
+                        Verdict::Wait { predecessor: last, sole: sole(last) }
+                    ),
+                }
             }
         }
 
