@@ -62,6 +62,13 @@ pub enum Error {
         /// How it was lost.
         reason: LossReason,
     },
+    /// This thread would wait for itself, for ever. Nothing was sent.
+    WouldDeadlock {
+        /// The lock's path.
+        path: String,
+        /// How, and what to do instead.
+        why: &'static str,
+    },
     /// The wait was cancelled through its [`CancelToken`](crate::CancelToken).
     Cancelled {
         /// The lock's path.
@@ -195,6 +202,7 @@ impl fmt::Display for Error {
                 f,
                 "{path}: the lock is lost, {reason}; stop what it protects, drop its guards and lock again"
             ),
+            Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
             Error::Cancelled { path } => write!(f, "lock {path}: cancelled by its token"),
             Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
             Error::Server { op, path, code } => {

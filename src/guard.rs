@@ -142,3 +142,90 @@ impl fmt::Debug for Held {
             .finish_non_exhaustive()
     }
 }
+
+/// The two guards of a recipe, one that borrows the lock and one that keeps it: all that can be asked of them is at [`Held`].
+macro_rules! guards {
+    ($lock:literal; $(#[$about:meta])* $guard:ident; $(#[$about_owned:meta])* $owned:ident) => {
+        $(#[$about])*
+        #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
+        pub struct $guard<'a> {
+            held: $crate::guard::Held,
+            /// As std's guards: not to be sent, since holds are counted by thread.
+            _lock: std::marker::PhantomData<std::sync::MutexGuard<'a, ()>>,
+        }
+
+        $(#[$about_owned])*
+        #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
+        pub struct $owned {
+            held: $crate::guard::Held,
+            _not_send: std::marker::PhantomData<std::sync::MutexGuard<'static, ()>>,
+        }
+
+        impl $guard<'_> {
+            fn new(held: $crate::guard::Held) -> Self {
+                $guard { held, _lock: std::marker::PhantomData }
+            }
+
+            /// Releases the lock and waits until its node is deleted, for up to a sixth of the session
+            /// timeout. A nested guard only ends its nesting; where other threads of this process hold
+            /// the node too, or are handed it, there is nothing to wait for.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Lost`](crate::Error::Lost) when the hold was lost before;
+            /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered yet,
+            /// and [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server)
+            /// when it refused. The lock is let go in any case, and the node goes at the latest with the
+            /// session.
+            #[doc(alias = "release")]
+            pub fn unlock(self) -> $crate::error::Result<()> {
+                self.held.unlock()
+            }
+        }
+
+        impl $owned {
+            fn new(held: $crate::guard::Held) -> Self {
+                $owned { held, _not_send: std::marker::PhantomData }
+            }
+
+            #[doc = concat!("As [`", stringify!($guard), "::unlock`].")]
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($guard), "::unlock`].")]
+            #[doc(alias = "release")]
+            pub fn unlock(self) -> $crate::error::Result<()> {
+                self.held.unlock()
+            }
+        }
+
+        impl std::ops::Deref for $guard<'_> {
+            type Target = $crate::guard::Held;
+
+            fn deref(&self) -> &$crate::guard::Held {
+                &self.held
+            }
+        }
+
+        impl std::ops::Deref for $owned {
+            type Target = $crate::guard::Held;
+
+            fn deref(&self) -> &$crate::guard::Held {
+                &self.held
+            }
+        }
+
+        impl std::fmt::Debug for $guard<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.held.fmt(f)
+            }
+        }
+
+        impl std::fmt::Debug for $owned {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.held.fmt(f)
+            }
+        }
+    };
+}
+pub(crate) use guards;

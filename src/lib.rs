@@ -15,6 +15,9 @@
 //! # }
 //! ```
 //!
+//! To test a program that locks: the module `testing`, behind the
+//! feature of that name.
+//!
 //! # What you can rely on
 //!
 //! * **Exclusion.** No two guards are valid at once. A guard is valid while
@@ -64,11 +67,13 @@ mod clock;
 mod error;
 mod fencing;
 mod guard;
+mod lane;
 mod limit;
 mod local;
 mod mutex;
 mod queue;
 mod session;
+mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -83,3 +88,4 @@ pub use session::{
     Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState,
     ZkSession,
 };
+pub use settings::LockBuilder;

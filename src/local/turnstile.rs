@@ -25,6 +25,7 @@ struct State<B> {
 struct Waiter<B> {
     number: u64,
     is_try: bool,
+    takes_baton: bool,
     sender: Sender<Message<B>>,
 }
 
@@ -72,8 +73,9 @@ impl<B> Turnstile<B> {
         }))
     }
 
-    /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided.
-    pub(crate) fn enter(&self, is_try: bool, limit: &Limit<'_>) -> Entry<B> {
+    /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided; who takes
+    /// no baton gets the bare turn.
+    pub(crate) fn enter(&self, is_try: bool, takes_baton: bool, limit: &Limit<'_>) -> Entry<B> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
             state.next += 1;
@@ -88,7 +90,7 @@ impl<B> Turnstile<B> {
                 return Entry::Busy;
             }
             let (sender, receiver) = bounded(1);
-            state.queue.push_back(Waiter { number, is_try, sender });
+            state.queue.push_back(Waiter { number, is_try, takes_baton, sender });
             (number, state.contended - u64::from(is_contended), receiver)
         };
         let end = match limit.recv(&receiver) {
@@ -118,28 +120,44 @@ impl<B> Turnstile<B> {
         }
     }
 
-    /// Ends the turn; what could not be passed on comes back. Nothing happens if the turn is over.
-    pub(crate) fn leave(&self, number: u64, baton: Option<B>) -> Option<B> {
+    /// Ends the turn. Nothing happens if it is over.
+    pub(crate) fn leave(&self, number: u64) {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
-            return baton;
+            return;
         }
         state.phase = Phase::Asking;
-        let mut baton = baton;
         while let Some(waiter) = state.queue.pop_front() {
-            match waiter.sender.try_send(Message::Turn(baton)) {
-                Ok(()) => {
-                    state.occupant = Some(waiter.number);
-                    return None;
-                }
-                Err(e) => match e.into_inner() {
-                    Message::Turn(back) => baton = back,
-                    Message::Busy => return None,
-                },
+            if waiter.sender.try_send(Message::Turn(None)).is_ok() {
+                state.occupant = Some(waiter.number);
+                return;
             }
         }
         state.occupant = None;
-        baton
+    }
+
+    /// Ends the turn with the baton going to the longest waiting. Back it comes, and the turn stays, if
+    /// nobody waits, or the longest waiting takes none, or the turn is over.
+    pub(crate) fn pass(&self, number: u64, baton: B) -> Result<(), B> {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return Err(baton);
+        }
+        let mut baton = baton;
+        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.takes_baton) {
+            match waiter.sender.try_send(Message::Turn(Some(baton))) {
+                Ok(()) => {
+                    state.occupant = Some(waiter.number);
+                    state.phase = Phase::Asking;
+                    return Ok(());
+                }
+                Err(e) => match e.into_inner() {
+                    Message::Turn(Some(back)) => baton = back,
+                    Message::Turn(None) | Message::Busy => return Ok(()), // never: it is what was sent
+                },
+            }
+        }
+        Err(baton)
     }
 
     /// What the occupant is at now. Nothing happens if the turn is over.
@@ -159,10 +177,6 @@ impl<B> Turnstile<B> {
         let state = self.0.lock();
         state.occupant.map(|_| state.phase)
     }
-
-    pub(crate) fn has_waiters(&self) -> bool {
-        !self.0.lock().queue.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -173,7 +187,7 @@ mod tests {
     use std::time::Duration;
 
     fn turn(t: &Turnstile<&'static str>, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
-        match t.enter(false, limit) {
+        match t.enter(false, true, limit) {
             Entry::Turn { number, baton, .. } => (number, baton),
             _ => panic!("no turn"),
         }
@@ -196,13 +210,14 @@ mod tests {
                 let thread = std::thread::spawn(move || {
                     let (number, baton) = turn(&here, &Limit::NONE);
                     order.send((i, baton)).unwrap();
-                    assert_eq!(here.leave(number, baton), if i == 4 { baton } else { None });
+                    assert_eq!(here.pass(number, "baton").is_err(), i == 4);
+                    here.leave(number);
                 });
                 wait_for(&t, i + 1);
                 thread
             })
             .collect();
-        assert_eq!(t.leave(first, Some("baton")), None);
+        assert_eq!(t.pass(first, "baton"), Ok(()));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(
             seen.try_iter().collect::<Vec<_>>(),
@@ -216,12 +231,12 @@ mod tests {
         let t = Turnstile::<&str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
-        assert!(matches!(t.enter(false, &short()), Entry::Deadline { contended: false }));
+        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: false }));
         t.set_phase(number, Phase::Holding);
-        assert!(matches!(t.enter(false, &short()), Entry::Deadline { contended: true }));
+        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: true }));
         t.set_phase(number, Phase::Asking);
-        assert!(matches!(t.enter(false, &short()), Entry::Deadline { contended: false }));
-        assert!(!t.has_waiters());
+        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: false }));
+        assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
     }
 
     #[test]
@@ -231,9 +246,9 @@ mod tests {
         t.set_phase(number, Phase::Holding);
         std::thread::scope(|s| {
             let next =
-                s.spawn(|| matches!(t.enter(false, &Limit::NONE), Entry::Turn { contended: true, .. }));
+                s.spawn(|| matches!(t.enter(false, true, &Limit::NONE), Entry::Turn { contended: true, .. }));
             wait_for(&t, 1);
-            t.leave(number, None);
+            t.leave(number);
             assert!(next.join().unwrap());
         });
     }
@@ -243,14 +258,14 @@ mod tests {
         let t = Turnstile::<&str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let one = s.spawn(|| matches!(t.enter(true, &Limit::NONE), Entry::Busy));
+            let one = s.spawn(|| matches!(t.enter(true, true, &Limit::NONE), Entry::Busy));
             wait_for(&t, 1);
             t.set_phase(number, Phase::Holding);
             assert!(one.join().unwrap());
         });
-        assert!(matches!(t.enter(true, &Limit::NONE), Entry::Busy));
-        t.leave(number, None);
-        assert!(matches!(t.enter(true, &Limit::NONE), Entry::Turn { .. }));
+        assert!(matches!(t.enter(true, true, &Limit::NONE), Entry::Busy));
+        t.leave(number);
+        assert!(matches!(t.enter(true, true, &Limit::NONE), Entry::Turn { .. }));
     }
 
     #[test]
@@ -258,22 +273,45 @@ mod tests {
         let (t, token) = (Turnstile::<&str>::new(), CancelToken::new());
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let waiter = s.spawn(|| matches!(t.enter(false, &Limit::cancelled_by(&token)), Entry::Cancelled));
+            let waiter =
+                s.spawn(|| matches!(t.enter(false, true, &Limit::cancelled_by(&token)), Entry::Cancelled));
             wait_for(&t, 1);
             token.cancel();
             assert!(waiter.join().unwrap());
         });
-        assert_eq!(t.leave(number, Some("back")), Some("back"));
+        assert_eq!(t.pass(number, "back"), Err("back"));
     }
 
     #[test]
     fn a_turn_that_was_forfeited_is_not_ended_twice() {
         let t = Turnstile::<&str>::new();
         let (old, _) = turn(&t, &Limit::NONE);
-        t.leave(old, None);
+        t.leave(old);
         let (new, _) = turn(&t, &Limit::NONE);
-        assert_eq!(t.leave(old, Some("late")), Some("late"));
-        assert!(matches!(t.enter(false, &Limit::after(Duration::ZERO)), Entry::Deadline { .. }));
-        t.leave(new, None);
+        assert_eq!(t.pass(old, "late"), Err("late"));
+        t.leave(old);
+        assert!(matches!(t.enter(false, true, &Limit::after(Duration::ZERO)), Entry::Deadline { .. }));
+        t.leave(new);
+    }
+
+    #[test]
+    fn a_baton_is_not_forced_on_who_takes_none() {
+        let t = Turnstile::<&str>::new();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| match t.enter(false, false, &Limit::NONE) {
+                Entry::Turn { number, baton, .. } => {
+                    t.leave(number);
+                    baton
+                }
+                _ => panic!("no turn"),
+            });
+            wait_for(&t, 1);
+            let writer = s.spawn(|| turn(&t, &Limit::NONE).1);
+            wait_for(&t, 2);
+            assert_eq!(t.pass(number, "baton"), Err("baton"));
+            t.leave(number);
+            assert_eq!((reader.join().unwrap(), writer.join().unwrap()), (None, None));
+        });
     }
 }

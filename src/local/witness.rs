@@ -1,6 +1,7 @@
 //! Warns a thread that is about to wait for itself: one path locked through two sessions.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 use std::thread::ThreadId;
 
@@ -9,19 +10,38 @@ use parking_lot::Mutex;
 /// Who holds what, in the whole process: two sessions know nothing of each other.
 static HELD: LazyLock<Mutex<HashMap<(ThreadId, u64), u64>>> = LazyLock::new(Mutex::default);
 
-/// `thread` holds the lock `lock` (a hash of ensemble and path) through the session `owner`.
-pub(crate) fn holds(thread: ThreadId, lock: u64, owner: u64) {
-    HELD.lock().insert((thread, lock), owner);
+/// One lock, as one session knows it.
+#[derive(Clone, Copy)]
+pub(crate) struct Witness {
+    /// A hash of ensemble and path.
+    lock: u64,
+    session: u64,
 }
 
-pub(crate) fn released(thread: ThreadId, lock: u64, owner: u64) {
-    let mut held = HELD.lock();
-    if held.get(&(thread, lock)) == Some(&owner) {
-        held.remove(&(thread, lock));
+impl Witness {
+    pub(crate) fn new(ensemble: &impl Hash, dir: &str, session: u64) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (ensemble, dir).hash(&mut hasher);
+        Witness { lock: hasher.finish(), session }
     }
-}
 
-/// Whether `thread` holds that lock through another session than `owner`.
-pub(crate) fn holds_elsewhere(thread: ThreadId, lock: u64, owner: u64) -> bool {
-    HELD.lock().get(&(thread, lock)).is_some_and(|other| *other != owner)
+    pub(crate) fn holds(&self, thread: ThreadId) {
+        HELD.lock().insert((thread, self.lock), self.session);
+    }
+
+    pub(crate) fn released(&self, thread: ThreadId) {
+        let mut held = HELD.lock();
+        if held.get(&(thread, self.lock)) == Some(&self.session) {
+            held.remove(&(thread, self.lock));
+        }
+    }
+
+    /// Warns if `thread` holds the lock through another session.
+    pub(crate) fn warn(&self, thread: ThreadId, path: &str) {
+        if HELD.lock().get(&(thread, self.lock)).is_some_and(|other| *other != self.session) {
+            log::warn!(
+                "{path}: this thread holds the lock through another session and may be about to wait for itself"
+            );
+        }
+    }
 }

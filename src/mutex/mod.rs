@@ -1,21 +1,19 @@
 //! `ZkMutex`: one holder at a time, over all processes.
 
-mod builder;
 mod lock;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use self::builder::MutexBuilder;
 use self::lock::Lock;
 use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::guard::Held;
+use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
+use crate::settings::{LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -51,7 +49,7 @@ use crate::session::ZkSession;
 /// Between processes: first come, first served, by the order in which their nodes were made. Within
 /// a process its threads queue up (first come, first served) behind one node, and may hand the lock
 /// to each other without a round trip for as long as
-/// [`hand_over`](MutexBuilder::hand_over) allows, 20 ms by default.
+/// [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
 ///
 /// # When the session is lost
 ///
@@ -75,22 +73,18 @@ pub struct ZkMutex {
     lock: Arc<Lock>,
 }
 
-/// A hold of a [`ZkMutex`], borrowed from it. Released when the thread's last guard is dropped.
-///
-/// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
-/// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`].
-#[must_use = "if unused the ZkMutex will immediately unlock"]
-pub struct ZkMutexGuard<'a> {
-    held: Held,
-    /// As std's guards: not to be sent, since holds are counted by thread.
-    _mutex: PhantomData<std::sync::MutexGuard<'a, ()>>,
-}
+/// Settings of a [`ZkMutex`]; from [`ZkMutex::builder`].
+pub type MutexBuilder = LockBuilder<ZkMutex>;
 
-/// A hold of a [`ZkMutex`] that keeps it alive; see [`ZkMutex::lock_owned`].
-#[must_use = "if unused the ZkMutex will immediately unlock"]
-pub struct OwnedZkMutexGuard {
-    held: Held,
-    _not_send: PhantomData<std::sync::MutexGuard<'static, ()>>,
+guards! {
+    "ZkMutex";
+    /// A hold of a [`ZkMutex`], borrowed from it. Released when the thread's last guard is dropped.
+    ///
+    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
+    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`].
+    ZkMutexGuard;
+    /// A hold of a [`ZkMutex`] that keeps it alive; see [`ZkMutex::lock_owned`].
+    OwnedZkMutexGuard
 }
 
 impl ZkMutex {
@@ -108,7 +102,7 @@ impl ZkMutex {
 
     /// Begins to describe a lock.
     pub fn builder(session: &ZkSession, path: &str) -> MutexBuilder {
-        MutexBuilder::new(session.clone(), path.to_owned())
+        LockBuilder::new(session.clone(), path.to_owned())
     }
 
     /// The lock's path, as it was given.
@@ -262,76 +256,17 @@ impl ZkMutex {
     }
 }
 
+impl Recipe for ZkMutex {
+    fn make(settings: Settings) -> Result<Self> {
+        Ok(ZkMutex { lock: Lock::new(settings)?.into() })
+    }
+}
+
 impl fmt::Debug for ZkMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZkMutex")
             .field("path", &self.path())
             .field("state", &format_args!("{}", self.lock.describe()))
             .finish_non_exhaustive()
-    }
-}
-
-impl ZkMutexGuard<'_> {
-    fn new(held: Held) -> Self {
-        ZkMutexGuard { held, _mutex: PhantomData }
-    }
-
-    /// Releases the lock and waits until its node is deleted, for up to a sixth of the session
-    /// timeout. A nested guard only ends its nesting; where another thread of this process is handed
-    /// the lock there is nothing to wait for.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`](crate::Error::Lost) when the hold was lost before;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered yet, and
-    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server) when it
-    /// refused. The lock is let go in any case, and the node goes at the latest with the session.
-    #[doc(alias = "release")]
-    pub fn unlock(self) -> Result<()> {
-        self.held.unlock()
-    }
-}
-
-impl OwnedZkMutexGuard {
-    fn new(held: Held) -> Self {
-        OwnedZkMutexGuard { held, _not_send: PhantomData }
-    }
-
-    /// As [`ZkMutexGuard::unlock`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutexGuard::unlock`].
-    #[doc(alias = "release")]
-    pub fn unlock(self) -> Result<()> {
-        self.held.unlock()
-    }
-}
-
-impl std::ops::Deref for ZkMutexGuard<'_> {
-    type Target = Held;
-
-    fn deref(&self) -> &Held {
-        &self.held
-    }
-}
-
-impl std::ops::Deref for OwnedZkMutexGuard {
-    type Target = Held;
-
-    fn deref(&self) -> &Held {
-        &self.held
-    }
-}
-
-impl fmt::Debug for ZkMutexGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.fmt(f)
-    }
-}
-
-impl fmt::Debug for OwnedZkMutexGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.fmt(f)
     }
 }

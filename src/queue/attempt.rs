@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::name::{self, Name};
+use super::failure::failure;
+use super::name::{self, Kind, Name};
 use super::rule::{self, Claim, Verdict};
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
@@ -11,7 +12,7 @@ use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Causes};
-use crate::session::generation::{CallError, Generation};
+use crate::session::generation::{CallError, Generation, Naming};
 use crate::session::lease::Refused;
 use crate::session::path;
 
@@ -127,7 +128,7 @@ impl<'a> Attempt<'a> {
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
             let data = self.request.data.to_vec();
-            match generation.create_contender(&prefix, &id, data, *acl, limit) {
+            match generation.create_contender(&prefix, &id, Naming::Numbered, data, *acl, limit) {
                 Ok(path) => {
                     let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
                     let sequence = own.map_or(0, |own| own.sequence);
@@ -365,6 +366,7 @@ impl<'a> Attempt<'a> {
             match generation.read(&path, false, &self.request.limit) {
                 Ok(node) => all.push(Contender {
                     name: name.full.to_owned(),
+                    reads: name.kind == Kind::Read,
                     sequence: name.sequence,
                     data: node.data,
                     session_id: node.owner,
@@ -386,7 +388,6 @@ impl<'a> Attempt<'a> {
 
     fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.request.core;
-        let (op, path) = ("lock", core.shown(path).to_owned());
         Stop::Fail(match e {
             CallError::ConnectionLoss => return Stop::Again,
             CallError::Expired => return Stop::Requeue,
@@ -394,14 +395,10 @@ impl<'a> Attempt<'a> {
             CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
                 return Stop::Busy;
             }
-            CallError::Deadline => self.unavailable(Cause::Deadline),
-            CallError::Cancelled => Error::Cancelled { path: core.shown(&self.queue.dir).to_owned() },
-            CallError::Resources => self.unavailable(Cause::Resources("thread for the call".into())),
-            CallError::NoAuth => Error::NoAuth { op, path },
-            CallError::AuthFailed => Error::Auth { op, path },
-            CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },
-            CallError::NodeExists => Error::Server { op, path, code: "NodeExists".into() },
-            CallError::Other(code) => Error::Server { op, path, code },
+            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
+                failure(core, &self.queue.dir, e)
+            }
+            e => failure(core, path, e),
         })
     }
 

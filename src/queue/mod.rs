@@ -5,8 +5,10 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
+mod failure;
 mod holding;
 pub(crate) mod name;
+mod release;
 mod rule;
 mod ticket;
 
@@ -62,6 +64,8 @@ pub(crate) struct Request<'a> {
 pub struct Contender {
     /// The name of its node, below the lock's path.
     pub name: String,
+    /// Whether it wants to read only, beside others that do.
+    pub reads: bool,
     /// The number that ZooKeeper gave it: its place in the queue.
     pub sequence: i64,
     /// What the contender wrote in its node; by default this crate's write their host and process id.

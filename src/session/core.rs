@@ -145,19 +145,21 @@ impl Core {
         events
     }
 
-    /// The thing on the shelf by this name, made if there is none.
-    pub(crate) fn shelve<T: Send + Sync + 'static>(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
+    /// What stands on the shelf for this path, made if there is nothing. `None`: something else stands there.
+    pub(crate) fn shelve<T: Send + Sync + 'static>(
+        &self,
+        path: &str,
+        make: impl FnOnce() -> T,
+    ) -> Option<Arc<T>> {
         let mut shelf = self.shelf.lock();
         shelf.retain(|_, thing| thing.strong_count() > 0);
-        if let Some(thing) = shelf.get(name).and_then(Weak::upgrade)
-            && let Ok(thing) = thing.downcast::<T>()
-        {
-            return thing;
+        if let Some(thing) = shelf.get(path).and_then(Weak::upgrade) {
+            return thing.downcast::<T>().ok();
         }
         let thing = Arc::new(make());
         let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&thing) as Weak<dyn Any + Send + Sync>;
-        shelf.insert(name.to_owned(), weak);
-        thing
+        shelf.insert(path.to_owned(), weak);
+        Some(thing)
     }
 
     /// The session, once it is connected: waits through an outage as long as `limit` and the retry

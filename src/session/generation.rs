@@ -44,6 +44,15 @@ pub(crate) enum CallError {
     Other(String),
 }
 
+/// How a contender's node gets its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The server appends the next number.
+    Numbered,
+    /// The name is whole.
+    AsGiven,
+}
+
 /// What a read of a node says.
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
@@ -88,6 +97,7 @@ impl Generation {
         self: &Arc<Self>,
         prefix: &str,
         id: &str,
+        naming: Naming,
         data: Vec<u8>,
         acl: Acl,
         limit: &Limit<'_>,
@@ -100,9 +110,13 @@ impl Generation {
             Some(Err(e)) if is_uncertain(e) => me.sweep(parent, node),
             Some(Err(_)) | None => me.shared.remove_debris(&node),
         };
+        let mode = match naming {
+            Naming::Numbered => CreateMode::EphemeralSequential,
+            Naming::AsGiven => CreateMode::Ephemeral,
+        };
         let outcome = self.call(
             limit,
-            move |zk| zk.create(&full, data, entries, CreateMode::EphemeralSequential),
+            move |zk| zk.create(&full, data, entries, mode),
             {
                 let shared = (self.shared.clone(), id.to_owned());
                 move || shared.0.add_debris(&shared.1)

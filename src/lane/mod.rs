@@ -1,0 +1,180 @@
+//! One process's way to a lock: its threads take turns, and whoever's turn it is goes through the queue at the server.
+
+mod tenure;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) use self::tenure::Tenure;
+use crate::error::{Cause, Error, Result};
+use crate::limit::Limit;
+use crate::local::turnstile::{Entry, Phase, Turnstile};
+use crate::queue::name::Kind;
+use crate::queue::{Holding, Mode, Queue, Request};
+use crate::session::{SessionState, ZkSession};
+
+pub(crate) struct Lane {
+    pub(crate) queue: Queue,
+    turnstile: Arc<Turnstile<Arc<Tenure>>>,
+}
+
+/// What one thread asks for.
+pub(crate) struct Ask<'a> {
+    pub(crate) session: &'a ZkSession,
+    /// The lock's path, as the user gave it.
+    pub(crate) path: &'a str,
+    pub(crate) kind: Kind,
+    pub(crate) mode: Mode,
+    pub(crate) limit: Limit<'a>,
+    pub(crate) data: &'a [u8],
+    /// Whether some thread of this process holds the lock, validly.
+    pub(crate) is_held_here: &'a dyn Fn() -> bool,
+}
+
+/// A turn that is passed on unless it leads to a hold.
+pub(crate) struct Turn<'a> {
+    turnstile: &'a Turnstile<Arc<Tenure>>,
+    number: u64,
+    contended: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(queue: Queue) -> Self {
+        Lane { queue, turnstile: Arc::new(Turnstile::new()) }
+    }
+
+    /// The lock for this thread alone: handed over by another thread, or by way of the queue.
+    pub(crate) fn hold(&self, ask: &Ask<'_>) -> Result<Option<Arc<Tenure>>> {
+        loop {
+            let Some((turn, baton)) = self.enter(ask, true)? else { return Ok(None) };
+            let number = turn.number;
+            if let Some(tenure) = baton {
+                if tenure.is_taken_over(number) {
+                    self.turnstile.set_phase(number, Phase::Holding);
+                    turn.keep();
+                    return Ok(Some(tenure));
+                }
+                // Lost on the way here; its turn may be over with it.
+                tenure.holding.release(false);
+                continue;
+            }
+            let cell = Arc::new(AtomicU64::new(number));
+            let on_loss = || {
+                // A lost hold blocks no other thread, even if its guard stays.
+                let (turnstile, cell) = (self.turnstile.clone(), cell.clone());
+                Box::new(move || turnstile.leave(cell.load(Ordering::Acquire))) as Box<dyn FnOnce() + Send>
+            };
+            let Some(holding) = self.go(ask, &turn, &on_loss)? else { return Ok(None) };
+            self.turnstile.set_phase(number, Phase::Holding);
+            turn.keep();
+            return Ok(Some(Arc::new(Tenure::new(holding, cell))));
+        }
+    }
+
+    /// This thread's turn, which it passes on when it has what it wants.
+    pub(crate) fn turn(&self, ask: &Ask<'_>) -> Result<Option<Turn<'_>>> {
+        Ok(self.enter(ask, false)?.map(|(turn, _)| turn))
+    }
+
+    /// Goes through the queue for a hold that does not keep the turn.
+    pub(crate) fn share(&self, ask: &Ask<'_>, turn: &Turn<'_>) -> Result<Option<Holding>> {
+        self.go(ask, turn, &|| Box::new(|| ()))
+    }
+
+    fn enter(&self, ask: &Ask<'_>, takes_baton: bool) -> Result<Option<(Turn<'_>, Option<Arc<Tenure>>)>> {
+        let path = || ask.path.to_owned();
+        let (number, baton, contended) =
+            match self.turnstile.enter(ask.mode == Mode::Try, takes_baton, &ask.limit) {
+                Entry::Turn { number, baton, contended } => (number, baton, contended),
+                Entry::Busy | Entry::Deadline { contended: true } => return busy(ask).map(|()| None),
+                Entry::Deadline { contended: false } => return Err(unavailable(ask, Cause::Deadline)),
+                Entry::Cancelled => return Err(Error::Cancelled { path: path() }),
+            };
+        let turn = Turn { turnstile: &self.turnstile, number, contended };
+        if ask.session.state() == SessionState::Closed {
+            if let Some(tenure) = baton {
+                tenure.holding.release(false);
+            }
+            return Err(Error::Closed { op: "lock", path: path() });
+        }
+        Ok(Some((turn, baton)))
+    }
+
+    fn go(
+        &self,
+        ask: &Ask<'_>,
+        turn: &Turn<'_>,
+        on_loss: &dyn Fn() -> crate::session::hold::OnLoss,
+    ) -> Result<Option<Holding>> {
+        let phase = |blocked| {
+            self.turnstile.set_phase(turn.number, if blocked { Phase::Blocked } else { Phase::Asking });
+        };
+        self.queue.acquire(&Request {
+            core: ask.session.core(),
+            kind: ask.kind,
+            mode: ask.mode,
+            limit: ask.limit,
+            contended: turn.contended,
+            data: ask.data,
+            on_blocked: &phase,
+            on_loss,
+        })
+    }
+
+    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`,
+    /// else its node is deleted. With `wait`, until the server has said so.
+    pub(crate) fn release(
+        &self,
+        session: &ZkSession,
+        tenure: &Arc<Tenure>,
+        hand_over: Duration,
+        wait: bool,
+    ) -> Result<()> {
+        let (holding, turn) = (&tenure.holding, tenure.turn());
+        if holding.loss().is_none()
+            && holding.age() < hand_over
+            && self.turnstile.pass(turn, tenure.clone()).is_ok()
+        {
+            return Ok(());
+        }
+        // The delete is on its way before the next thread's create.
+        let release = holding.begin_release(wait);
+        self.turnstile.leave(turn);
+        release.wait(session)
+    }
+
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.turnstile.phase() {
+            None => "<unlocked here>",
+            Some(Phase::Holding) => "<locked here>",
+            Some(_) => "<waiting>",
+        }
+    }
+}
+
+/// Somebody else has the lock, if an outage does not make that hearsay.
+fn busy(ask: &Ask<'_>) -> Result<()> {
+    match ask.session.state() {
+        SessionState::Connected => Ok(()),
+        SessionState::Closed => Err(Error::Closed { op: "lock", path: ask.path.to_owned() }),
+        _ if (ask.is_held_here)() => Ok(()),
+        _ => Err(unavailable(ask, Cause::ConnectionLost)),
+    }
+}
+
+fn unavailable(ask: &Ask<'_>, cause: Cause) -> Error {
+    Error::Unavailable { op: "lock", path: ask.path.to_owned(), cause }
+}
+
+impl Turn<'_> {
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turnstile.leave(self.number);
+    }
+}

@@ -1,0 +1,22 @@
+//! What a call that failed means to the user.
+
+use crate::error::{Cause, Error};
+use crate::session::core::Core;
+use crate::session::generation::CallError;
+
+/// `path` is a full one.
+pub(super) fn failure(core: &Core, path: &str, e: CallError) -> Error {
+    let (op, path) = ("lock", core.shown(path).to_owned());
+    let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
+    match e {
+        CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
+        CallError::Deadline => unavailable(Cause::Deadline),
+        CallError::Cancelled => Error::Cancelled { path },
+        CallError::Resources => unavailable(Cause::Resources("thread for the call".into())),
+        CallError::NoAuth => Error::NoAuth { op, path },
+        CallError::AuthFailed => Error::Auth { op, path },
+        CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },
+        CallError::NodeExists => Error::Server { op, path, code: "NodeExists".into() },
+        CallError::Other(code) => Error::Server { op, path, code },
+    }
+}

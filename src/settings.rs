@@ -1,0 +1,150 @@
+//! What is set of every lock that stands in a queue, and the one builder for it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::local::witness::Witness;
+use crate::queue::Queue;
+use crate::queue::name::Layout;
+use crate::session::path;
+use crate::session::{Acl, ZkSession};
+
+/// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
+const MAX_DATA: usize = (1 << 20) - (8 << 10);
+
+/// Checked settings.
+pub(crate) struct Settings {
+    pub(crate) session: ZkSession,
+    /// As the user gave it.
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) acl: Acl,
+    pub(crate) layout: Layout,
+    pub(crate) hand_over: Duration,
+}
+
+/// A lock that a [`LockBuilder`] makes.
+pub(crate) trait Recipe: Sized {
+    fn make(settings: Settings) -> Result<Self>;
+}
+
+impl Settings {
+    /// The lock's full path.
+    pub(crate) fn dir(&self) -> String {
+        format!("{}{}", self.session.core().chroot(), self.path)
+    }
+
+    pub(crate) fn witness(&self) -> Witness {
+        let core = self.session.core();
+        Witness::new(&core.ensemble(), &self.dir(), std::ptr::from_ref(core).addr() as u64)
+    }
+
+    /// What all locks of this recipe and path on this session share, made if this is the first.
+    pub(crate) fn share<T: Send + Sync + 'static>(
+        &self,
+        what: &'static str,
+        make: impl FnOnce(&Settings) -> T,
+    ) -> Result<Arc<T>> {
+        self.session.core().shelve(&self.dir(), || make(self)).ok_or_else(|| Error::InvalidConfig {
+            what,
+            reason: format!("{:?} is in use on this session by another kind of lock", self.path),
+        })
+    }
+
+    /// All users of one lock in one session have the same node names and ACLs.
+    pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
+        if queue.layout() == self.layout && queue.acl() == self.acl {
+            return Ok(());
+        }
+        let (path, layout, acl) = (&self.path, queue.layout(), queue.acl());
+        let reason = format!("{path:?} is in use on this session with layout {layout:?} and ACL {acl:?}");
+        Err(Error::InvalidConfig { what, reason })
+    }
+}
+
+/// Settings of a lock; from its `builder`, as [`ZkMutex::builder`](crate::ZkMutex::builder).
+#[must_use = "nothing happens until build() is called"]
+pub struct LockBuilder<L> {
+    session: ZkSession,
+    path: String,
+    data: Option<Vec<u8>>,
+    acl: Acl,
+    layout: Layout,
+    hand_over: Duration,
+    lock: PhantomData<fn() -> L>,
+}
+
+impl<L> LockBuilder<L> {
+    pub(crate) fn new(session: ZkSession, path: String) -> Self {
+        LockBuilder {
+            session,
+            path,
+            data: None,
+            acl: Acl::default(),
+            layout: Layout::default(),
+            hand_over: Duration::from_millis(20),
+            lock: PhantomData,
+        }
+    }
+
+    /// What our nodes say of us, for `contenders` and operators; default the host's name and the
+    /// process id.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`].
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Whose names our nodes bear; default [`Layout::Curator`].
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// How long the threads of this process may hand the lock to each other (or, as readers, join each
+    /// other's hold), without a round trip, counted from when their node came first; default 20 ms.
+    /// Zero means that every acquisition queues anew behind other processes.
+    pub fn hand_over(mut self, bound: Duration) -> Self {
+        self.hand_over = bound;
+        self
+    }
+}
+
+#[allow(private_bounds)] // locks are made here and nowhere else
+impl<L: Recipe> LockBuilder<L> {
+    /// Makes the lock. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
+    /// `/zookeeper`; [`Error::InvalidConfig`] when this session has another kind of lock at this path,
+    /// or the same with another layout or ACL, and for data beyond ZooKeeper's limit of 1 MiB for a
+    /// request.
+    pub fn build(self) -> Result<L> {
+        let LockBuilder { session, path, data, acl, layout, hand_over, .. } = self;
+        path::lock_path(session.core().chroot(), &path)?;
+        let data = data.unwrap_or_else(default_data);
+        if data.len() > MAX_DATA {
+            let reason =
+                format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
+            return Err(Error::InvalidConfig { what: "node data", reason });
+        }
+        L::make(Settings { session, path, data, acl, layout, hand_over })
+    }
+}
+
+/// Where a contender is found.
+fn default_data() -> Vec<u8> {
+    #[cfg(unix)]
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "?".into());
+    format!("{host}:{}", std::process::id()).into_bytes()
+}
