@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! To test a program that locks: the module `testing`, behind the
+//! Many readers or one writer: [`ZkRwLock`]. To test a program that locks: the module `testing`, behind the
 //! feature of that name.
 //!
 //! # What you can rely on
@@ -72,6 +72,7 @@ mod limit;
 mod local;
 mod mutex;
 mod queue;
+mod rwlock;
 mod session;
 mod settings;
 #[cfg(feature = "testing")]
@@ -84,6 +85,7 @@ pub use guard::Held;
 pub use mutex::{MutexBuilder, OwnedZkMutexGuard, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
+pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use session::{
     Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState,
     ZkSession,

@@ -5,6 +5,7 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
+mod downgrade;
 mod failure;
 mod holding;
 pub(crate) mod name;
@@ -99,6 +100,18 @@ impl Queue {
     /// Goes through the queue. `None`: somebody else's contender was listed ahead.
     pub(crate) fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
         Attempt::new(self, request).run()
+    }
+
+    /// A read node in the place of a write that is held, for who holds it: it has the write's number, so that whoever waits for the
+    /// write waits for it too (as Curator's `InterProcessReadWriteLock` since 5.5).
+    pub(crate) fn downgrade(
+        &self,
+        core: &Core,
+        write: &Holding,
+        data: &[u8],
+        limit: &Limit<'_>,
+    ) -> Result<Holding> {
+        downgrade::downgrade(self, core, write, data, limit)
     }
 
     /// Everybody in the queue, in order; `limit` is for the connection.

@@ -1,0 +1,38 @@
+//! The readers of one process that share one node.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::queue::Holding;
+
+/// A read node, held, and how many threads read under it.
+pub(super) struct Cohort {
+    pub(super) holding: Holding,
+    /// The second part of its fencing token.
+    pub(super) fence: u64,
+    members: Mutex<usize>,
+}
+
+impl Cohort {
+    /// With its first member.
+    pub(super) fn new(holding: Holding, fence: u64) -> Arc<Self> {
+        Arc::new(Cohort { holding, fence, members: Mutex::new(1) })
+    }
+
+    /// One more member; false if the last has left.
+    pub(super) fn join(&self) -> bool {
+        let mut members = self.members.lock();
+        if *members > 0 {
+            *members += 1;
+        }
+        *members > 0
+    }
+
+    /// A member leaves; true if it was the last.
+    pub(super) fn leave(&self) -> bool {
+        let mut members = self.members.lock();
+        *members = members.saturating_sub(1);
+        *members == 0
+    }
+}

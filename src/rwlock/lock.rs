@@ -1,0 +1,272 @@
+//! A read/write lock as this process sees it: who reads, who writes, and the lane to the queue.
+
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::cohort::Cohort;
+use crate::error::{Error, Result};
+use crate::guard::{Held, Owner};
+use crate::lane::{Ask, Lane, Tenure};
+use crate::limit::Limit;
+use crate::local::reentry::Reentry;
+use crate::local::witness::Witness;
+use crate::queue::name::Kind;
+use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::session::ZkSession;
+use crate::settings::Settings;
+
+/// One `ZkRwLock`: the shared lock, and what is this user's own.
+pub(super) struct Lock {
+    session: ZkSession,
+    path: String,
+    data: Vec<u8>,
+    hand_over: Duration,
+    common: Arc<Common>,
+}
+
+/// What all `ZkRwLock` of one path on one session share.
+struct Common {
+    lane: Lane,
+    writes: Reentry<Tenure>,
+    reads: Reentry<Cohort>,
+    /// The readers that others may still join.
+    newest: Mutex<Weak<Cohort>>,
+    witness: Witness,
+}
+
+impl Lock {
+    pub(super) fn new(settings: Settings) -> Result<Self> {
+        let common = settings.share("read/write lock", |settings| Common {
+            lane: Lane::new(Queue::new(settings.dir(), settings.layout, settings.acl)),
+            writes: Reentry::new(),
+            reads: Reentry::new(),
+            newest: Mutex::new(Weak::new()),
+            witness: settings.witness(),
+        })?;
+        settings.agree("read/write lock", &common.lane.queue)?;
+        let Settings { session, path, data, hand_over, .. } = settings;
+        Ok(Lock { session, path, data, hand_over, common })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A sixth of the session timeout: the bound of single steps.
+    fn patience(&self) -> Duration {
+        self.session.timeout() / 6
+    }
+
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        kind: Kind,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
+        match kind {
+            Kind::Read => self.read(mode, limit),
+            Kind::Write | Kind::Lock => self.write(mode, limit),
+        }
+    }
+
+    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
+    pub(super) fn forever(self: &Arc<Self>, kind: Kind, limit: Limit<'_>) -> Result<Held> {
+        loop {
+            if let Some(held) = self.acquire(kind, Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    pub(super) fn at_once(self: &Arc<Self>, kind: Kind) -> Result<Option<Held>> {
+        self.acquire(kind, Mode::Try, Limit::after(self.patience()))
+    }
+
+    fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (common, thread) = (&self.common, std::thread::current().id());
+        if let Some(tenure) = common.writes.hold_of(thread) {
+            self.check(&tenure.holding)?;
+            common.writes.nest(thread);
+            return Ok(Some(self.writing(tenure, thread)));
+        }
+        if common.reads.hold_of(thread).is_some() {
+            return Err(Error::WouldDeadlock {
+                path: self.path.clone(),
+                why: "this thread reads and would wait for itself: drop its read guards first",
+            });
+        }
+        let held_here = || common.writes.any(|tenure| tenure.holding.is_held());
+        let ask = self.ask(Kind::Write, mode, limit, &held_here, thread)?;
+        let Some(tenure) = common.lane.hold(&ask)? else { return Ok(None) };
+        common.writes.insert(thread, tenure.clone());
+        common.witness.holds(thread);
+        Ok(Some(self.writing(tenure, thread)))
+    }
+
+    fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (common, thread) = (&self.common, std::thread::current().id());
+        if let Some(cohort) = common.reads.hold_of(thread) {
+            self.check(&cohort.holding)?;
+            common.reads.nest(thread);
+            return Ok(Some(self.reading(cohort, thread)));
+        }
+        let cohort = match common.writes.hold_of(thread) {
+            Some(tenure) => Some(self.read_beside(&tenure, limit)?),
+            None => self.read_in_turn(mode, limit, thread)?,
+        };
+        let Some(cohort) = cohort else { return Ok(None) };
+        common.reads.insert(thread, cohort.clone());
+        common.witness.holds(thread);
+        Ok(Some(self.reading(cohort, thread)))
+    }
+
+    /// The thread that writes gets a read node of its own, in the write's place: what is left when it ends writing.
+    fn read_beside(&self, tenure: &Tenure, limit: Limit<'_>) -> Result<Arc<Cohort>> {
+        self.check(&tenure.holding)?;
+        let (queue, core) = (&self.common.lane.queue, self.session.core());
+        let holding = queue.downgrade(core, &tenure.holding, &self.data, &limit)?;
+        Ok(Cohort::new(holding, tenure.holding.hand_overs()))
+    }
+
+    /// The thread joins who reads here already, or queues for a read node of its own.
+    fn read_in_turn(&self, mode: Mode, limit: Limit<'_>, thread: ThreadId) -> Result<Option<Arc<Cohort>>> {
+        let common = &self.common;
+        let held_here = || common.writes.any(|tenure| tenure.holding.is_held());
+        let ask = self.ask(Kind::Read, mode, limit, &held_here, thread)?;
+        let Some(turn) = common.lane.turn(&ask)? else { return Ok(None) };
+        let newest = common.newest.lock().upgrade();
+        let is_open = |cohort: &Arc<Cohort>| {
+            cohort.holding.is_held() && cohort.holding.age() < self.hand_over && cohort.join()
+        };
+        if let Some(cohort) = newest.filter(is_open) {
+            return Ok(Some(cohort));
+        }
+        let Some(holding) = common.lane.share(&ask, &turn)? else { return Ok(None) };
+        let cohort = Cohort::new(holding, 0);
+        *common.newest.lock() = Arc::downgrade(&cohort);
+        Ok(Some(cohort))
+    }
+
+    fn ask<'a>(
+        &'a self,
+        kind: Kind,
+        mode: Mode,
+        limit: Limit<'a>,
+        is_held_here: &'a dyn Fn() -> bool,
+        thread: ThreadId,
+    ) -> Result<Ask<'a>> {
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.path.clone() });
+        }
+        self.common.witness.warn(thread, &self.path);
+        Ok(Ask {
+            session: &self.session,
+            path: &self.path,
+            kind,
+            mode,
+            limit,
+            data: &self.data,
+            is_held_here,
+        })
+    }
+
+    /// A lost hold cannot be entered again.
+    fn check(&self, holding: &Holding) -> Result<()> {
+        match holding.loss() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
+        }
+    }
+
+    fn writing(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
+        let (fence, path) = (tenure.holding.hand_overs(), self.shown(tenure.holding.path()));
+        Held::new(Arc::new(Writer { lock: self.clone(), tenure }), thread, path, fence)
+    }
+
+    fn reading(self: &Arc<Self>, cohort: Arc<Cohort>, thread: ThreadId) -> Held {
+        let (fence, path) = (cohort.fence, self.shown(cohort.holding.path()));
+        Held::new(Arc::new(Reader { lock: self.clone(), cohort }), thread, path, fence)
+    }
+
+    fn shown(&self, full: &str) -> String {
+        self.session.core().shown(full).to_owned()
+    }
+
+    /// Who reads, or writes, or waits to.
+    pub(super) fn contenders(&self, reading: bool) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.patience());
+        let mut all = self.common.lane.queue.contenders(self.session.core(), &limit)?;
+        all.retain(|contender| contender.reads == reading);
+        Ok(all)
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        if self.common.reads.any(|cohort| cohort.holding.is_held()) {
+            "<read here>"
+        } else {
+            self.common.lane.describe()
+        }
+    }
+}
+
+/// What a write guard keeps hold of.
+struct Writer {
+    lock: Arc<Lock>,
+    tenure: Arc<Tenure>,
+}
+
+impl Owner for Writer {
+    fn holding(&self) -> &Holding {
+        &self.tenure.holding
+    }
+
+    fn count(&self, thread: ThreadId) -> usize {
+        self.lock.common.writes.count(thread)
+    }
+
+    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
+        let Lock { session, common, hand_over, .. } = &*self.lock;
+        let Some(tenure) = common.writes.leave(thread) else { return Ok(()) };
+        let reads_on = common.reads.count(thread) > 0;
+        if !reads_on {
+            common.witness.released(thread);
+        }
+        // A thread that reads on must not be joined by a writer that is handed the write node.
+        let hand_over = if reads_on { Duration::ZERO } else { *hand_over };
+        common.lane.release(session, &tenure, hand_over, wait)
+    }
+}
+
+/// What a read guard keeps hold of.
+struct Reader {
+    lock: Arc<Lock>,
+    cohort: Arc<Cohort>,
+}
+
+impl Owner for Reader {
+    fn holding(&self) -> &Holding {
+        &self.cohort.holding
+    }
+
+    fn count(&self, thread: ThreadId) -> usize {
+        self.lock.common.reads.count(thread)
+    }
+
+    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
+        let Lock { session, common, .. } = &*self.lock;
+        let Some(cohort) = common.reads.leave(thread) else { return Ok(()) };
+        if common.writes.count(thread) == 0 {
+            common.witness.released(thread);
+        }
+        if cohort.leave() {
+            return cohort.holding.begin_release(wait).wait(session);
+        }
+        match cohort.holding.loss() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { path: self.lock.shown(cohort.holding.path()), reason }),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! `ZkRwLock`: many readers or one writer, over all processes.
+
+mod cohort;
+mod lock;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::lock::Lock;
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::guard::guards;
+use crate::limit::Limit;
+use crate::queue::name::Kind;
+use crate::queue::{Contender, Mode};
+use crate::session::ZkSession;
+use crate::settings::{LockBuilder, Recipe, Settings};
+
+/// A read/write lock over ZooKeeper, re-entrant per thread: many hold it to read, or one to write.
+///
+/// It counts all threads of all processes on the same path of the same ensemble, Curator's
+/// `InterProcessReadWriteLock` and (with [`Layout::Kazoo`](crate::Layout::Kazoo)) kazoo's `ReadLock` and
+/// `WriteLock` included. A [`ZkMutex`](crate::ZkMutex) of another process on the path counts as a writer.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::{ZkRwLock, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let config = ZkRwLock::new(&session, "/locks/config")?;
+/// {
+///     let _reading = config.read()?; // beside other readers
+/// }
+/// let writing = config.write()?; // alone
+/// let reading = config.read()?; // a writer may read
+/// drop(writing); // downgraded: we read on, and no writer came in between
+/// drop(reading);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Fairness
+///
+/// By the order in which nodes were made: a reader waits for the last writer ahead of it, a writer for
+/// whoever is just ahead, so that neither starves the other. Within a process threads take turns, first
+/// come, first served. Readers of a process share one node: a thread that comes within
+/// [`hand_over`](LockBuilder::hand_over) (20 ms by default) after that node came first joins it, a later
+/// one queues a node of its own, behind writers that wait. A thread that reads already may read again
+/// whoever waits.
+///
+/// # Upgrading, downgrading
+///
+/// A thread that writes may read, and reads on when it drops its write guard: no writer comes in between,
+/// and no other thread of this process reads under its write. A thread that reads cannot come to write
+/// without letting go: [`write`](Self::write) is [`Error::WouldDeadlock`](crate::Error::WouldDeadlock).
+///
+/// # When the session is lost
+///
+/// As with [`ZkMutex`](crate::ZkMutex): guards are lost, waiters wait on in a new session. Readers that
+/// share a node lose it together.
+///
+/// The protocol is the shared locks recipe of the ZooKeeper documentation, with the nodes of Curator's
+/// `InterProcessReadWriteLock` and its downgrade (since 5.5).
+#[derive(Clone)]
+pub struct ZkRwLock {
+    lock: Arc<Lock>,
+}
+
+/// Settings of a [`ZkRwLock`]; from [`ZkRwLock::builder`].
+pub type RwLockBuilder = LockBuilder<ZkRwLock>;
+
+guards! {
+    "ZkRwLock";
+    /// A hold of a [`ZkRwLock`] to read, borrowed from it. Released when the thread's last read guard is
+    /// dropped; see [`ZkMutexGuard`](crate::ZkMutexGuard).
+    ZkReadGuard;
+    /// A hold of a [`ZkRwLock`] to read that keeps it alive; see [`ZkRwLock::read_owned`].
+    OwnedZkReadGuard
+}
+
+guards! {
+    "ZkRwLock";
+    /// A hold of a [`ZkRwLock`] to write, borrowed from it. Released when the thread's last write guard is
+    /// dropped; see [`ZkMutexGuard`](crate::ZkMutexGuard).
+    ZkWriteGuard;
+    /// A hold of a [`ZkRwLock`] to write that keeps it alive; see [`ZkRwLock::write_owned`].
+    OwnedZkWriteGuard
+}
+
+impl ZkRwLock {
+    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](LockBuilder::build).
+    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
+        ZkRwLock::builder(session, path).build()
+    }
+
+    /// Begins to describe a lock.
+    pub fn builder(session: &ZkSession, path: &str) -> RwLockBuilder {
+        LockBuilder::new(session.clone(), path.to_owned())
+    }
+
+    /// The lock's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Blocks until the lock is held to read. A thread that reads or
+    /// writes already gets another guard at once.
+    ///
+    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
+    /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its guards
+    /// still live, [`Error::Closed`](crate::Error::Closed) when the session is closed,
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read(&self) -> Result<ZkReadGuard<'_>> {
+        self.lock.forever(Kind::Read, Limit::NONE).map(ZkReadGuard::new)
+    }
+
+    /// A hold to read if the lock is free for that, `None` if somebody else is in the way. Costs one read,
+    /// and no write, then.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not
+    /// answer within a sixth of the session timeout.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn try_read(&self) -> Result<Option<ZkReadGuard<'_>>> {
+        Ok(self.lock.at_once(Kind::Read)?.map(ZkReadGuard::new))
+    }
+
+    /// A hold to read within `timeout`, or `None` if others were in the way all the time; our node is gone
+    /// then, or about to go.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in
+    /// an outage, or before the server answered: `None` always means contention.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_timeout(&self, timeout: Duration) -> Result<Option<ZkReadGuard<'_>>> {
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::after(timeout))?.map(ZkReadGuard::new))
+    }
+
+    /// As [`read_timeout`](Self::read_timeout), until a point in time.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_timeout`](Self::read_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_deadline(&self, deadline: Instant) -> Result<Option<ZkReadGuard<'_>>> {
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::at(deadline))?.map(ZkReadGuard::new))
+    }
+
+    /// As [`read`](Self::read), until the token is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`Error::Cancelled`](crate::Error::Cancelled).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_with(&self, cancel: &CancelToken) -> Result<ZkReadGuard<'_>> {
+        self.lock.forever(Kind::Read, Limit::cancelled_by(cancel)).map(ZkReadGuard::new)
+    }
+
+    /// As [`read`](Self::read), with a guard that is not tied to the lock's lifetime.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_owned(self: &Arc<Self>) -> Result<OwnedZkReadGuard> {
+        self.lock.forever(Kind::Read, Limit::NONE).map(OwnedZkReadGuard::new)
+    }
+
+    /// As [`try_read`](Self::try_read), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_read`](Self::try_read).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn try_read_owned(self: &Arc<Self>) -> Result<Option<OwnedZkReadGuard>> {
+        Ok(self.lock.at_once(Kind::Read)?.map(OwnedZkReadGuard::new))
+    }
+
+    /// As [`read_timeout`](Self::read_timeout), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_timeout`](Self::read_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkReadGuard>> {
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::after(timeout))?.map(OwnedZkReadGuard::new))
+    }
+
+    /// As [`read_deadline`](Self::read_deadline), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_timeout`](Self::read_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkReadGuard>> {
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::at(deadline))?.map(OwnedZkReadGuard::new))
+    }
+
+    /// As [`read_with`](Self::read_with), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_with`](Self::read_with).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn read_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkReadGuard> {
+        self.lock.forever(Kind::Read, Limit::cancelled_by(cancel)).map(OwnedZkReadGuard::new)
+    }
+
+    /// Blocks until the lock is held to write. A thread that writes
+    /// already gets another guard at once.
+    ///
+    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), at once, for a
+    /// thread that reads and does not write: it would wait for itself.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write(&self) -> Result<ZkWriteGuard<'_>> {
+        self.lock.forever(Kind::Write, Limit::NONE).map(ZkWriteGuard::new)
+    }
+
+    /// A hold to write if the lock is free for that, `None` if somebody else is in the way. Costs one read,
+    /// and no write, then.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not
+    /// answer within a sixth of the session timeout.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn try_write(&self) -> Result<Option<ZkWriteGuard<'_>>> {
+        Ok(self.lock.at_once(Kind::Write)?.map(ZkWriteGuard::new))
+    }
+
+    /// A hold to write within `timeout`, or `None` if others were in the way all the time; our node is gone
+    /// then, or about to go.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in
+    /// an outage, or before the server answered: `None` always means contention.
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard<'_>>> {
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::after(timeout))?.map(ZkWriteGuard::new))
+    }
+
+    /// As [`write_timeout`](Self::write_timeout), until a point in time.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_timeout`](Self::write_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_deadline(&self, deadline: Instant) -> Result<Option<ZkWriteGuard<'_>>> {
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::at(deadline))?.map(ZkWriteGuard::new))
+    }
+
+    /// As [`write`](Self::write), until the token is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), and [`Error::Cancelled`](crate::Error::Cancelled).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_with(&self, cancel: &CancelToken) -> Result<ZkWriteGuard<'_>> {
+        self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(ZkWriteGuard::new)
+    }
+
+    /// As [`write`](Self::write), with a guard that is not tied to the lock's lifetime.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_owned(self: &Arc<Self>) -> Result<OwnedZkWriteGuard> {
+        self.lock.forever(Kind::Write, Limit::NONE).map(OwnedZkWriteGuard::new)
+    }
+
+    /// As [`try_write`](Self::try_write), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_write`](Self::try_write).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn try_write_owned(self: &Arc<Self>) -> Result<Option<OwnedZkWriteGuard>> {
+        Ok(self.lock.at_once(Kind::Write)?.map(OwnedZkWriteGuard::new))
+    }
+
+    /// As [`write_timeout`](Self::write_timeout), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_timeout`](Self::write_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkWriteGuard>> {
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::after(timeout))?.map(OwnedZkWriteGuard::new))
+    }
+
+    /// As [`write_deadline`](Self::write_deadline), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_timeout`](Self::write_timeout).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkWriteGuard>> {
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::at(deadline))?.map(OwnedZkWriteGuard::new))
+    }
+
+    /// As [`write_with`](Self::write_with), with an owned guard.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_with`](Self::write_with).
+    #[must_use = "if unused the ZkRwLock will immediately unlock"]
+    pub fn write_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkWriteGuard> {
+        self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(OwnedZkWriteGuard::new)
+    }
+
+    /// Everybody who reads or waits to, in queue order; the readers of a process show as few nodes as they
+    /// share. Costs a listing, and a read for each contender.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer takes
+    /// longer than a sixth of the session timeout; otherwise as [`read`](Self::read).
+    pub fn readers(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders(true)
+    }
+
+    /// Everybody who writes or waits to, in queue order; a mutex's nodes count as writers.
+    ///
+    /// # Errors
+    ///
+    /// As [`readers`](Self::readers).
+    pub fn writers(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders(false)
+    }
+}
+
+impl Recipe for ZkRwLock {
+    fn make(settings: Settings) -> Result<Self> {
+        Ok(ZkRwLock { lock: Lock::new(settings)?.into() })
+    }
+}
+
+impl fmt::Debug for ZkRwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkRwLock")
+            .field("path", &self.path())
+            .field("state", &format_args!("{}", self.lock.describe()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,352 @@
+//! Readers and writers: who is let in beside whom, in which order, and what stands at the server meanwhile.
+use crate::support::{
+    Raw, Shared,
+    contend::{session, spawn_waiting, until_queue},
+    raw::EPHEMERAL_SEQUENTIAL,
+    scenarios,
+    scene::{SOON, full_path, queue, until_empty},
+    until,
+};
+use std::{
+    sync::atomic::{AtomicI32, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{Error, Layout, ZkMutex, ZkRwLock};
+
+const LOCK: &str = "/locks/config";
+const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
+
+/// Readers add one, a writer takes a thousand away: never both, never two writers.
+#[derive(Default)]
+pub struct Room {
+    pub inside: AtomicI32,
+    most_readers: AtomicI32,
+    pub reads: AtomicUsize,
+    pub writes: AtomicUsize,
+}
+
+impl Room {
+    pub fn read(&self) {
+        let readers = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(readers > 0, "a reader beside a writer");
+        self.most_readers.fetch_max(readers, Ordering::SeqCst);
+        thread::yield_now();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        self.reads.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn write(&self) {
+        assert_eq!(self.inside.fetch_sub(1000, Ordering::SeqCst), 0, "a writer beside somebody");
+        thread::yield_now();
+        assert_eq!(self.inside.fetch_add(1000, Ordering::SeqCst), -1000, "somebody came in beside a writer");
+        self.writes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn readers_share_and_a_writer_is_alone() {
+    let at = Shared::chroot();
+    let sessions = [session(&at), session(&at)];
+    let room = Room::default();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let lock = ZkRwLock::new(&sessions[thread % 2], LOCK).unwrap();
+            let room = &room;
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(thread as u64);
+                for _ in 0..100 {
+                    match random.u8(..10) {
+                        0..3 => {
+                            let _guard = lock.write().unwrap();
+                            room.write();
+                        }
+                        3 => {
+                            let writing = lock.write().unwrap();
+                            room.write();
+                            let reading = lock.read().unwrap();
+                            drop(writing);
+                            room.read();
+                            drop(reading);
+                        }
+                        _ => {
+                            let _guard = lock.read().unwrap();
+                            room.read();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(room.inside.load(Ordering::SeqCst), 0);
+    assert!(room.reads.load(Ordering::SeqCst) + room.writes.load(Ordering::SeqCst) >= 800);
+    until_empty(&at, LOCK);
+}
+
+fn readers_are_inside_together() {
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
+    let locks: Vec<_> = sessions.iter().map(|session| ZkRwLock::new(session, LOCK).unwrap()).collect();
+    let guards: Vec<_> = locks.iter().map(|lock| lock.read().unwrap()).collect();
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    assert_eq!(until_queue(&at, LOCK, 3).len(), 3);
+    let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token().unwrap()).collect();
+    assert!(tokens.is_sorted(), "{tokens:?}");
+    assert!(locks[0].try_write().is_err_and(|e| matches!(e, Error::WouldDeadlock { .. })));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| locks[0].try_write().unwrap().is_none());
+        assert!(other.join().unwrap(), "others read");
+    });
+    drop(guards);
+    until_empty(&at, LOCK);
+    assert!(locks[0].try_write().unwrap().is_some());
+}
+
+fn participants_are_listed_separately() {
+    let at = Shared::chroot();
+    let reading = session(&at);
+    // Each reader with a node of its own.
+    let readers = ZkRwLock::builder(&reading, LOCK).hand_over(Duration::ZERO).build().unwrap();
+    let writing: Vec<_> = (0..8).map(|_| session(&at)).collect();
+    let (readers, at) = (&readers, at.as_str());
+    thread::scope(|scope| {
+        let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (inside, done) = (&inside, &done);
+        thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(move || {
+                    let _guard = readers.read().unwrap();
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    until("all have looked", SOON * 3, || (done.load(Ordering::SeqCst) > 0).then_some(()));
+                });
+            }
+            until("all read", SOON, || (inside.load(Ordering::SeqCst) == 20).then_some(()));
+            let cancel = zk_mutex::CancelToken::new();
+            let waiting: Vec<_> = writing
+                .iter()
+                .map(|session| {
+                    let cancel = cancel.clone();
+                    scope.spawn(move || {
+                        let lock = ZkRwLock::new(session, LOCK).unwrap();
+                        assert!(matches!(lock.write_with(&cancel), Err(Error::Cancelled { .. })));
+                    })
+                })
+                .collect();
+            until_queue(at, LOCK, 28);
+            let (read, write) = (readers.readers().unwrap(), readers.writers().unwrap());
+            assert_eq!((read.len(), write.len()), (20, 8));
+            assert!(read.iter().all(|reader| reader.reads) && !write.iter().any(|writer| writer.reads));
+            assert!(read.is_sorted_by_key(|reader| reader.sequence));
+            cancel.cancel();
+            waiting.into_iter().for_each(|thread| thread.join().unwrap());
+            done.store(1, Ordering::SeqCst);
+        });
+        let _ = scope;
+    });
+    until_empty(at, LOCK);
+}
+
+fn upgrading_is_refused_at_once() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let lock = ZkRwLock::new(&session, LOCK).unwrap();
+    let reading = lock.read().unwrap();
+    let again = lock.read().unwrap();
+    assert_eq!(reading.hold_count(), 2);
+    for refused in [lock.write().map(drop), lock.try_write().map(drop), lock.write_timeout(SOON).map(drop)] {
+        let error = refused.unwrap_err();
+        assert!(matches!(&error, Error::WouldDeadlock { path, .. } if path == LOCK), "{error}");
+        assert!(error.to_string().contains("drop its read guards"), "{error}");
+    }
+    drop((reading, again));
+    until_empty(&at, LOCK);
+    assert!(lock.write().unwrap().is_held());
+}
+
+fn a_downgrade_keeps_a_queued_writer_out() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = ZkRwLock::new(&ours, LOCK).unwrap();
+    let other = ZkRwLock::new(&theirs, LOCK).unwrap();
+    let written = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let writing = lock.write().unwrap();
+        let again = lock.write().unwrap();
+        let token = writing.fencing_token().unwrap();
+        let writer = spawn_waiting(scope, || {
+            let guard = other.write().unwrap();
+            written.fetch_add(1, Ordering::SeqCst);
+            guard.fencing_token().unwrap()
+        });
+        let before = until_queue(&at, LOCK, 2);
+        let reading = lock.read().unwrap();
+        let names = queue(&at, LOCK);
+        let read = names.iter().find(|name| name.contains("__READ__")).expect("a read node beside the write");
+        assert_eq!(read[read.len() - 10..], before[0][before[0].len() - 10..], "it has the write's number");
+        drop(writing);
+        assert_eq!(queue(&at, LOCK).len(), 3, "nested: it still writes");
+        drop(again);
+        until("the write node is gone", SOON, || (queue(&at, LOCK).len() == 2).then_some(()));
+        // Whoever waits has been woken by that, and has to see the read node.
+        let mut raw = Raw::connect(&at).unwrap();
+        raw.sync().unwrap();
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(written.load(Ordering::SeqCst), 0);
+        assert!(reading.is_held() && !writer.is_finished());
+        assert_eq!(reading.fencing_token().unwrap(), token, "below that of the writer who waits already");
+        reading.unlock().unwrap();
+        assert!(writer.join().unwrap() > token);
+    });
+    until_empty(&at, LOCK);
+}
+
+fn no_other_thread_reads_under_our_write() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let lock = ZkRwLock::builder(&session, LOCK).hand_over(SOON).build().unwrap();
+    thread::scope(|scope| {
+        let writing = lock.write().unwrap();
+        let reading = lock.read().unwrap();
+        let tried = scope.spawn(|| lock.try_read().unwrap().is_none());
+        assert!(tried.join().unwrap());
+        let reader = spawn_waiting(scope, || drop(lock.read().unwrap()));
+        drop(writing);
+        reader.join().unwrap(); // beside us: both read now
+        assert!(reading.is_held());
+    });
+    until_empty(&at, LOCK);
+}
+
+fn who_reads_reads_again_whoever_waits() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let lock = ZkRwLock::builder(&session, LOCK).hand_over(Duration::ZERO).build().unwrap();
+    thread::scope(|scope| {
+        let reading = lock.read().unwrap();
+        let writer = spawn_waiting(scope, || lock.write().unwrap().fencing_token().unwrap());
+        until_queue(&at, LOCK, 2);
+        // A new reader queues behind the writer ..
+        let reader = spawn_waiting(scope, || lock.read().unwrap().fencing_token().unwrap());
+        // .. but not who reads already.
+        let begun = Instant::now();
+        let again = lock.read().unwrap();
+        assert!(again.is_held() && begun.elapsed() < SOON);
+        assert!(!writer.is_finished() && !reader.is_finished());
+        drop((reading, again));
+        let (write, read) = (writer.join().unwrap(), reader.join().unwrap());
+        assert!(write < read, "{write:?} before {read:?}");
+    });
+    until_empty(&at, LOCK);
+}
+
+fn readers_of_one_process_share_a_node_for_as_long_as_they_may() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    for (bound, nodes) in [(SOON, 1), (Duration::ZERO, 5)] {
+        let lock = ZkRwLock::builder(&session, LOCK).hand_over(bound).build().unwrap();
+        let (inside, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| {
+                    let guard = lock.read().unwrap();
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    until("all have read", SOON, || (done.load(Ordering::SeqCst) > 0).then_some(()));
+                    assert!(guard.is_held());
+                });
+            }
+            until("all read", SOON, || (inside.load(Ordering::SeqCst) == 5).then_some(()));
+            assert_eq!(queue(&at, LOCK).len(), nodes, "{bound:?}");
+            done.store(1, Ordering::SeqCst);
+        });
+        until_empty(&at, LOCK);
+    }
+}
+
+fn a_timeout_leaves_no_node_behind() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = ZkRwLock::new(&ours, LOCK).unwrap();
+    let other = ZkRwLock::new(&theirs, LOCK).unwrap();
+    let short = Duration::from_millis(300);
+    let writing = lock.write().unwrap();
+    assert!(other.read_timeout(short).unwrap().is_none());
+    assert!(other.write_timeout(short).unwrap().is_none());
+    assert!(other.try_read().unwrap().is_none() && other.try_write().unwrap().is_none());
+    until_queue(&at, LOCK, 1);
+    drop(writing);
+    let reading = lock.read().unwrap();
+    assert!(other.write_timeout(short).unwrap().is_none());
+    until_queue(&at, LOCK, 1);
+    assert!(other.read_timeout(SOON).unwrap().is_some());
+    drop(reading);
+    until_empty(&at, LOCK);
+}
+
+fn readers_wait_for_foreign_writers_and_mutexes_only() {
+    for (ahead, waits) in [("lock-", true), ("__WRIT__", true), ("__READ__", false)] {
+        let at = Shared::chroot();
+        let session = session(&at);
+        let lock = ZkRwLock::new(&session, LOCK).unwrap();
+        drop(lock.read().unwrap()); // makes the parents
+        until_empty(&at, LOCK);
+        let mut raw = Raw::connect(&at).unwrap();
+        let prefix = full_path(&at, &format!("{LOCK}/_c_{UUID}-{ahead}"));
+        let node = raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
+        assert_eq!(lock.try_read().unwrap().is_none(), waits, "{ahead}");
+        assert!(lock.try_write().unwrap().is_none(), "{ahead}");
+        raw.delete(&node).unwrap();
+        assert!(lock.read_timeout(SOON).unwrap().is_some() && lock.write_timeout(SOON).unwrap().is_some());
+        session.close().unwrap();
+    }
+}
+
+fn two_kinds_of_lock_on_one_path_are_refused_within_a_session() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = ZkRwLock::new(&ours, LOCK).unwrap();
+    let refused = ZkMutex::new(&ours, LOCK).unwrap_err();
+    assert!(
+        matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("another kind")),
+        "{refused}"
+    );
+    let refused = ZkRwLock::builder(&ours, LOCK).layout(Layout::Kazoo).build().unwrap_err();
+    assert!(matches!(refused, Error::InvalidConfig { .. }));
+    // Between processes a mutex counts as a writer.
+    let mutex = ZkMutex::new(&theirs, LOCK).unwrap();
+    let held = mutex.lock().unwrap();
+    assert!(lock.try_read().unwrap().is_none());
+    drop(held);
+    let reading = lock.read().unwrap();
+    assert!(mutex.try_lock().unwrap().is_none());
+    drop(reading);
+    drop(lock);
+    assert!(ZkMutex::new(&ours, LOCK).is_ok(), "its path is free again");
+}
+
+fn the_kazoo_layout_has_kazoos_names() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let lock = ZkRwLock::builder(&session, LOCK).layout(Layout::Kazoo).build().unwrap();
+    let writing = lock.write().unwrap();
+    assert!(writing.path().contains("__lock__"), "{}", writing.path());
+    let reading = lock.read().unwrap();
+    assert!(reading.path().contains("__rlock__"), "{}", reading.path());
+    drop(writing);
+    assert!(reading.is_held() && queue(&at, LOCK).len() <= 2);
+    drop(reading);
+    until_empty(&at, LOCK);
+}
+
+scenarios![
+    readers_share_and_a_writer_is_alone,
+    readers_are_inside_together,
+    participants_are_listed_separately,
+    upgrading_is_refused_at_once,
+    a_downgrade_keeps_a_queued_writer_out,
+    no_other_thread_reads_under_our_write,
+    who_reads_reads_again_whoever_waits,
+    readers_of_one_process_share_a_node_for_as_long_as_they_may,
+    a_timeout_leaves_no_node_behind,
+    readers_wait_for_foreign_writers_and_mutexes_only,
+    two_kinds_of_lock_on_one_path_are_refused_within_a_session,
+    the_kazoo_layout_has_kazoos_names,
+];
