@@ -1,6 +1,7 @@
-//! Each fault in each phase of a lock's life: while it is held, waited for, asked for and released.
+//! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked for and released.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
+    Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, per_recipe, raw,
+    recipe::{Guard, Lock},
     scene::{SOON, full_path, queue, session_of, until_empty, until_event, until_state},
     until,
 };
@@ -10,11 +11,10 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{Error, LossReason, SessionEvent, SessionState, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex::{Error, LossReason, SessionEvent, SessionState, ZkSession};
 
 const PATH: &str = "/locks/orders";
-/// Not the link's no-op writes, which are deletes too.
-const NODE: &str = "-lock-";
+const OTHER: &str = "/locks/other";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -32,6 +32,7 @@ use Fault::*;
 
 /// A victim behind a proxy, a bystander past it, both with sessions on one server.
 struct Stage {
+    recipe: Recipe,
     victim: ZkSession,
     events: Receiver<SessionEvent>,
     bystander: ZkSession,
@@ -43,7 +44,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(fault: Fault) -> Stage {
+    fn new(recipe: Recipe, fault: Fault) -> Stage {
         let server = (fault == Restart).then(Server::start);
         // A server takes its time to start on a busy machine, and must be back within the lease.
         let timeout = Duration::from_secs(if fault == Restart { 24 } else { 4 });
@@ -56,15 +57,21 @@ impl Stage {
         let bystander = session_of(&clean, timeout);
         let events = victim.subscribe();
         let id = victim.session_id().unwrap();
-        Stage { victim, events, bystander, proxy, clean, id, fault, server }
+        Stage { recipe, victim, events, bystander, proxy, clean, id, fault, server }
     }
 
-    fn mutex(&self) -> ZkMutex {
-        ZkMutex::new(&self.victim, PATH).unwrap()
+    fn lock(&self) -> Lock {
+        self.recipe.make(&self.victim, PATH)
     }
 
-    fn others(&self) -> ZkMutex {
-        ZkMutex::new(&self.bystander, PATH).unwrap()
+    /// The victim's other lock.
+    fn other(&self) -> Lock {
+        self.recipe.make(&self.victim, OTHER)
+    }
+
+    /// What keeps the victim waiting, and waits for it.
+    fn rival(&self) -> Lock {
+        self.recipe.rival().make(&self.bystander, PATH)
     }
 
     fn raw(&self) -> Raw {
@@ -81,10 +88,11 @@ impl Stage {
 
     /// Plans what a lost request or reply needs to be planned before.
     fn plan(&self) {
+        let node = self.recipe.mark();
         match self.fault {
-            LostReply(OpKind::Delete) => self.proxy.drop_reply(OpKind::Delete.on(NODE)),
+            LostReply(OpKind::Delete) => self.proxy.drop_reply(OpKind::Delete.on(node)),
             LostReply(kind) => self.proxy.drop_reply(kind),
-            LostRequest(OpKind::Delete) => self.proxy.drop_request(OpKind::Delete.on(NODE)),
+            LostRequest(OpKind::Delete) => self.proxy.drop_request(OpKind::Delete.on(node)),
             LostRequest(kind) => self.proxy.drop_request(kind),
             _ => {}
         }
@@ -138,8 +146,8 @@ impl Stage {
         until_empty(&self.clean, PATH);
         let id = self.victim.session_id();
         assert_eq!(id == Some(self.id), self.fault != Expiry, "the nodes went, not the session");
-        for mutex in [self.mutex(), self.others()] {
-            mutex.lock().unwrap().unlock().unwrap();
+        for lock in [self.lock(), self.rival()] {
+            lock.lock().unwrap().unlock().unwrap();
         }
         until_empty(&self.clean, PATH);
         assert_eq!(self.victim.session_id(), id);
@@ -152,44 +160,43 @@ impl Stage {
 
 // ---- while holding ----
 
-fn holding(fault: Fault) {
-    let stage = Stage::new(fault);
-    let mutex = stage.mutex();
-    let guard = mutex.lock().unwrap();
+fn holding(recipe: Recipe, fault: Fault) {
+    let stage = Stage::new(recipe, fault);
+    let lock = stage.lock();
+    let guard = lock.lock().unwrap();
     let lost = guard.lost();
     stage.plan();
     if fault == LostReply(OpKind::Delete) {
         // The release of another lock; here the holder's own no-op write would do as well.
-        drop(ZkMutex::new(&stage.victim, "/locks/other").unwrap().lock().unwrap());
+        drop(stage.other().lock().unwrap());
     } else {
-        provoke(&stage, &mutex, &guard);
+        provoke(&stage, &lock, &guard);
     }
     stage.strike();
     if fault == Expiry {
-        lost_by_expiry(&stage, &mutex, &guard);
+        lost_by_expiry(&stage, &lock, &guard);
         drop(guard);
         return stage.end();
     }
     stage.recovered();
     assert!(guard.is_held() && guard.check().is_ok() && lost.try_recv().is_err_and(|e| e.is_empty()));
     assert_eq!((guard.lost_reason(), stage.queue().len()), (None, 1));
-    assert!(mutex.is_owned_by_current_thread());
-    assert!(stage.others().try_lock().unwrap().is_none(), "it is still the victim's");
+    assert_ne!(lock.is_owned_here(), Some(false));
+    assert!(stage.rival().try_lock().unwrap().is_none(), "it is still the victim's");
     assert_eq!(guard.path(), format!("{PATH}/{}", stage.queue()[0]));
     guard.unlock().unwrap();
-    until_empty(&stage.clean, "/locks/other");
+    until_empty(&stage.clean, OTHER);
     assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "a release is no loss");
     stage.end();
 }
 
 /// Makes the holder send what is to be lost.
-fn provoke(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
+fn provoke(stage: &Stage, lock: &Lock, guard: &Guard<'_>) {
     match stage.fault {
         LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
-            let other = ZkMutex::new(&stage.victim, "/locks/other").unwrap();
-            assert!(other.lock().unwrap().is_held());
+            assert!(stage.other().lock().unwrap().is_held());
         }
-        LostReply(OpKind::GetChildren) => assert_eq!(mutex.contenders().unwrap().len(), 1),
+        LostReply(OpKind::GetChildren) => assert_eq!(lock.contenders().unwrap().len(), 1),
         LostReply(OpKind::GetData) => {
             let token = guard.fencing_token();
             assert!(matches!(token, Ok(_) | Err(Error::Unavailable { .. })), "{token:?}");
@@ -199,7 +206,7 @@ fn provoke(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
     }
 }
 
-fn lost_by_expiry(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
+fn lost_by_expiry(stage: &Stage, lock: &Lock, guard: &Guard<'_>) {
     let lost = guard.lost();
     assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()), "it was lost");
     assert_eq!(lost.reason(), Some(LossReason::SessionExpired));
@@ -208,68 +215,56 @@ fn lost_by_expiry(stage: &Stage, mutex: &ZkMutex, guard: &ZkMutexGuard<'_>) {
     let path = guard.path().to_owned();
     let gone = Error::Lost { path, reason: LossReason::SessionExpired };
     assert_eq!(guard.check(), Err(gone.clone()));
-    assert_eq!(mutex.lock().map(drop), Err(gone.clone()), "no second hold on top of a lost one");
-    assert_eq!(mutex.try_lock().map(drop), Err(gone));
-    assert!(!mutex.is_owned_by_current_thread());
-    let theirs = stage.others().lock_owned_soon();
-    assert!(theirs);
+    assert_eq!(lock.lock().map(drop), Err(gone.clone()), "no second hold on top of a lost one");
+    assert_eq!(lock.try_lock().map(drop), Err(gone));
+    assert_ne!(lock.is_owned_here(), Some(true));
+    assert!(stage.rival().lock_timeout(SOON).unwrap().is_some_and(|theirs| theirs.is_held()));
     stage.recovered();
     // A thread of the same process is not kept out by the guard that is left.
     thread::scope(|scope| {
-        scope.spawn(|| assert!(mutex.lock().unwrap().is_held())).join().unwrap();
+        scope.spawn(|| assert!(lock.lock().unwrap().is_held())).join().unwrap();
     });
 }
 
-trait Soon {
-    fn lock_owned_soon(&self) -> bool;
+fn holder_keeps_its_hold_while_the_server_restarts(recipe: Recipe) {
+    holding(recipe, Restart);
 }
-
-impl Soon for ZkMutex {
-    /// Gets the lock, and lets it go.
-    fn lock_owned_soon(&self) -> bool {
-        self.lock_timeout(SOON).unwrap().is_some_and(|guard| guard.is_held())
-    }
+fn holder_loses_its_hold_when_its_session_expires(recipe: Recipe) {
+    holding(recipe, Expiry);
 }
-
-fn holder_keeps_its_hold_while_the_server_restarts() {
-    holding(Restart);
+fn holder_keeps_its_hold_over_a_cut(recipe: Recipe) {
+    holding(recipe, Cut);
 }
-fn holder_loses_its_hold_when_its_session_expires() {
-    holding(Expiry);
+fn holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease(recipe: Recipe) {
+    holding(recipe, BlackHole);
 }
-fn holder_keeps_its_hold_over_a_cut() {
-    holding(Cut);
+fn holder_keeps_its_hold_when_the_reply_to_another_create_is_lost(recipe: Recipe) {
+    holding(recipe, LostReply(OpKind::Create));
 }
-fn holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease() {
-    holding(BlackHole);
+fn holder_keeps_its_hold_when_another_create_is_lost(recipe: Recipe) {
+    holding(recipe, LostRequest(OpKind::Create));
 }
-fn holder_keeps_its_hold_when_the_reply_to_another_create_is_lost() {
-    holding(LostReply(OpKind::Create));
+fn holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost(recipe: Recipe) {
+    holding(recipe, LostReply(OpKind::Delete));
 }
-fn holder_keeps_its_hold_when_another_create_is_lost() {
-    holding(LostRequest(OpKind::Create));
+fn holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost(recipe: Recipe) {
+    holding(recipe, LostReply(OpKind::GetChildren));
 }
-fn holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost() {
-    holding(LostReply(OpKind::Delete));
-}
-fn holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost() {
-    holding(LostReply(OpKind::GetChildren));
-}
-fn holder_keeps_its_hold_when_the_reply_to_its_read_is_lost() {
-    holding(LostReply(OpKind::GetData));
+fn holder_keeps_its_hold_when_the_reply_to_its_read_is_lost(recipe: Recipe) {
+    holding(recipe, LostReply(OpKind::GetData));
 }
 
 // ---- while waiting ----
 
-fn waiting(fault: Fault) {
-    let stage = Stage::new(fault);
-    let (mutex, others) = (stage.mutex(), stage.others());
-    let theirs = others.lock().unwrap();
+fn waiting(recipe: Recipe, fault: Fault) {
+    let stage = Stage::new(recipe, fault);
+    let (lock, rival) = (stage.lock(), stage.rival());
+    let theirs = rival.lock().unwrap();
     let (tell, told) = bounded(1);
     let may_have = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mine = mutex.lock().unwrap();
+            let mine = lock.lock().unwrap();
             assert!(may_have.load(Ordering::SeqCst), "granted beside another");
             assert!(mine.is_held());
             tell.send(mine.path().to_owned()).unwrap();
@@ -295,7 +290,7 @@ fn waiting(fault: Fault) {
                 stage.raw().delete(&own).unwrap();
             }
             LostReply(OpKind::Delete) => {
-                drop(ZkMutex::new(&stage.victim, "/locks/other").unwrap().lock().unwrap());
+                drop(stage.other().lock().unwrap());
             }
             _ => {}
         }
@@ -316,49 +311,49 @@ fn waiting(fault: Fault) {
     stage.end();
 }
 
-fn waiter_waits_on_while_the_server_restarts() {
-    waiting(Restart);
+fn waiter_waits_on_while_the_server_restarts(recipe: Recipe) {
+    waiting(recipe, Restart);
 }
-fn waiter_waits_on_in_a_new_session_when_its_own_expires() {
-    waiting(Expiry);
+fn waiter_waits_on_in_a_new_session_when_its_own_expires(recipe: Recipe) {
+    waiting(recipe, Expiry);
 }
-fn waiter_waits_on_over_a_cut() {
-    waiting(Cut);
+fn waiter_waits_on_over_a_cut(recipe: Recipe) {
+    waiting(recipe, Cut);
 }
-fn waiter_waits_on_over_a_black_hole() {
-    waiting(BlackHole);
+fn waiter_waits_on_over_a_black_hole(recipe: Recipe) {
+    waiting(recipe, BlackHole);
 }
-fn waiter_queues_again_when_the_reply_to_its_create_is_lost() {
-    waiting(LostReply(OpKind::Create));
+fn waiter_queues_again_when_the_reply_to_its_create_is_lost(recipe: Recipe) {
+    waiting(recipe, LostReply(OpKind::Create));
 }
-fn waiter_queues_again_when_its_create_is_lost() {
-    waiting(LostRequest(OpKind::Create));
+fn waiter_queues_again_when_its_create_is_lost(recipe: Recipe) {
+    waiting(recipe, LostRequest(OpKind::Create));
 }
-fn waiter_waits_on_when_the_reply_to_a_delete_is_lost() {
-    waiting(LostReply(OpKind::Delete));
+fn waiter_waits_on_when_the_reply_to_a_delete_is_lost(recipe: Recipe) {
+    waiting(recipe, LostReply(OpKind::Delete));
 }
-fn waiter_waits_on_when_the_reply_to_its_listing_is_lost() {
-    waiting(LostReply(OpKind::GetChildren));
+fn waiter_waits_on_when_the_reply_to_its_listing_is_lost(recipe: Recipe) {
+    waiting(recipe, LostReply(OpKind::GetChildren));
 }
-fn waiter_waits_on_when_the_reply_to_its_read_is_lost() {
-    waiting(LostReply(OpKind::GetData));
+fn waiter_waits_on_when_the_reply_to_its_read_is_lost(recipe: Recipe) {
+    waiting(recipe, LostReply(OpKind::GetData));
 }
 
 // ---- while creating ----
 
-fn creating(fault: Fault) {
-    let stage = Stage::new(fault);
-    let mutex = stage.mutex();
+fn creating(recipe: Recipe, fault: Fault) {
+    let stage = Stage::new(recipe, fault);
+    let lock = stage.lock();
     // The folder is there: the first create is that of a contender.
-    stage.others().lock().unwrap().unlock().unwrap();
+    stage.rival().lock().unwrap().unlock().unwrap();
     stage.plan();
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
     // What interrupts comes when the server has the request and the victim has no answer.
     stage.proxy.hold(Direction::ToClient, interrupts);
-    let created = stage.proxy.on_request(OpKind::Create.on(NODE), SOON);
+    let created = stage.proxy.on_request(OpKind::Create.on(recipe.mark()), SOON);
     let (first, had) = thread::scope(|scope| {
         let locker = scope.spawn(|| {
-            let guard = mutex.lock().unwrap();
+            let guard = lock.lock().unwrap();
             let path = guard.path().to_owned();
             assert!(guard.is_held());
             // What the lost request may have made blocks nobody of ours, and is gone soon.
@@ -367,7 +362,7 @@ fn creating(fault: Fault) {
             until("the bystander is back", SOON * 2, || {
                 (stage.bystander.state() == SessionState::Connected).then_some(())
             });
-            assert!(stage.others().try_lock().unwrap().is_none());
+            assert!(stage.rival().try_lock().unwrap().is_none());
             guard.unlock().unwrap();
             path
         });
@@ -395,39 +390,39 @@ fn prefix_name(path: &str) -> String {
     path.rsplit_once('/').unwrap().1.to_owned()
 }
 
-fn lock_survives_a_restart_between_its_create_and_the_reply() {
-    creating(Restart);
+fn lock_survives_a_restart_between_its_create_and_the_reply(recipe: Recipe) {
+    creating(recipe, Restart);
 }
-fn lock_survives_an_expiry_between_its_create_and_the_reply() {
-    creating(Expiry);
+fn lock_survives_an_expiry_between_its_create_and_the_reply(recipe: Recipe) {
+    creating(recipe, Expiry);
 }
-fn lock_survives_a_cut_between_its_create_and_the_reply() {
-    creating(Cut);
+fn lock_survives_a_cut_between_its_create_and_the_reply(recipe: Recipe) {
+    creating(recipe, Cut);
 }
-fn lock_survives_a_black_hole_between_its_create_and_the_reply() {
-    creating(BlackHole);
+fn lock_survives_a_black_hole_between_its_create_and_the_reply(recipe: Recipe) {
+    creating(recipe, BlackHole);
 }
-fn lock_survives_the_loss_of_the_reply_to_its_create() {
-    creating(LostReply(OpKind::Create));
+fn lock_survives_the_loss_of_the_reply_to_its_create(recipe: Recipe) {
+    creating(recipe, LostReply(OpKind::Create));
 }
-fn lock_survives_the_loss_of_its_create() {
-    creating(LostRequest(OpKind::Create));
+fn lock_survives_the_loss_of_its_create(recipe: Recipe) {
+    creating(recipe, LostRequest(OpKind::Create));
 }
-fn lock_survives_the_loss_of_the_reply_to_its_listing() {
-    creating(LostReply(OpKind::GetChildren));
+fn lock_survives_the_loss_of_the_reply_to_its_listing(recipe: Recipe) {
+    creating(recipe, LostReply(OpKind::GetChildren));
 }
 
 // ---- while releasing ----
 
-fn releasing(fault: Fault) {
-    let stage = Stage::new(fault);
-    let mutex = stage.mutex();
-    let guard = mutex.lock().unwrap();
+fn releasing(recipe: Recipe, fault: Fault) {
+    let stage = Stage::new(recipe, fault);
+    let lock = stage.lock();
+    let guard = lock.lock().unwrap();
     let lost = guard.lost();
     stage.plan();
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
     stage.proxy.hold(if fault == BlackHole { Direction::ToServer } else { Direction::ToClient }, interrupts);
-    let deleted = stage.proxy.on_request(OpKind::Delete.on(NODE), SOON);
+    let deleted = stage.proxy.on_request(OpKind::Delete.on(recipe.mark()), SOON);
     drop(guard);
     if !matches!(fault, BlackHole | LostRequest(_)) {
         deleted.wait();
@@ -439,30 +434,30 @@ fn releasing(fault: Fault) {
     stage.end();
 }
 
-fn release_is_not_undone_by_a_restart() {
-    releasing(Restart);
+fn release_is_not_undone_by_a_restart(recipe: Recipe) {
+    releasing(recipe, Restart);
 }
-fn release_is_not_undone_by_an_expiry() {
-    releasing(Expiry);
+fn release_is_not_undone_by_an_expiry(recipe: Recipe) {
+    releasing(recipe, Expiry);
 }
-fn release_is_done_over_a_cut() {
-    releasing(Cut);
+fn release_is_done_over_a_cut(recipe: Recipe) {
+    releasing(recipe, Cut);
 }
-fn release_is_done_after_a_black_hole() {
-    releasing(BlackHole);
+fn release_is_done_after_a_black_hole(recipe: Recipe) {
+    releasing(recipe, BlackHole);
 }
-fn release_is_done_when_the_reply_to_its_delete_is_lost() {
-    releasing(LostReply(OpKind::Delete));
+fn release_is_done_when_the_reply_to_its_delete_is_lost(recipe: Recipe) {
+    releasing(recipe, LostReply(OpKind::Delete));
 }
-fn release_is_done_when_its_delete_is_lost() {
-    releasing(LostRequest(OpKind::Delete));
+fn release_is_done_when_its_delete_is_lost(recipe: Recipe) {
+    releasing(recipe, LostRequest(OpKind::Delete));
 }
 
 /// The form that waits says so when it cannot know, and the node goes all the same.
-fn unlock_that_gets_no_answer_says_so_and_the_node_goes() {
-    let stage = Stage::new(BlackHole);
-    let mutex = stage.mutex();
-    let guard = mutex.lock().unwrap();
+fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
+    let stage = Stage::new(recipe, BlackHole);
+    let lock = stage.lock();
+    let guard = lock.lock().unwrap();
     stage.proxy.black_hole(true);
     let start = std::time::Instant::now();
     let said = guard.unlock();
@@ -473,7 +468,7 @@ fn unlock_that_gets_no_answer_says_so_and_the_node_goes() {
     stage.end();
 }
 
-scenarios![
+per_recipe![
     holder_keeps_its_hold_while_the_server_restarts,
     holder_loses_its_hold_when_its_session_expires,
     holder_keeps_its_hold_over_a_cut,

@@ -1,6 +1,6 @@
 //! Exclusion where it is hardest: the server ends a session whose holder hears nothing of it. And what a queue costs.
 use crate::support::{
-    Ensemble, Isolation, OpKind, Proxy, Raw, Request, Server, Shared, scenarios,
+    Ensemble, Isolation, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, per_recipe,
     scene::{SOON, full_path, queue, session_of, until_empty, until_state},
     until,
 };
@@ -12,7 +12,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, LossReason, SessionState, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex::{Error, Held, LossReason, SessionState, ZkMutex, ZkSession};
 
 const PATH: &str = "/locks/orders";
 const SLACK: Duration = Duration::from_millis(1500);
@@ -39,13 +39,7 @@ impl Ends {
 }
 
 /// Watches the guard on this thread and the node past all faults, until both are over.
-fn watch_the_end(
-    guard: &ZkMutexGuard<'_>,
-    node: &str,
-    address: &str,
-    start: Instant,
-    limit: Duration,
-) -> Ends {
+fn watch_the_end(guard: &Held, node: &str, address: &str, start: Instant, limit: Duration) -> Ends {
     let path = node.to_owned();
     let mut raw = Raw::connect(address).unwrap();
     let (node_seen, node_gone, not_held) = thread::scope(|scope| {
@@ -74,8 +68,8 @@ fn watch_the_end(
 }
 
 /// Asks again and again with short limits, which all must be kept, until told to stop.
-fn keep_trying(session: &ZkSession, stop: &AtomicBool) -> usize {
-    let other = ZkMutex::new(session, "/locks/other").unwrap();
+fn keep_trying(recipe: Recipe, session: &ZkSession, stop: &AtomicBool) -> usize {
+    let other = recipe.make(session, "/locks/other");
     let mut tried = 0;
     while !stop.load(SeqCst) {
         let limit = Duration::from_millis(200);
@@ -93,15 +87,22 @@ fn keep_trying(session: &ZkSession, stop: &AtomicBool) -> usize {
 }
 
 /// Holds through `victim` while the fault lasts; a contender past it gets the lock when the hold is over.
-fn outlived(what: &str, victim: &ZkSession, clean: &str, fault: impl FnOnce(), heal: impl FnOnce(Instant)) {
+fn outlived(
+    recipe: Recipe,
+    what: &str,
+    victim: &ZkSession,
+    clean: &str,
+    fault: impl FnOnce(),
+    heal: impl FnOnce(Instant),
+) {
     let timeout = victim.timeout();
-    let mutex = ZkMutex::new(victim, PATH).unwrap();
-    let guard = mutex.lock().unwrap();
+    let lock = recipe.make(victim, PATH);
+    let guard = lock.lock().unwrap();
     let lost = guard.lost();
     let node = full_path(clean, guard.path());
     let first = guard.fencing_token().unwrap();
     let others = session_of(clean, timeout);
-    let other = ZkMutex::new(&others, PATH).unwrap();
+    let other = recipe.rival().make(&others, PATH);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let contender = scope.spawn(|| {
@@ -111,7 +112,7 @@ fn outlived(what: &str, victim: &ZkSession, clean: &str, fault: impl FnOnce(), h
         until("the contender waits", SOON, || (queue(clean, PATH).len() == 2).then_some(()));
         let start = Instant::now();
         fault();
-        let tries = scope.spawn(|| keep_trying(victim, &stop));
+        let tries = scope.spawn(|| keep_trying(recipe, victim, &stop));
         let ends = watch_the_end(&guard, &node, clean, start, timeout * 10);
         let (held, second, granted) = contender.join().unwrap();
         ends.assert_in_order(what);
@@ -126,20 +127,21 @@ fn outlived(what: &str, victim: &ZkSession, clean: &str, fault: impl FnOnce(), h
     });
     drop(guard);
     // Recovered by itself: the same thread locks again.
-    let again = mutex.lock_timeout(SOON).unwrap().expect("the lock is free");
+    let again = lock.lock_timeout(SOON).unwrap().expect("the lock is free");
     assert!(again.is_held());
     again.unlock().unwrap();
     until_empty(clean, PATH);
     until_empty(clean, "/locks/other");
 }
 
-fn black_hole(timeout: Duration) {
+fn black_hole(recipe: Recipe, timeout: Duration) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
     let victim = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
     assert_eq!(victim.timeout(), timeout);
     outlived(
+        recipe,
         &format!("black hole, T = {timeout:?}"),
         &victim,
         &at,
@@ -151,24 +153,24 @@ fn black_hole(timeout: Duration) {
     );
 }
 
-fn holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in() {
-    black_hole(Duration::from_secs(3));
+fn holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in(recipe: Recipe) {
+    black_hole(recipe, Duration::from_secs(3));
 }
 
-fn holder_in_a_black_hole_stops_in_time_with_a_longer_session() {
-    black_hole(Duration::from_secs(6));
+fn holder_in_a_black_hole_stops_in_time_with_a_longer_session(recipe: Recipe) {
+    black_hole(recipe, Duration::from_secs(6));
 }
 
 /// The lease may end though the session is resumed: the hold stays lost, and the node goes with the guard.
-fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed() {
+fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
     let timeout = Duration::from_secs(9);
     let victim = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
-    let mutex = ZkMutex::new(&victim, PATH).unwrap();
+    let lock = recipe.make(&victim, PATH);
     let id = victim.session_id();
-    let guard = mutex.lock().unwrap();
+    let guard = lock.lock().unwrap();
     proxy.refuse(true);
     proxy.cut();
     let lost = guard.lost();
@@ -178,14 +180,14 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed() {
     until_state(&victim, SessionState::Connected);
     assert_eq!(victim.session_id(), id, "the session was resumed");
     assert!(!guard.is_held() && guard.lost_reason() == Some(LossReason::LeaseExpired));
-    assert!(matches!(mutex.lock().map(drop), Err(Error::Lost { reason: LossReason::LeaseExpired, .. })));
+    assert!(matches!(lock.lock().map(drop), Err(Error::Lost { reason: LossReason::LeaseExpired, .. })));
     assert_eq!(queue(&at, PATH).len(), 1, "its node is kept until it has finished");
     let others = session_of(&at, timeout);
-    let other = ZkMutex::new(&others, PATH).unwrap();
+    let other = recipe.rival().make(&others, PATH);
     assert!(other.try_lock().unwrap().is_none());
     drop(guard);
     assert!(other.lock_timeout(SOON).unwrap().is_some());
-    assert!(mutex.lock().unwrap().is_held());
+    assert!(lock.lock().unwrap().is_held());
     until_empty(&at, PATH);
     assert_eq!(victim.session_id(), id);
 }
@@ -205,6 +207,7 @@ fn cut_off_follower(which: usize) {
     let victim = session_of(&ensemble.member(cut_off).connect_string(), Duration::from_secs(4));
     assert_eq!(victim.timeout(), Duration::from_secs(4));
     outlived(
+        Recipe::Mutex,
         &format!("follower {cut_off} without its leader {leader}"),
         &victim,
         &ensemble.member(leader).connect_string(),
@@ -327,10 +330,10 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
     until_empty(&at, PATH);
 }
 
-scenarios![
+per_recipe![
     holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in,
     holder_in_a_black_hole_stops_in_time_with_a_longer_session,
-    hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed,
+    hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed;
     // Ensembles are real only.
     holder_on_the_first_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
     holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,

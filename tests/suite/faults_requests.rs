@@ -1,6 +1,7 @@
-//! Requests that fail half-way: what is left at the server, what the caller is told, and when.
+//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is told, and when.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Shared, scenarios,
+    Direction, OpKind, Proxy, Raw, Recipe, Shared, per_recipe,
+    recipe::Lock,
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_event, until_state},
     until,
 };
@@ -9,10 +10,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, ZkSession};
 
 const PATH: &str = "/locks/orders";
-const NODE: &str = "-lock-";
 /// For threads that get their turn late on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 const T: Duration = Duration::from_secs(6);
@@ -22,23 +22,24 @@ const CREATE_DELETE_ADMIN: i32 = 4 + 8 + 16;
 const CREATE_ADMIN: i32 = 4 + 16;
 
 struct Stage {
+    recipe: Recipe,
     at: String,
     proxy: Proxy,
     session: ZkSession,
-    mutex: ZkMutex,
+    lock: Lock,
 }
 
 impl Stage {
     /// A session through a proxy, and the lock's folder made.
-    fn new() -> Stage {
+    fn new(recipe: Recipe) -> Stage {
         let at = Shared::chroot();
         let (host, chroot) = at.split_once('/').unwrap();
         let proxy = Proxy::start(host.parse().unwrap());
         let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), T);
-        let mutex = ZkMutex::new(&session, PATH).unwrap();
+        let lock = recipe.make(&session, PATH);
         Raw::connect(&at).unwrap().mkdirs(&full_path(&at, PATH)).unwrap();
         proxy.clear();
-        Stage { at, proxy, session, mutex }
+        Stage { recipe, at, proxy, session, lock }
     }
 
     fn raw(&self) -> Raw {
@@ -49,17 +50,18 @@ impl Stage {
         full_path(&self.at, PATH)
     }
 
-    fn others(&self) -> (ZkSession, ZkMutex) {
+    /// What keeps ours waiting, and waits for it.
+    fn rival(&self) -> (ZkSession, Lock) {
         let session = session(&self.at);
-        let mutex = ZkMutex::new(&session, PATH).unwrap();
-        (session, mutex)
+        let lock = self.recipe.rival().make(&session, PATH);
+        (session, lock)
     }
 
     /// Everything asked so far is done, and nothing of it is left, while the session lives.
     fn end(self) {
         let id = self.session.session_id();
         until_state(&self.session, SessionState::Connected);
-        self.mutex.lock().unwrap().unlock().unwrap();
+        self.lock.lock().unwrap().unlock().unwrap();
         until_empty(&self.at, PATH);
         assert_eq!(self.session.session_id(), id);
     }
@@ -67,27 +69,27 @@ impl Stage {
 
 // ---- the call after the create ----
 
-fn node_is_deleted_cleanly_when_the_call_after_its_create_fails() {
-    let stage = Stage::new();
+fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_DELETE_ADMIN).unwrap();
-    let deleted = stage.proxy.on_reply(OpKind::Delete.on(NODE), SOON);
-    let said = stage.mutex.lock().map(drop);
+    let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
+    let said = stage.lock.lock().map(drop);
     assert_eq!(said, Err(Error::NoAuth { op: "lock", path: PATH.into() }));
     assert!(said.unwrap_err().to_string().contains(PATH));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
-    assert_eq!(stage.proxy.count(OpKind::Create.on(NODE)), 1);
+    assert_eq!(stage.proxy.count(OpKind::Create.on(recipe.mark())), 1);
     assert!(queue(&stage.at, PATH).is_empty(), "gone, with the session open");
     stage.end();
 }
 
-fn original_error_is_kept_when_the_clean_up_fails_too() {
-    let stage = Stage::new();
+fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_ADMIN).unwrap();
-    let deleted = stage.proxy.on_reply(OpKind::Delete.on(NODE), SOON);
-    assert_eq!(stage.mutex.lock().map(drop), Err(Error::NoAuth { op: "lock", path: PATH.into() }));
+    let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
+    assert_eq!(stage.lock.lock().map(drop), Err(Error::NoAuth { op: "lock", path: PATH.into() }));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(queue(&stage.at, PATH).len(), 1, "it could not be deleted");
@@ -95,33 +97,33 @@ fn original_error_is_kept_when_the_clean_up_fails_too() {
     until_empty(&stage.at, PATH);
 }
 
-fn close_during_the_call_after_the_create_is_told_and_leaves_nothing() {
-    let stage = Stage::new();
+fn close_during_the_call_after_the_create_is_told_and_leaves_nothing(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     let listed = stage.proxy.on_request(OpKind::GetChildren, SOON);
     stage.proxy.silence_reply(OpKind::GetChildren);
     thread::scope(|scope| {
-        let locker = scope.spawn(|| stage.mutex.lock().map(drop));
+        let locker = scope.spawn(|| stage.lock.lock().map(drop));
         listed.wait();
         let start = Instant::now();
         let _ = stage.session.close();
         assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
         assert!(matches!(locker.join().unwrap(), Err(Error::Closed { op: "lock", .. })));
     });
-    let (_other, theirs) = stage.others();
+    let (_other, theirs) = stage.rival();
     assert!(theirs.lock_timeout(T * 2).unwrap().is_some(), "at the latest the server ends the session");
     until_empty(&stage.at, PATH);
 }
 
 // ---- a create without an answer ----
 
-fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock() {
-    let stage = Stage::new();
-    let swallowed = stage.proxy.on_reply(OpKind::Create.on(NODE), SOON);
-    stage.proxy.silence_reply(OpKind::Create.on(NODE));
+fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let swallowed = stage.proxy.on_reply(OpKind::Create.on(recipe.mark()), SOON);
+    stage.proxy.silence_reply(OpKind::Create.on(recipe.mark()));
     let id = stage.session.session_id();
     thread::scope(|scope| {
         let locker = scope.spawn(|| {
-            let guard = stage.mutex.lock().unwrap();
+            let guard = stage.lock.lock().unwrap();
             let name = guard.path().rsplit_once('/').unwrap().1.to_owned();
             assert!(guard.is_held());
             // Seen by the server, not by us: what the reply should have said is gone for good.
@@ -143,12 +145,12 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock() {
 }
 
 /// `lock_timeout` gives up while its create is on its way in a black hole; `heal_when` the hole closes.
-fn abandoned(hold: Direction, heal_when: impl FnOnce(&Stage)) {
-    let stage = Stage::new();
+fn abandoned(recipe: Recipe, hold: Direction, heal_when: impl FnOnce(&Stage)) {
+    let stage = Stage::new(recipe);
     let events = stage.session.subscribe();
     stage.proxy.hold(hold, true);
     let start = Instant::now();
-    let said = stage.mutex.lock_timeout(Duration::from_millis(300)).map(drop);
+    let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
     let took = start.elapsed();
     assert_eq!(
         said,
@@ -159,7 +161,7 @@ fn abandoned(hold: Direction, heal_when: impl FnOnce(&Stage)) {
     heal_when(&stage);
     drop(events);
     // What was held back has passed before what is asked now.
-    let (_other, theirs) = stage.others();
+    let (_other, theirs) = stage.rival();
     stage.end_of_abandoned();
     assert!(theirs.lock_timeout(SOON).unwrap().is_some());
     stage.end();
@@ -168,46 +170,50 @@ fn abandoned(hold: Direction, heal_when: impl FnOnce(&Stage)) {
 impl Stage {
     fn end_of_abandoned(&self) {
         until_state(&self.session, SessionState::Connected);
-        self.mutex.lock().unwrap().unlock().unwrap();
+        self.lock.lock().unwrap().unlock().unwrap();
         until_empty(&self.at, PATH);
         thread::sleep(Duration::from_millis(300)); // an orphan made late would stay
         until_empty(&self.at, PATH);
     }
 }
 
-fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once() {
-    abandoned(Direction::ToServer, |stage| stage.proxy.black_hole(false));
+fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once(recipe: Recipe) {
+    abandoned(recipe, Direction::ToServer, |stage| stage.proxy.black_hole(false));
 }
 
-fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once() {
-    abandoned(Direction::ToClient, |stage| {
+fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once(recipe: Recipe) {
+    abandoned(recipe, Direction::ToClient, |stage| {
         assert_eq!(queue(&stage.at, PATH).len(), 1, "made");
         stage.proxy.black_hole(false);
     });
 }
 
-fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection() {
-    abandoned(Direction::ToServer, |stage| {
+fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection(
+    recipe: Recipe,
+) {
+    abandoned(recipe, Direction::ToServer, |stage| {
         until_state(&stage.session, SessionState::Suspended);
         stage.proxy.black_hole(false);
     });
 }
 
-fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection() {
-    abandoned(Direction::ToClient, |stage| {
+fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection(
+    recipe: Recipe,
+) {
+    abandoned(recipe, Direction::ToClient, |stage| {
         until_state(&stage.session, SessionState::Suspended);
         assert_eq!(queue(&stage.at, PATH).len(), 1, "made");
         stage.proxy.black_hole(false);
     });
 }
 
-fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing() {
-    let stage = Stage::new();
+fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     let token = CancelToken::new();
     stage.proxy.hold(Direction::ToClient, true);
-    let made = stage.proxy.on_request(OpKind::Create.on(NODE), SOON);
+    let made = stage.proxy.on_request(OpKind::Create.on(recipe.mark()), SOON);
     thread::scope(|scope| {
-        let locker = scope.spawn(|| (stage.mutex.lock_with(&token).map(drop), Instant::now()));
+        let locker = scope.spawn(|| (stage.lock.lock_with(&token).map(drop), Instant::now()));
         made.wait();
         let cancelled = Instant::now();
         token.cancel();
@@ -222,12 +228,12 @@ fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing() {
 
 // ---- deadlines ----
 
-fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout() {
-    let stage = Stage::new();
+fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     stage.proxy.black_hole(true);
     for _ in 0..4 {
         let start = Instant::now();
-        let said = stage.mutex.try_lock().map(drop);
+        let said = stage.lock.try_lock().map(drop);
         let took = start.elapsed();
         assert!(matches!(said, Err(Error::Unavailable { op: "lock", .. })), "{said:?}");
         assert!(took < T / 6 + SLACK, "{took:?}");
@@ -236,12 +242,12 @@ fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout() {
     stage.end();
 }
 
-fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage() {
-    let stage = Stage::new();
+fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Recipe) {
+    let stage = Stage::new(recipe);
     stage.proxy.black_hole(true);
     for millis in [0, 50, 700, 1800] {
         let (start, limit) = (Instant::now(), Duration::from_millis(millis));
-        let said = stage.mutex.lock_timeout(limit).map(drop);
+        let said = stage.lock.lock_timeout(limit).map(drop);
         let took = start.elapsed();
         assert!(matches!(said, Err(Error::Unavailable { op: "lock", .. })), "{said:?}");
         assert!(took >= limit && took < limit + SLACK, "{limit:?} took {took:?}");
@@ -250,19 +256,19 @@ fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage() {
     stage.end();
 }
 
-fn none_means_that_somebody_else_has_it() {
-    let stage = Stage::new();
-    let (_other, theirs) = stage.others();
+fn none_means_that_somebody_else_has_it(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
     stage.proxy.clear();
-    assert!(stage.mutex.try_lock().unwrap().is_none());
+    assert!(stage.lock.try_lock().unwrap().is_none());
     assert_eq!(
         (stage.proxy.count(OpKind::GetChildren), stage.proxy.count(OpKind::Create)),
         (1, 0),
         "one read, no write"
     );
     let start = Instant::now();
-    assert!(stage.mutex.lock_timeout(Duration::from_millis(500)).unwrap().is_none());
+    assert!(stage.lock.lock_timeout(Duration::from_millis(500)).unwrap().is_none());
     assert!(
         start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_millis(500) + SLACK
     );
@@ -271,14 +277,14 @@ fn none_means_that_somebody_else_has_it() {
     stage.end();
 }
 
-fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention() {
-    let stage = Stage::new();
-    let (_other, theirs) = stage.others();
+fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let start = Instant::now();
-            (stage.mutex.lock_timeout(Duration::from_secs(3)).map(drop), start.elapsed())
+            (stage.lock.lock_timeout(Duration::from_secs(3)).map(drop), start.elapsed())
         });
         until("it waits", SOON, || (stage.proxy.count(OpKind::GetData) > 0).then_some(()));
         stage.proxy.refuse(true);
@@ -288,7 +294,7 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention() {
         assert!(took < Duration::from_secs(3) + SLACK, "{took:?}");
     });
     // While it is away nothing is known: threads queued behind each other included.
-    assert!(matches!(stage.mutex.try_lock().map(drop), Err(Error::Unavailable { .. })));
+    assert!(matches!(stage.lock.try_lock().map(drop), Err(Error::Unavailable { .. })));
     stage.proxy.refuse(false);
     until_state(&stage.session, SessionState::Connected);
     until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
@@ -296,27 +302,27 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention() {
     stage.end();
 }
 
-fn threads_that_queue_here_in_an_outage_are_told_so() {
-    let stage = Stage::new();
-    let (_other, theirs) = stage.others();
+fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
     let events = stage.session.subscribe();
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let first = scope.spawn(|| stage.mutex.lock_with(&token).map(drop));
+        let first = scope.spawn(|| stage.lock.lock_with(&token).map(drop));
         until("it waits", SOON, || (stage.proxy.count(OpKind::GetData) > 0).then_some(()));
         assert!(
-            stage.mutex.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
+            stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
             "the first stands behind another"
         );
         stage.proxy.refuse(true);
         stage.proxy.cut();
         until_event(&events, |event| *event == SessionEvent::Suspended);
         let start = Instant::now();
-        let said = stage.mutex.lock_timeout(Duration::from_millis(300)).map(drop);
+        let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         assert!(start.elapsed() < Duration::from_millis(300) + SLACK);
-        let said = stage.mutex.try_lock().map(drop);
+        let said = stage.lock.try_lock().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         token.cancel();
         assert!(matches!(first.join().unwrap(), Err(Error::Cancelled { .. })));
@@ -327,7 +333,7 @@ fn threads_that_queue_here_in_an_outage_are_told_so() {
     stage.end();
 }
 
-fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told() {
+fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
@@ -336,24 +342,24 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told() {
         .retry_policy(RetryPolicy::default().max_elapsed(Duration::from_secs(2)))
         .connect()
         .unwrap();
-    let mutex = ZkMutex::new(&session, PATH).unwrap();
-    mutex.lock().unwrap().unlock().unwrap();
+    let lock = recipe.make(&session, PATH);
+    lock.lock().unwrap().unlock().unwrap();
     proxy.refuse(true);
     proxy.cut();
     until_state(&session, SessionState::Suspended);
     let (tell, told) = bounded(1);
     thread::scope(|scope| {
-        scope.spawn(|| tell.send(mutex.lock().map(drop)).unwrap());
+        scope.spawn(|| tell.send(lock.lock().map(drop)).unwrap());
         let said = told.recv_timeout(Duration::from_secs(2) + T / 6 + SLACK).expect("it ends");
         assert!(matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })), "{said:?}");
     });
     proxy.refuse(false);
     until_state(&session, SessionState::Connected); // the budget is spent until then
-    mutex.lock().unwrap().unlock().unwrap();
+    lock.lock().unwrap().unlock().unwrap();
     until_empty(&at, PATH);
 }
 
-scenarios![
+per_recipe![
     node_is_deleted_cleanly_when_the_call_after_its_create_fails,
     original_error_is_kept_when_the_clean_up_fails_too,
     close_during_the_call_after_the_create_is_told_and_leaves_nothing,

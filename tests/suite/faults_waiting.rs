@@ -1,8 +1,8 @@
-//! What third parties do to a queue: nodes and folders deleted, data set, while locks are held and waited for.
+//! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while locks are held and waited for.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Shared,
+    Direction, OpKind, Proxy, Raw, Recipe, Shared, per_recipe,
     raw::EPHEMERAL_SEQUENTIAL,
-    scenarios,
+    recipe::Lock,
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
     until,
 };
@@ -13,7 +13,7 @@ use std::{
     thread::{self, Scope},
     time::Duration,
 };
-use zk_mutex::{Error, LossReason, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{Error, LossReason, SessionState, ZkSession};
 
 const PATH: &str = "/locks/orders";
 /// What another client asks for.
@@ -47,19 +47,19 @@ impl Folder {
         self.full(&format!("{PATH}/{name}"))
     }
 
-    fn mutex(&self) -> (ZkSession, ZkMutex) {
+    fn lock(&self, recipe: Recipe) -> (ZkSession, Lock) {
         let session = session(&self.at);
-        let mutex = ZkMutex::new(&session, PATH).unwrap();
-        (session, mutex)
+        let lock = recipe.make(&session, PATH);
+        (session, lock)
     }
 
     /// A session through a proxy.
-    fn proxied(&self, timeout: Duration) -> (Proxy, ZkSession, ZkMutex) {
+    fn proxied(&self, recipe: Recipe, timeout: Duration) -> (Proxy, ZkSession, Lock) {
         let (host, chroot) = self.at.split_once('/').unwrap();
         let proxy = Proxy::start(host.parse().unwrap());
         let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
-        let mutex = ZkMutex::new(&session, PATH).unwrap();
-        (proxy, session, mutex)
+        let lock = recipe.make(&session, PATH);
+        (proxy, session, lock)
     }
 
     /// Waits for one more node than `before` and gives its name.
@@ -83,11 +83,11 @@ struct Contender {
 }
 
 /// `inside` counts valid holders: never more than one.
-fn contend<'s>(scope: &'s Scope<'s, '_>, mutex: &'s ZkMutex, inside: &'s AtomicUsize) -> Contender {
+fn contend<'s>(scope: &'s Scope<'s, '_>, lock: &'s Lock, inside: &'s AtomicUsize) -> Contender {
     let (tell, granted) = bounded(1);
     let (release, released) = bounded::<()>(1);
     scope.spawn(move || {
-        let guard = mutex.lock().unwrap();
+        let guard = lock.lock().unwrap();
         assert_eq!(inside.fetch_add(1, SeqCst), 0, "two holders");
         tell.send(guard.path().to_owned()).unwrap();
         released.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -120,10 +120,10 @@ impl Contender {
 
 // ---- the holder's node ----
 
-fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked() {
+fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
-    let guard = mutex.lock().unwrap();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
     let (lost, clone) = (guard.lost(), guard.lost().clone());
     guard.fencing_token().unwrap(); // the watch stands
     folder.delete(&queue(&folder.at, PATH)[0]);
@@ -137,10 +137,10 @@ fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked() {
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little() {
+fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
-    let guard = mutex.lock().unwrap();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
     thread::sleep(A_WHILE); // what passes unasked is the scenario
     folder.delete(&queue(&folder.at, PATH)[0]);
     until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
@@ -149,10 +149,10 @@ fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little() {
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_right_after_the_grant_is_told() {
+fn holder_whose_node_is_deleted_right_after_the_grant_is_told(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
-    let guard = mutex.lock().unwrap();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
     folder.delete(&queue(&folder.at, PATH)[0]);
     until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
@@ -160,10 +160,10 @@ fn holder_whose_node_is_deleted_right_after_the_grant_is_told() {
     folder.end();
 }
 
-fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed() {
+fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
-    let guard = mutex.lock().unwrap();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
     let lost = guard.lost();
     guard.fencing_token().unwrap();
     let node = queue(&folder.at, PATH).remove(0);
@@ -179,39 +179,42 @@ fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed() {
     folder.end();
 }
 
-fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody() {
+fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
-    let guard = mutex.lock().unwrap();
+    let (session, lock) = folder.lock(recipe);
+    let sole = recipe.sole().make(&session, PATH);
+    let guard = lock.lock().unwrap();
     let lost = guard.lost();
     guard.fencing_token().unwrap();
     folder.delete(&queue(&folder.at, PATH)[0]);
     assert!(lost.recv_timeout(SOON).is_err());
-    assert!(matches!(mutex.lock().map(drop), Err(Error::Lost { reason: LossReason::NodeDeleted, .. })));
+    assert!(matches!(lock.lock().map(drop), Err(Error::Lost { reason: LossReason::NodeDeleted, .. })));
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let other = contend(scope, &mutex, &inside);
+        let other = contend(scope, &lock, &inside);
         let theirs = other.granted();
         assert!(!guard.is_held(), "a loss is final");
         drop(guard);
-        mutex.contenders().unwrap(); // the drop's delete, if any, was answered before this is
+        lock.contenders().unwrap(); // the drop's delete, if any, was answered before this is
         assert_eq!(folder.names(), HashSet::from([theirs]));
-        let third = contend(scope, &mutex, &inside);
+        let third = contend(scope, &sole, &inside);
         third.still_waits();
         other.release();
         third.granted();
         third.release();
     });
     // The thread can lock again, once its lost guard is gone.
-    mutex.lock().unwrap().unlock().unwrap();
+    lock.lock().unwrap().unlock().unwrap();
     folder.end();
 }
 
 // ---- a waiter's node ----
 
-fn waiter_whose_node_is_deleted_between_two_others_queues_again() {
+fn waiter_whose_node_is_deleted_between_two_others_queues_again(recipe: Recipe) {
     let folder = Folder::new();
-    let [(_a, first), (_b, second), (_c, third)] = [folder.mutex(), folder.mutex(), folder.mutex()];
+    let (_a, first) = folder.lock(recipe.sole());
+    let (_b, second) = folder.lock(recipe);
+    let (_c, third) = folder.lock(recipe.sole());
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
         let one = contend(scope, &first, &inside);
@@ -242,9 +245,9 @@ fn waiter_whose_node_is_deleted_between_two_others_queues_again() {
     folder.end();
 }
 
-fn waiter_whose_node_is_deleted_while_first_in_line_queues_again() {
+fn waiter_whose_node_is_deleted_while_first_in_line_queues_again(recipe: Recipe) {
     let folder = Folder::new();
-    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.rival()), folder.lock(recipe)];
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
         let one = contend(scope, &first, &inside);
@@ -265,9 +268,9 @@ fn waiter_whose_node_is_deleted_while_first_in_line_queues_again() {
 }
 
 /// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a holder without a node.
-fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node() {
+fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
+    let (_session, lock) = folder.lock(recipe);
     let mut foreign = folder.raw();
     foreign.mkdirs(&folder.full(PATH)).unwrap();
     let inside = AtomicUsize::new(0);
@@ -275,7 +278,7 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
         let ahead = foreign.create(&folder.node(FOREIGN), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
         let before = folder.names();
         thread::scope(|scope| {
-            let waiter = contend(scope, &mutex, &inside);
+            let waiter = contend(scope, &lock, &inside);
             let own = folder.newcomer(&before);
             thread::sleep(Duration::from_millis(100)); // its own watch is set within 50 ms
             foreign.delete(&folder.node(&own)).unwrap();
@@ -289,12 +292,13 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
     folder.end();
 }
 
-fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other() {
+fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe: Recipe) {
     let folder = Folder::new();
-    let (_a, first) = folder.mutex();
+    let (_a, first) = folder.lock(recipe.sole());
     // Their new nodes come when the folder is gone.
     let timeout = Duration::from_secs(24);
-    let [(proxy_b, _b, second), (proxy_c, _c, third)] = [folder.proxied(timeout), folder.proxied(timeout)];
+    let (proxy_b, _b, second) = folder.proxied(recipe, timeout);
+    let (proxy_c, _c, third) = folder.proxied(recipe.sole(), timeout);
     let inside = AtomicUsize::new(0);
     let guard = first.lock().unwrap();
     let lost = guard.lost();
@@ -333,12 +337,13 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other() {
 /// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node is deleted. Gives the last one's
 /// contender and the one before it as `meanwhile` left them.
 fn deleted_while_the_listing_travels(
+    recipe: Recipe,
     also: impl FnOnce(&Folder, &str) + Send,
     then: impl FnOnce(&Folder, &Contender, &Contender, &str),
 ) {
     let folder = Folder::new();
-    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
-    let (proxy, _session, third) = folder.proxied(Duration::from_secs(12));
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
+    let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
         let one = contend(scope, &first, &inside);
@@ -374,8 +379,9 @@ fn deleted_while_the_listing_travels(
     folder.end();
 }
 
-fn waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another() {
+fn waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another(recipe: Recipe) {
     deleted_while_the_listing_travels(
+        recipe,
         |folder, own| folder.delete(own),
         |folder, two, three, own| {
             two.granted();
@@ -388,8 +394,9 @@ fn waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another
     );
 }
 
-fn data_set_behind_the_listing_does_not_disturb_the_queue() {
+fn data_set_behind_the_listing_does_not_disturb_the_queue(recipe: Recipe) {
     deleted_while_the_listing_travels(
+        recipe,
         |folder, own| assert!(folder.raw().set_data(&folder.node(own), b"hello").is_ok()),
         |_, two, three, own| {
             assert_eq!(three.granted(), own);
@@ -400,10 +407,10 @@ fn data_set_behind_the_listing_does_not_disturb_the_queue() {
     );
 }
 
-fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told() {
+fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe: Recipe) {
     let folder = Folder::new();
-    let [(_a, first), (_b, second)] = [folder.mutex(), folder.mutex()];
-    let (proxy, _session, third) = folder.proxied(Duration::from_secs(12));
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
+    let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
     let (holder, mut raw) = (first.lock().unwrap(), folder.raw());
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -449,15 +456,15 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told() {
 
 // ---- a foreign predecessor ----
 
-fn revocation_on_the_node_ahead_arms_the_watch_again() {
+fn revocation_on_the_node_ahead_arms_the_watch_again(recipe: Recipe) {
     let folder = Folder::new();
-    let (_session, mutex) = folder.mutex();
+    let (_session, lock) = folder.lock(recipe);
     let mut foreign = folder.raw();
     foreign.mkdirs(&folder.full(PATH)).unwrap();
     let ahead = foreign.create(&folder.node(FOREIGN), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let waiter = contend(scope, &mutex, &inside);
+        let waiter = contend(scope, &lock, &inside);
         until("it waits", SOON, || (folder.names().len() == 2).then_some(()));
         for _ in 0..3 {
             waiter.still_waits();
@@ -471,16 +478,16 @@ fn revocation_on_the_node_ahead_arms_the_watch_again() {
     folder.end();
 }
 
-fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed() {
+fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe) {
     let folder = Folder::new();
-    let (proxy, session, mutex) = folder.proxied(Duration::from_secs(12));
+    let (proxy, session, lock) = folder.proxied(recipe, Duration::from_secs(12));
     let mut foreign = folder.raw();
     foreign.mkdirs(&folder.full(PATH)).unwrap();
     let name = folder.node(FOREIGN);
     let ahead = foreign.create(&name, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let waiter = contend(scope, &mutex, &inside);
+        let waiter = contend(scope, &lock, &inside);
         until("it waits", SOON, || (proxy.count(OpKind::GetData) > 0).then_some(()));
         let id = session.session_id();
         proxy.refuse(true);
@@ -496,7 +503,7 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed() {
     folder.end();
 }
 
-scenarios![
+per_recipe![
     holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
     holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
     holder_whose_node_is_deleted_right_after_the_grant_is_told,

@@ -24,6 +24,8 @@ mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
 mod runner_traps;
+mod rwlock;
+mod rwlock_faults;
 mod session;
 mod session_faults;
 mod support;
@@ -68,6 +70,8 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            rwlock::TESTS,
+            rwlock_faults::TESTS,
         ],
         runner_traps::TESTS,
     )

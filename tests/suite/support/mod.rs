@@ -1,5 +1,5 @@
-//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. Only `scene`, `contend` and
-//! the embedded server know the crate.
+//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. Only `scene`, `contend`,
+//! `recipe` and the embedded server know the crate.
 #![allow(dead_code, unused_imports)] // not every scenario needs everything
 
 mod ask;
@@ -14,6 +14,7 @@ pub mod proxy;
 mod proxy_link;
 pub mod raw;
 mod real;
+pub mod recipe;
 mod residue;
 pub mod runner;
 pub mod scene;
@@ -30,13 +31,14 @@ pub use ensemble::{Ensemble, Isolation};
 pub use op::{OpKind, Request, Which};
 pub use proxy::{Direction, Proxy};
 pub use raw::Raw;
+pub use recipe::Recipe;
 pub use runner::Test;
 pub use scratch::Scratch;
 pub use server::Server;
 pub use shared::Shared;
 pub use stub::Stub;
 pub use variant::{On, Variant};
-pub(crate) use {runner::scenarios, wait::until};
+pub(crate) use {recipe::per_recipe, runner::scenarios, wait::until};
 
 use std::net::Ipv4Addr;
 

@@ -43,6 +43,7 @@ impl Test {
 ///
 /// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it is `on real`, `on embedded` or
 /// `on none` (it needs no server, and runs once as `none::module::name`). `scenarios![on real; name, other_name]` says so for all.
+/// Scenarios of every recipe have a table of their own, `per_recipe![..]`.
 macro_rules! scenarios {
     (@limit) => { 120 };
     (@limit $seconds:literal) => { $seconds };
@@ -53,14 +54,18 @@ macro_rules! scenarios {
     (on $all:ident; $($name:ident $(within $seconds:literal)?),+ $(,)?) => {
         $crate::support::scenarios![$($name on $all $(within $seconds)?),+];
     };
-    ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
-        pub const TESTS: &[$crate::support::Test] = &[$($crate::support::Test {
+    (@test $name:ident $(on $variant:ident)? $(within $seconds:literal)?) => {
+        $crate::support::Test {
             module: module_path!(),
             name: stringify!($name),
             run: $name,
             on: $crate::support::scenarios!(@on $($variant)?),
             within: std::time::Duration::from_secs($crate::support::scenarios!(@limit $($seconds)?)),
-        }),+];
+        }
+    };
+    ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
+        pub const TESTS: &[$crate::support::Test] =
+            &[$($crate::support::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+];
     };
 }
 pub(crate) use scenarios;
