@@ -148,7 +148,8 @@
 //! * Nothing is durable: there is no log, there are no snapshots, and with the process all is gone.
 //! * It stands alone: no ensemble, no observers, no `reconfig`, no read-only mode.
 //! * No TLS and no SASL; for `addAuth`, the schemes `digest` and `ip`.
-//! * Quotas are not kept.
+//! * Quotas are not kept. A connection has at most 64 identities; credentials beyond are refused.
+//! * `createTTL` with flags that know no time, and a time of -1, is refused; it ends a real server 3.8.0.
 //! * There is no limit to the connections of a client, nor to what the nodes hold: the memory of the
 //!   process is the limit.
 //! * What clients do not read waits in memory, within limits. With more than 1 MB to be sent, a connection
