@@ -2,19 +2,20 @@
 //!
 //!     bench HOSTS WORKLOAD key=value...
 //!
-//! Workloads: `uncontended` (max, secs), `contended` (threads, max and secs for each), `waiters` (threads,
-//! sessions), `reentrant` (max); all take path, warm (cycles before measuring) and events (a file for the
+//! Workloads: `uncontended` (max, secs), `contended` and `readers` (threads, max and secs for each), `waiters`
+//! (threads, sessions), `reentrant` (max); all take path, warm (cycles before measuring) and events (a file for the
 //! times of each cycle). It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time,
 //! then prints a line of JSON and `DONE`, and ends with its input. Exit status 3: no such workload here.
 
 mod protocol;
 
 use protocol::{Args, Counter, Cycle, Outcome, done, line, mark, now, report};
+use std::ops::Deref;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use zk_mutex::{ZkMutex, ZkSession};
+use zk_mutex::{Held, ZkMutex, ZkRwLock, ZkSession};
 
 /// Benchmarks have a thousand waiters, and these need little.
 const STACK: usize = 256 * 1024;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     let result = match args.workload.as_str() {
         "uncontended" | "contended" => contended(&args),
+        "readers" => readers(&args),
         "waiters" => waiters(&args),
         "reentrant" => reentrant(&args),
         _ => return ExitCode::from(3),
@@ -46,8 +48,15 @@ fn main() -> ExitCode {
 
 /// One acquire and release.
 fn cycle(mutex: &ZkMutex, inside: impl FnOnce()) -> zk_mutex::Result<Cycle> {
+    cycle_of(|| mutex.lock(), inside)
+}
+
+fn cycle_of<G: Deref<Target = Held>>(
+    lock: impl FnOnce() -> zk_mutex::Result<G>,
+    inside: impl FnOnce(),
+) -> zk_mutex::Result<Cycle> {
     let acquire = now();
-    let guard = mutex.lock()?;
+    let guard = lock()?;
     let acquired = now();
     inside();
     guard.check()?;
@@ -66,15 +75,36 @@ fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
 
 /// Threads in a loop, on one session, each with a mutex of its own on the same path.
 fn contended(args: &Args) -> Outcome<()> {
+    let counter = &Counter::default();
+    in_a_loop(args, Some(counter), |session| {
+        let mutex = ZkMutex::new(session, args.path())?;
+        Ok(move || cycle(&mutex, || counter.bump()))
+    })
+}
+
+/// The same with read locks, and no writer.
+fn readers(args: &Args) -> Outcome<()> {
+    in_a_loop(args, None, |session| {
+        let lock = ZkRwLock::new(session, args.path())?;
+        Ok(move || cycle_of(|| lock.read(), || ()))
+    })
+}
+
+/// Each thread makes its lock, and goes through cycles with it until the limit.
+fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
+    args: &Args,
+    counter: Option<&Counter>,
+    make: impl Fn(&ZkSession) -> zk_mutex::Result<C> + Sync,
+) -> Outcome<()> {
     let session = ZkSession::connect(&args.hosts)?;
     warm(args, &session)?;
     mark("ready")?;
-    let (start, limit, counter) = (now(), args.limit()?, Counter::default());
+    let (start, limit) = (now(), args.limit()?);
     let cycles = thread::scope(|scope| -> Outcome<Vec<Cycle>> {
         let run = || -> Outcome<Vec<Cycle>> {
-            let (mutex, mut cycles) = (ZkMutex::new(&session, args.path())?, Vec::new());
+            let (mut cycle, mut cycles) = (make(&session)?, Vec::new());
             while !limit.reached(cycles.len()) {
-                cycles.push(cycle(&mutex, || counter.bump())?);
+                cycles.push(cycle()?);
             }
             Ok(cycles)
         };
@@ -83,7 +113,7 @@ fn contended(args: &Args) -> Outcome<()> {
             .collect::<Result<Vec<_>, _>>()?;
         gather(threads)
     })?;
-    report(args, &cycles, start, &counter)?;
+    report(args, &cycles, start, counter)?;
     done()?;
     Ok(session.close()?)
 }
@@ -127,7 +157,7 @@ fn waiters(args: &Args) -> Outcome<()> {
         guard.unlock()?;
         Ok((start, gather(started)?))
     })?;
-    report(args, &cycles, start, &counter)?;
+    report(args, &cycles, start, Some(&counter))?;
     done()?;
     for session in sessions.iter().chain([&holding]) {
         session.close()?;
