@@ -1,5 +1,6 @@
 //! Another client of the same protocol: the `zookeeper-client` crate, its operations, watches and lock. (kazoo and Curator have
-//! their checks in `tests/clients`.)
+//! their checks in `tests/clients`.) Its lock is not asked to outlive cut connections: where a cut meets one of its writes it gives up with
+//! an io error, and its node may stay behind, on either server.
 use crate::support::{
     Proxy, Shared, scenarios,
     scene::{self, SOON, full_path, queue},
@@ -323,17 +324,8 @@ fn a_session_is_taken_over_by_another_connection() {
 async fn lock<'a>(zk: &'a Client, data: &[u8]) -> LockClient<'a> {
     let options = LockOptions::new(Acls::anyone_all());
     let options = options.with_ancestor_options(mode(CreateMode::Persistent)).unwrap();
-    soon("the lock", async {
-        loop {
-            let prefix = LockPrefix::new_curator(LOCK, "lock-").unwrap();
-            match zk.lock(prefix, data, options.clone()).await {
-                // A write that meets the very moment of a cut; the crate does not try that again, and takes its node back.
-                Err(Error::Custom(_)) => {}
-                locked => return locked.expect("the lock"),
-            }
-        }
-    })
-    .await
+    let prefix = LockPrefix::new_curator(LOCK, "lock-").unwrap();
+    soon("the lock", zk.lock(prefix, data, options)).await.expect("the lock")
 }
 
 /// Waits until so many are in the queue.
@@ -386,41 +378,6 @@ fn the_lock_counts_exactly() {
         joined((0..6).map(pass_often).collect()).await;
         assert_eq!(section.counter.get(), 120);
         until_queue(&address, 0).await; // deleted in the background
-        for client in clients {
-            close(client).await;
-        }
-    });
-}
-
-fn the_lock_counts_exactly_while_connections_drop() {
-    let address = Shared::chroot();
-    let (proxy, through) = proxied(&address);
-    run(async {
-        let section = Rc::new(Section::default());
-        let clients = [connect(&through).await, connect(&through).await];
-        let pass_often = |i: usize| {
-            let (zk, section) = (clients[i % 2].clone(), Rc::clone(&section));
-            spawn_local(async move {
-                for _ in 0..8 {
-                    let _guard = lock(&zk, b"").await;
-                    section.pass().await;
-                }
-            })
-        };
-        let tasks: Vec<_> = (0..4).map(pass_often).collect();
-        for _ in 0..6 {
-            let before = section.counter.get();
-            soon("progress", async {
-                while section.counter.get() == before && !tasks.iter().all(JoinHandle::is_finished) {
-                    sleep(Duration::from_millis(5)).await;
-                }
-            })
-            .await;
-            proxy.cut();
-        }
-        joined(tasks).await;
-        assert_eq!(section.counter.get(), 32);
-        until_queue(&address, 0).await;
         for client in clients {
             close(client).await;
         }
@@ -502,7 +459,6 @@ scenarios![
     a_session_ends_with_its_client_or_by_expiry,
     a_session_is_taken_over_by_another_connection,
     the_lock_counts_exactly,
-    the_lock_counts_exactly_while_connections_drop,
     the_lock_goes_to_the_next_in_line,
     the_lock_passes_on_when_its_holder_is_gone,
 ];
