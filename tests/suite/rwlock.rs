@@ -1,7 +1,7 @@
 //! Readers and writers: who is let in beside whom, in which order, and what stands at the server meanwhile.
 use crate::support::{
-    Raw, Shared,
-    contend::{session, spawn_waiting, until_queue},
+    OpKind, Raw, Shared,
+    contend::{proxied, session, spawn_waiting, until_queue},
     raw::EPHEMERAL_SEQUENTIAL,
     scenarios,
     scene::{SOON, full_path, queue, until_empty},
@@ -164,7 +164,8 @@ fn upgrading_is_refused_at_once() {
 
 fn a_downgrade_keeps_a_queued_writer_out() {
     let at = Shared::chroot();
-    let (ours, theirs) = (session(&at), session(&at));
+    let (proxy, through) = proxied(&at);
+    let (ours, theirs) = (session(&at), session(&through));
     let lock = ZkRwLock::new(&ours, LOCK).unwrap();
     let other = ZkRwLock::new(&theirs, LOCK).unwrap();
     let written = AtomicUsize::new(0);
@@ -184,12 +185,11 @@ fn a_downgrade_keeps_a_queued_writer_out() {
         assert_eq!(read[read.len() - 10..], before[0][before[0].len() - 10..], "it has the write's number");
         drop(writing);
         assert_eq!(queue(&at, LOCK).len(), 3, "nested: it still writes");
+        // Whoever waits is woken by the write's end, and has to see the read node and wait for that.
+        let watched = proxy.on_reply(OpKind::GetData.on(read), SOON);
         drop(again);
         until("the write node is gone", SOON, || (queue(&at, LOCK).len() == 2).then_some(()));
-        // Whoever waits has been woken by that, and has to see the read node.
-        let mut raw = Raw::connect(&at).unwrap();
-        raw.sync().unwrap();
-        thread::sleep(Duration::from_millis(100));
+        watched.wait();
         assert_eq!(written.load(Ordering::SeqCst), 0);
         assert!(reading.is_held() && !writer.is_finished());
         assert_eq!(reading.fencing_token().unwrap(), token, "below that of the writer who waits already");
