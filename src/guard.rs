@@ -143,22 +143,36 @@ impl fmt::Debug for Held {
     }
 }
 
-/// The two guards of a recipe, one that borrows the lock and one that keeps it: all that can be asked of them is at [`Held`].
+/// What a guard is that holds are counted by thread of: as std's, not to be sent.
+pub(crate) type OfThread<'a> = std::marker::PhantomData<std::sync::MutexGuard<'a, ()>>;
+
+/// What a guard is that any thread may end.
+#[allow(dead_code)] // until a recipe has such guards
+pub(crate) type OfNoThread<'a> = std::marker::PhantomData<&'a ()>;
+
+/// The two guards of a recipe, one that borrows the lock and one that keeps it: all that can be asked of them is at [`Held`]. As
+/// std's they are not `Send`, since holds are counted by thread; with `send` they are.
 macro_rules! guards {
-    ($lock:literal; $(#[$about:meta])* $guard:ident; $(#[$about_owned:meta])* $owned:ident) => {
+    ($lock:literal; $($guards:tt)*) => {
+        $crate::guard::guards! { @OfThread $lock; $($guards)* }
+    };
+    ($lock:literal send; $($guards:tt)*) => {
+        $crate::guard::guards! { @OfNoThread $lock; $($guards)* }
+    };
+    (@$marker:ident $lock:literal;
+     $(#[$about:meta])* $guard:ident; $(#[$about_owned:meta])* $owned:ident) => {
         $(#[$about])*
         #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
         pub struct $guard<'a> {
             held: $crate::guard::Held,
-            /// As std's guards: not to be sent, since holds are counted by thread.
-            _lock: std::marker::PhantomData<std::sync::MutexGuard<'a, ()>>,
+            _lock: $crate::guard::$marker<'a>,
         }
 
         $(#[$about_owned])*
         #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
         pub struct $owned {
             held: $crate::guard::Held,
-            _not_send: std::marker::PhantomData<std::sync::MutexGuard<'static, ()>>,
+            _lock: $crate::guard::$marker<'static>,
         }
 
         impl $guard<'_> {
@@ -185,7 +199,7 @@ macro_rules! guards {
 
         impl $owned {
             fn new(held: $crate::guard::Held) -> Self {
-                $owned { held, _not_send: std::marker::PhantomData }
+                $owned { held, _lock: std::marker::PhantomData }
             }
 
             #[doc = concat!("As [`", stringify!($guard), "::unlock`].")]

@@ -30,6 +30,12 @@ pub(crate) trait Recipe: Sized {
     fn make(settings: Settings) -> Result<Self>;
 }
 
+/// One whose nodes can bear the names of different clients.
+pub(crate) trait HasLayout: Recipe {}
+
+/// One whose holds can go from thread to thread.
+pub(crate) trait HandsOver: Recipe {}
+
 impl Settings {
     /// The lock's full path.
     pub(crate) fn dir(&self) -> String {
@@ -101,13 +107,19 @@ impl<L> LockBuilder<L> {
         self.acl = acl;
         self
     }
+}
 
+#[allow(private_bounds)] // locks are made here and nowhere else
+impl<L: HasLayout> LockBuilder<L> {
     /// Whose names our nodes bear; default [`Layout::Curator`].
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
     }
+}
 
+#[allow(private_bounds)]
+impl<L: HandsOver> LockBuilder<L> {
     /// How long the threads of this process may hand the lock to each other (or, as readers, join each
     /// other's hold), without a round trip, counted from when their node came first; default 20 ms.
     /// Zero means that every acquisition queues anew behind other processes.
@@ -117,7 +129,7 @@ impl<L> LockBuilder<L> {
     }
 }
 
-#[allow(private_bounds)] // locks are made here and nowhere else
+#[allow(private_bounds)]
 impl<L: Recipe> LockBuilder<L> {
     /// Makes the lock. Nothing is sent.
     ///

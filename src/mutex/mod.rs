@@ -13,7 +13,7 @@ use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -255,6 +255,10 @@ impl ZkMutex {
         self.lock.acquire(Mode::Try, Limit::after(self.lock.patience()))
     }
 }
+
+impl HasLayout for ZkMutex {}
+
+impl HandsOver for ZkMutex {}
 
 impl Recipe for ZkMutex {
     fn make(settings: Settings) -> Result<Self> {
