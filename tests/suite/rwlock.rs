@@ -337,6 +337,23 @@ fn two_kinds_of_lock_on_one_path_are_refused_within_a_process() {
     assert!(ZkMutex::new(&ours, LOCK).is_ok(), "its path is free again");
 }
 
+fn nodes_carry_the_data_that_the_lock_was_made_with() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let mut data = b"shard 7".to_vec();
+    let lock = ZkRwLock::builder(&session, LOCK).data(data.as_slice()).build().unwrap();
+    data.fill(b'x');
+    let writing = lock.write().unwrap();
+    let beside = lock.read().unwrap();
+    for contender in [lock.writers().unwrap(), lock.readers().unwrap()].concat() {
+        assert_eq!(contender.data, b"shard 7", "{contender:?}");
+    }
+    drop((writing, beside));
+    let _reading = lock.read_timeout(SOON).unwrap();
+    let readers = lock.readers().unwrap();
+    assert!(readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(), "{readers:?}");
+}
+
 fn the_kazoo_layout_has_kazoos_names() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -364,5 +381,6 @@ scenarios![
     a_timeout_leaves_no_node_behind,
     readers_wait_for_foreign_writers_and_mutexes_only,
     two_kinds_of_lock_on_one_path_are_refused_within_a_process,
+    nodes_carry_the_data_that_the_lock_was_made_with,
     the_kazoo_layout_has_kazoos_names,
 ];
