@@ -11,7 +11,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -118,10 +118,10 @@ impl Owner for Hand {
         self.lock.common.reentry.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, hand_over, .. } = &*self.lock;
-        let Some(tenure) = common.reentry.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let Lock { common, hand_over, .. } = &*self.lock;
+        let Some(tenure) = common.reentry.leave(thread) else { return Release::of_guard_only(None) };
         common.witness.released(thread);
-        common.lane.release(session, &tenure, *hand_over, wait)
+        common.lane.release(&tenure, *hand_over, wait)
     }
 }

@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -227,16 +227,16 @@ impl Owner for Writer {
         self.lock.common.writes.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, hand_over, .. } = &*self.lock;
-        let Some(tenure) = common.writes.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let Lock { common, hand_over, .. } = &*self.lock;
+        let Some(tenure) = common.writes.leave(thread) else { return Release::of_guard_only(None) };
         let reads_on = common.reads.count(thread) > 0;
         if !reads_on {
             common.witness.released(thread);
         }
         // A thread that reads on must not be joined by a writer that is handed the write node.
         let hand_over = if reads_on { Duration::ZERO } else { *hand_over };
-        common.lane.release(session, &tenure, hand_over, wait)
+        common.lane.release(&tenure, hand_over, wait)
     }
 }
 
@@ -255,18 +255,15 @@ impl Owner for Reader {
         self.lock.common.reads.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, .. } = &*self.lock;
-        let Some(cohort) = common.reads.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let common = &self.lock.common;
+        let Some(cohort) = common.reads.leave(thread) else { return Release::of_guard_only(None) };
         if common.writes.count(thread) == 0 {
             common.witness.released(thread);
         }
         if cohort.leave() {
-            return cohort.holding.begin_release(wait).wait(session);
+            return cohort.holding.begin_release(wait);
         }
-        match cohort.holding.loss() {
-            None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.lock.shown(cohort.holding.path()), reason }),
-        }
+        Release::of_guard_only(cohort.holding.loss())
     }
 }
