@@ -67,7 +67,7 @@ impl Held {
     /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
-        self.owner.holding().ask_for_watch();
+        self.ask_for_watch();
         self.owner.holding().signal()
     }
 
@@ -116,6 +116,20 @@ impl Held {
     /// The path of the lock's node.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// From now on, until `part`, its loss raises that signal too.
+    pub(crate) fn join(&self, signal: &LostSignal) {
+        self.owner.holding().join(signal);
+    }
+
+    pub(crate) fn part(&self, signal: &LostSignal) {
+        self.owner.holding().part(signal);
+    }
+
+    /// Makes sure that a deletion of the node by somebody else is noticed.
+    pub(crate) fn ask_for_watch(&self) {
+        self.owner.holding().ask_for_watch();
     }
 
     pub(crate) fn unlock(self) -> Result<()> {

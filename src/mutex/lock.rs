@@ -16,7 +16,7 @@ use crate::session::ZkSession;
 use crate::settings::Settings;
 
 /// One `ZkMutex`: the shared lock, and what is this user's own.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     session: ZkSession,
     path: String,
     data: Vec<u8>,
@@ -43,6 +43,10 @@ impl Lock {
         Ok(Lock { session, path, data, hand_over, common })
     }
 
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -52,7 +56,7 @@ impl Lock {
         self.session.timeout() / 6
     }
 
-    pub(super) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(tenure) = common.reentry.hold_of(thread) {
             if let Some(reason) = tenure.holding.loss() {
@@ -92,6 +96,11 @@ impl Lock {
 
     pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
         self.common.reentry.hold_of(thread).is_some_and(|tenure| tenure.holding.is_held())
+    }
+
+    /// Whether it has guards on the lock, valid or not, through whatever session.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
+        self.common.reentry.count(thread) > 0 || self.common.witness.is_held_by(thread)
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {

@@ -19,7 +19,7 @@ use crate::session::ZkSession;
 use crate::settings::Settings;
 
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     session: ZkSession,
     path: String,
     data: Vec<u8>,
@@ -51,6 +51,10 @@ impl Lock {
         Ok(Lock { session, path, data, hand_over, common })
     }
 
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -60,7 +64,7 @@ impl Lock {
         self.session.timeout() / 6
     }
 
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         kind: Kind,
         mode: Mode,
@@ -193,6 +197,12 @@ impl Lock {
 
     fn shown(&self, full: &str) -> String {
         self.session.core().shown(full).to_owned()
+    }
+
+    /// Whether it has guards on the lock, of either kind, valid or not, through whatever session.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
+        let common = &self.common;
+        common.reads.count(thread) + common.writes.count(thread) > 0 || common.witness.is_held_by(thread)
     }
 
     /// Who reads, or writes, or waits to.
