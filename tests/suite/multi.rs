@@ -313,7 +313,7 @@ fn what_this_thread_holds_already_is_refused_at_once() {
 fn one_order_through_different_chroots() {
     let at = Shared::chroot();
     let (server, chroot) = at.split_once('/').unwrap();
-    // By their own paths the two would take them the other way round.
+    // By the paths as given, "/t-.." before "/x", the two would take them in opposite orders.
     let (below, above) = (session(&format!("{at}/locks")), session(server));
     Raw::connect(&at).unwrap().mkdirs(&full_path(&at, "/locks")).unwrap();
     let path = |path: &str| format!("/{chroot}{path}");
@@ -321,8 +321,8 @@ fn one_order_through_different_chroots() {
         let (one, other) = (ZkMutex::new(first, one).unwrap(), ZkMutex::new(second, other).unwrap());
         ZkMultiLock::new([one, other]).unwrap()
     };
-    let one = mixed(&below, "/z", &above, &path("/locks/a"));
-    let other = mixed(&above, &path("/locks/z"), &below, "/a");
+    let one = mixed(&below, "/x", &above, &path("/locks/y"));
+    let other = mixed(&above, &path("/locks/x"), &below, "/y");
     let section = Section::default();
     thread::scope(|scope| {
         for lock in [&one, &other] {
@@ -336,8 +336,8 @@ fn one_order_through_different_chroots() {
         }
     });
     assert_eq!(section.counter(), 100);
-    until_empty(&at, "/locks/a");
-    until_empty(&at, "/locks/z");
+    until_empty(&at, "/locks/x");
+    until_empty(&at, "/locks/y");
 }
 
 fn a_cancelled_wait_leaves_nothing() {
