@@ -81,6 +81,12 @@ pub enum Error {
         /// The node concerned; empty where there is none.
         path: String,
     },
+    /// Several of the locks that were held as one failed in their release; each for a reason of its own. All
+    /// of them were let go.
+    Several {
+        /// What failed, at least two, in the order in which the locks were released.
+        failures: Vec<Error>,
+    },
     /// The server answered with an error that no other variant stands for.
     Server {
         /// What was being done.
@@ -205,6 +211,10 @@ impl fmt::Display for Error {
             Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
             Error::Cancelled { path } => write!(f, "lock {path}: cancelled by its token"),
             Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
+            Error::Several { failures } => {
+                write!(f, "{} locks failed", failures.len())?;
+                failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+            }
             Error::Server { op, path, code } => {
                 write!(f, "{op} {path}: the server answered {code}; see the server's log")
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::limit::Limit;
-use crate::queue::Holding;
+use crate::queue::{Holding, Release};
 use crate::session::LostSignal;
 use crate::session::generation::CallError;
 
@@ -19,8 +19,8 @@ pub(crate) trait Owner: Send + Sync {
     /// How many guards this thread has.
     fn count(&self, thread: ThreadId) -> usize;
 
-    /// Ends one guard of this thread; waits for the outcome if `wait`.
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()>;
+    /// Ends one guard of this thread, without waiting for anything; with `wait`, the outcome can be waited for.
+    fn release(&self, thread: ThreadId, wait: bool) -> Release;
 }
 
 /// A hold of a lock; every guard derefs to it.
@@ -67,7 +67,7 @@ impl Held {
     /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
-        self.owner.holding().ask_for_watch();
+        self.ask_for_watch();
         self.owner.holding().signal()
     }
 
@@ -118,16 +118,36 @@ impl Held {
         &self.path
     }
 
-    pub(crate) fn unlock(mut self) -> Result<()> {
+    /// From now on, until `part`, its loss raises that signal too.
+    pub(crate) fn join(&self, signal: &LostSignal) {
+        self.owner.holding().join(signal);
+    }
+
+    pub(crate) fn part(&self, signal: &LostSignal) {
+        self.owner.holding().part(signal);
+    }
+
+    /// Makes sure that a deletion of the node by somebody else is noticed.
+    pub(crate) fn ask_for_watch(&self) {
+        self.owner.holding().ask_for_watch();
+    }
+
+    pub(crate) fn unlock(self) -> Result<()> {
+        self.begin_unlock()()
+    }
+
+    /// Ends the guard; what this gives waits for the outcome.
+    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> Result<()> {
         self.is_released = true;
-        self.owner.release(self.thread, true)
+        let (release, path) = (self.owner.release(self.thread, true), std::mem::take(&mut self.path));
+        move || release.wait(&path)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_released {
-            // What went wrong was logged; a drop has nobody to tell.
+            // What goes wrong is logged; a drop has nobody to tell.
             let _ = self.owner.release(self.thread, false);
         }
     }

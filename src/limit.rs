@@ -1,5 +1,6 @@
 //! How long a caller is ready to wait: a deadline, a cancel token, both or neither.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never, select};
@@ -10,6 +11,8 @@ use crate::cancel::CancelToken;
 pub(crate) struct Limit<'a> {
     deadline: Option<Instant>,
     cancel: Option<&'a CancelToken>,
+    /// Becomes ready, by disconnection, when the wait makes no sense any more.
+    moot: Option<&'a Receiver<Infallible>>,
 }
 
 /// Why a wait on a channel ended.
@@ -22,19 +25,19 @@ pub(crate) enum Ended<T> {
 }
 
 impl<'a> Limit<'a> {
-    pub(crate) const NONE: Limit<'static> = Limit { deadline: None, cancel: None };
+    pub(crate) const NONE: Limit<'static> = Limit { deadline: None, cancel: None, moot: None };
 
     /// A deadline so far away that the clock cannot name it is none.
     pub(crate) fn after(d: Duration) -> Self {
-        Limit { deadline: Instant::now().checked_add(d), cancel: None }
+        Limit { deadline: Instant::now().checked_add(d), ..Limit::NONE }
     }
 
     pub(crate) fn at(deadline: Instant) -> Self {
-        Limit { deadline: Some(deadline), cancel: None }
+        Limit { deadline: Some(deadline), ..Limit::NONE }
     }
 
     pub(crate) fn cancelled_by(token: &'a CancelToken) -> Self {
-        Limit { deadline: None, cancel: Some(token) }
+        Limit { cancel: Some(token), ..Limit::NONE }
     }
 
     /// This limit, or that deadline if it comes first.
@@ -42,12 +45,18 @@ impl<'a> Limit<'a> {
         Limit { deadline: Some(self.deadline.map_or(deadline, |d| d.min(deadline))), ..self }
     }
 
+    /// This limit, or as if cancelled once this becomes ready. A call on its way is not given up for that, only a wait.
+    pub(crate) fn or_moot_by(self, signal: &'a Receiver<Infallible>) -> Self {
+        Limit { moot: Some(signal), ..self }
+    }
+
     pub(crate) fn is_past(&self) -> bool {
         self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.cancel.is_some_and(CancelToken::is_cancelled)
+        let is_ready = |signal: &Receiver<Infallible>| signal.try_recv().is_err_and(|e| e.is_disconnected());
+        self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
     }
 
     /// Whether a call that can take `d` could outlast this limit.
@@ -64,15 +73,18 @@ impl<'a> Limit<'a> {
         let got = |r: Result<T, _>| r.map_or(Ended::Disconnected, Ended::Got);
         let never = never();
         let cancel = self.cancel.map_or(&never, CancelToken::receiver);
-        match (self.deadline, self.cancel) {
-            (None, None) => got(from.recv()),
-            (None, Some(_)) => select! {
+        let moot = self.moot.unwrap_or(&never);
+        match self.deadline {
+            None if self.cancel.is_none() && self.moot.is_none() => got(from.recv()),
+            None => select! {
                 recv(from) -> r => got(r),
                 recv(cancel) -> _ => Ended::Cancelled,
+                recv(moot) -> _ => Ended::Cancelled,
             },
-            (Some(deadline), _) => select! {
+            Some(deadline) => select! {
                 recv(from) -> r => got(r),
                 recv(cancel) -> _ => Ended::Cancelled,
+                recv(moot) -> _ => Ended::Cancelled,
                 default(deadline.saturating_duration_since(Instant::now())) => Ended::Deadline,
             },
         }

@@ -12,7 +12,7 @@ use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
 use crate::queue::name::Kind;
-use crate::queue::{Holding, Mode, Queue, Request};
+use crate::queue::{Holding, Mode, Queue, Release, Request};
 use crate::session::{SessionState, ZkSession};
 
 /// `S` is what several threads can have at once.
@@ -138,25 +138,19 @@ impl<S: Send + 'static> Lane<S> {
     }
 
     /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`,
-    /// else its node is deleted. With `wait`, until the server has said so.
-    pub(crate) fn release(
-        &self,
-        session: &ZkSession,
-        tenure: &Arc<Tenure>,
-        hand_over: Duration,
-        wait: bool,
-    ) -> Result<()> {
+    /// else its node is deleted. With `wait`, what the server says of that can be waited for.
+    pub(crate) fn release(&self, tenure: &Arc<Tenure>, hand_over: Duration, wait: bool) -> Release {
         let (holding, turn) = (&tenure.holding, tenure.turn());
         if holding.loss().is_none()
             && holding.age() < hand_over
             && self.turnstile.pass(turn, tenure.clone()).is_ok()
         {
-            return Ok(());
+            return Release::of_guard_only(None);
         }
         // The delete is on its way before the next thread's create.
         let release = holding.begin_release(wait);
         self.turnstile.leave(turn);
-        release.wait(session)
+        release
     }
 
     pub(crate) fn describe(&self) -> &'static str {

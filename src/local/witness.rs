@@ -36,6 +36,11 @@ impl Witness {
         }
     }
 
+    /// Whether `thread` holds the lock, through whatever session.
+    pub(crate) fn is_held_by(&self, thread: ThreadId) -> bool {
+        HELD.lock().contains_key(&(thread, self.lock))
+    }
+
     /// Warns if `thread` holds the lock through another session.
     pub(crate) fn warn(&self, thread: ThreadId, path: &str) {
         if HELD.lock().get(&(thread, self.lock)).is_some_and(|other| *other != self.session) {

@@ -11,12 +11,12 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
 /// One `ZkMutex`: the shared lock, and what is this user's own.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     session: ZkSession,
     path: String,
     data: Vec<u8>,
@@ -43,6 +43,10 @@ impl Lock {
         Ok(Lock { session, path, data, hand_over, common })
     }
 
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -52,7 +56,7 @@ impl Lock {
         self.session.timeout() / 6
     }
 
-    pub(super) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(tenure) = common.reentry.hold_of(thread) {
             if let Some(reason) = tenure.holding.loss() {
@@ -94,6 +98,11 @@ impl Lock {
         self.common.reentry.hold_of(thread).is_some_and(|tenure| tenure.holding.is_held())
     }
 
+    /// Whether it has guards on the lock, valid or not, through whatever session.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
+        self.common.reentry.count(thread) > 0 || self.common.witness.is_held_by(thread)
+    }
+
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
         self.common.lane.queue.contenders(self.session.core(), &Limit::after(self.patience()))
     }
@@ -118,10 +127,10 @@ impl Owner for Hand {
         self.lock.common.reentry.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, hand_over, .. } = &*self.lock;
-        let Some(tenure) = common.reentry.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let Lock { common, hand_over, .. } = &*self.lock;
+        let Some(tenure) = common.reentry.leave(thread) else { return Release::of_guard_only(None) };
         common.witness.released(thread);
-        common.lane.release(session, &tenure, *hand_over, wait)
+        common.lane.release(&tenure, *hand_over, wait)
     }
 }

@@ -70,7 +70,7 @@ use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
 /// has it.
 #[derive(Clone)]
 pub struct ZkMutex {
-    lock: Arc<Lock>,
+    pub(crate) lock: Arc<Lock>,
 }
 
 /// Settings of a [`ZkMutex`]; from [`ZkMutex::builder`].

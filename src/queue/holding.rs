@@ -57,6 +57,15 @@ impl Holding {
         self.hold.signal()
     }
 
+    /// From now on, until `part`, its loss raises that signal too.
+    pub(crate) fn join(&self, signal: &LostSignal) {
+        self.hold.join(signal);
+    }
+
+    pub(crate) fn part(&self, signal: &LostSignal) {
+        self.hold.part(signal);
+    }
+
     pub(crate) fn valid_for(&self) -> Duration {
         if self.is_held() { self.shared.lease.remaining(BootTime::now()) } else { Duration::ZERO }
     }

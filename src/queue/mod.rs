@@ -19,6 +19,7 @@ use std::time::SystemTime;
 use self::attempt::Attempt;
 pub(crate) use self::holding::Holding;
 use self::name::{Kind, Layout, Name};
+pub(crate) use self::release::Release;
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;

@@ -1,21 +1,19 @@
 //! A hold on its way out, and what came of it.
 
-use std::time::Duration;
-
 use crossbeam_channel::Receiver;
 
 use super::holding::Holding;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::session::{NO_AUTH, Outcome, ZkSession};
+use crate::session::{NO_AUTH, Outcome};
 
+/// The end of a guard, begun: several may be begun before the first is waited for.
 #[must_use = "tell the caller how it went"]
 pub(crate) struct Release {
-    path: String,
     loss: Option<LossReason>,
     /// Only if somebody wants to wait for it.
     deleted: Option<Receiver<Outcome>>,
-    patience: Duration,
+    limit: Limit<'static>,
 }
 
 impl Holding {
@@ -23,19 +21,25 @@ impl Holding {
     pub(crate) fn begin_release(&self, wait: bool) -> Release {
         let loss = self.loss();
         let deleted = self.release(wait);
-        Release { path: self.path().to_owned(), loss, deleted, patience: self.timeout() / 6 }
+        Release { loss, deleted, limit: Limit::after(self.timeout() / 6) }
     }
 }
 
 impl Release {
-    /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that was asked for.
-    pub(crate) fn wait(self, session: &ZkSession) -> Result<()> {
-        let (op, path) = ("unlock", session.core().shown(&self.path).to_owned());
+    /// Of a guard whose node stays: nested, shared, or handed over.
+    pub(crate) fn of_guard_only(loss: Option<LossReason>) -> Self {
+        Release { loss, deleted: None, limit: Limit::NONE }
+    }
+
+    /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that was asked for. `path` is that of the
+    /// node, as its user knows it.
+    pub(crate) fn wait(self, path: &str) -> Result<()> {
+        let (op, path) = ("unlock", path.to_owned());
         if let Some(reason) = self.loss {
             return Err(Error::Lost { path, reason });
         }
         let Some(deleted) = self.deleted else { return Ok(()) };
-        match Limit::after(self.patience).recv(&deleted) {
+        match self.limit.recv(&deleted) {
             // Without an answer the session is gone, and the node with it.
             Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => Ok(()),
             Ended::Got(Err(code)) if code == NO_AUTH => Err(Error::NoAuth { op, path }),

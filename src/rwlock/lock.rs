@@ -14,12 +14,12 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     session: ZkSession,
     path: String,
     data: Vec<u8>,
@@ -51,6 +51,10 @@ impl Lock {
         Ok(Lock { session, path, data, hand_over, common })
     }
 
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -60,7 +64,7 @@ impl Lock {
         self.session.timeout() / 6
     }
 
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         self: &Arc<Self>,
         kind: Kind,
         mode: Mode,
@@ -221,6 +225,12 @@ impl Lock {
         self.session.core().shown(full).to_owned()
     }
 
+    /// Whether it has guards on the lock, of either kind, valid or not, through whatever session.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
+        let common = &self.common;
+        common.reads.count(thread) + common.writes.count(thread) > 0 || common.witness.is_held_by(thread)
+    }
+
     /// Who reads, or writes, or waits to.
     pub(super) fn contenders(&self, reading: bool) -> Result<Vec<Contender>> {
         let limit = Limit::after(self.patience());
@@ -253,16 +263,16 @@ impl Owner for Writer {
         self.lock.common.writes.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, hand_over, .. } = &*self.lock;
-        let Some(tenure) = common.writes.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let Lock { common, hand_over, .. } = &*self.lock;
+        let Some(tenure) = common.writes.leave(thread) else { return Release::of_guard_only(None) };
         let reads_on = common.reads.count(thread) > 0;
         if !reads_on {
             common.witness.released(thread);
         }
         // A thread that reads on must not be joined by a writer that is handed the write node.
         let hand_over = if reads_on { Duration::ZERO } else { *hand_over };
-        common.lane.release(session, &tenure, hand_over, wait)
+        common.lane.release(&tenure, hand_over, wait)
     }
 }
 
@@ -281,18 +291,15 @@ impl Owner for Reader {
         self.lock.common.reads.count(thread)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Result<()> {
-        let Lock { session, common, .. } = &*self.lock;
-        let Some(cohort) = common.reads.leave(thread) else { return Ok(()) };
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let common = &self.lock.common;
+        let Some(cohort) = common.reads.leave(thread) else { return Release::of_guard_only(None) };
         if common.writes.count(thread) == 0 {
             common.witness.released(thread);
         }
         if cohort.leave() {
-            return cohort.holding.begin_release(wait).wait(session);
+            return cohort.holding.begin_release(wait);
         }
-        match cohort.holding.loss() {
-            None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.lock.shown(cohort.holding.path()), reason }),
-        }
+        Release::of_guard_only(cohort.holding.loss())
     }
 }

@@ -64,7 +64,7 @@ use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
 /// `InterProcessReadWriteLock` and its downgrade (since 5.5).
 #[derive(Clone)]
 pub struct ZkRwLock {
-    lock: Arc<Lock>,
+    pub(crate) lock: Arc<Lock>,
 }
 
 /// Settings of a [`ZkRwLock`]; from [`ZkRwLock::builder`].

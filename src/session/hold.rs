@@ -24,6 +24,8 @@ pub(crate) struct Hold {
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
     armed_on: AtomicU64,
     alarm: Arc<Alarm>,
+    /// Of several holds as one: raised with the first that is lost.
+    common: Mutex<Vec<LostSignal>>,
     on_loss: Mutex<Option<OnLoss>>,
 }
 
@@ -36,14 +38,13 @@ struct Alarm {
 impl Hold {
     /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
     pub(crate) fn new(path: String, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        let (sender, receiver) = bounded(0);
-        let alarm = Alarm { reason: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver };
         Arc::new(Hold {
             path,
             since: BootTime::now(),
             czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
             armed_on: AtomicU64::new(armed_on),
-            alarm: Arc::new(alarm),
+            alarm: Arc::new(Alarm::new()),
+            common: Mutex::new(Vec::new()),
             on_loss: Mutex::new(Some(on_loss)),
         })
     }
@@ -74,6 +75,19 @@ impl Hold {
         LostSignal(self.alarm.clone())
     }
 
+    /// From now on, until `part`, the loss of this hold raises that signal too.
+    pub(crate) fn join(&self, signal: &LostSignal) {
+        let mut common = self.common.lock();
+        match self.loss() {
+            None => common.push(signal.clone()),
+            Some(reason) => _ = signal.0.raise(reason),
+        }
+    }
+
+    pub(crate) fn part(&self, signal: &LostSignal) {
+        self.common.lock().retain(|other| !Arc::ptr_eq(&other.0, &signal.0));
+    }
+
     /// Whether a watch stands, or is being set, on this connection.
     pub(crate) fn armed_on(&self) -> u64 {
         self.armed_on.load(Ordering::Acquire)
@@ -91,9 +105,12 @@ impl Hold {
     /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can
     /// see a hold that the lease has let go and that still looks held.
     pub(super) fn mark(&self, reason: LossReason) -> bool {
-        let is_first = self.alarm.reason.set(reason).is_ok();
+        let is_first = self.alarm.raise(reason);
         if is_first {
-            drop(self.alarm.sender.lock().take());
+            // Who joins now sees the loss by itself.
+            for signal in self.common.lock().drain(..) {
+                signal.0.raise(reason);
+            }
         }
         is_first
     }
@@ -110,7 +127,24 @@ impl Hold {
     }
 }
 
-/// Becomes ready when the hold is lost, and never otherwise.
+impl Alarm {
+    fn new() -> Self {
+        let (sender, receiver) = bounded(0);
+        Alarm { reason: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver }
+    }
+
+    /// True the first time.
+    fn raise(&self, reason: LossReason) -> bool {
+        let is_first = self.reason.set(reason).is_ok();
+        if is_first {
+            drop(self.sender.lock().take());
+        }
+        is_first
+    }
+}
+
+/// Becomes ready when the hold is lost, and never otherwise. Of several holds as one
+/// ([`HeldAll`](crate::HeldAll)): when the first of them is.
 ///
 /// It is a `crossbeam_channel::Receiver` that carries no message: `recv()` returns `Err` (and
 /// `select!` picks its arm) exactly when the hold is lost, in every clone of this value. A normal
@@ -122,6 +156,11 @@ impl Hold {
 pub struct LostSignal(Arc<Alarm>);
 
 impl LostSignal {
+    /// One for several holds, which `join` it.
+    pub(crate) fn common() -> Self {
+        LostSignal(Arc::new(Alarm::new()))
+    }
+
     /// Why the hold was lost, once it is.
     pub fn reason(&self) -> Option<LossReason> {
         self.0.reason.get().copied()

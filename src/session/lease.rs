@@ -194,6 +194,7 @@ fn tell(lost: &[Arc<Hold>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::hold::LostSignal;
 
     const T: Duration = Duration::from_secs(30);
 
@@ -279,6 +280,30 @@ mod tests {
         assert_eq!(lease.watch(start + T / 9), Some(start + T / 3 * 2 / 3));
         lease.renegotiate(T / 30, start + T / 9);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn a_common_signal_comes_with_the_first_loss_among_those_who_have_joined() {
+        let (lease, signal) = (Lease::default(), LostSignal::common());
+        lease.begin(T, BootTime::now());
+        let holds = ["/l/a", "/l/b", "/l/c"].map(|path| {
+            let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
+            assert_eq!(lease.grant(&hold), Ok(()));
+            hold.join(&signal);
+            hold
+        });
+        holds[0].part(&signal);
+        lease.node_deleted("/l/a");
+        assert_eq!(signal.reason(), None);
+        assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
+        lease.node_deleted("/l/b");
+        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        lease.end(LossReason::SessionExpired);
+        assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
+        // Who joins when it is lost already.
+        let late = LostSignal::common();
+        holds[2].join(&late);
+        assert_eq!(late.reason(), Some(LossReason::SessionExpired));
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod multi;
+mod multi_faults;
 mod mutex;
 mod mutex_guards;
 mod mutex_held;
@@ -63,6 +65,8 @@ fn main() -> std::process::ExitCode {
             input::TESTS,
             session::TESTS,
             session_faults::TESTS,
+            multi::TESTS,
+            multi_faults::TESTS,
             mutex::TESTS,
             mutex_guards::TESTS,
             mutex_held::TESTS,

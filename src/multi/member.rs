@@ -1,0 +1,155 @@
+//! What a multi-lock is made of: any lock of this crate, asked for in one way.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use super::order::Place;
+use crate::error::Result;
+use crate::guard::Held;
+use crate::limit::Limit;
+use crate::mutex::ZkMutex;
+use crate::queue::Mode;
+use crate::queue::name::Kind;
+use crate::rwlock::ZkRwLock;
+use crate::session::ZkSession;
+
+/// What a multi-lock asks of each of its members.
+pub(super) trait Part: Send + Sync {
+    fn kind(&self) -> &'static str;
+
+    fn session(&self) -> &ZkSession;
+
+    /// As the user gave it.
+    fn path(&self) -> &str;
+
+    /// `None` if somebody else has it; nothing is left behind then, nor after an error.
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>>;
+
+    /// Whether this thread would wait for itself, as far as that can be known.
+    fn is_held_by(&self, thread: ThreadId) -> bool;
+}
+
+/// One lock of a [`ZkMultiLock`](crate::ZkMultiLock), and how it is to be held.
+///
+/// A [`ZkMutex`] is one by itself; a [`ZkRwLock`] is one to [`read`](Self::read) or to
+/// [`write`](Self::write). It keeps the lock and its session alive, as a clone of the lock does.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::{Member, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let account = ZkMutex::new(&session, "/locks/accounts/17")?;
+/// let rates = ZkRwLock::new(&session, "/locks/rates")?;
+/// let both = ZkMultiLock::new([Member::from(&account), Member::read(&rates)])?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Member(Arc<dyn Part>);
+
+impl Member {
+    /// A read/write lock, to read.
+    pub fn read(lock: &ZkRwLock) -> Self {
+        Member(Arc::new(Half { lock: lock.clone(), kind: Kind::Read }))
+    }
+
+    /// A read/write lock, to write.
+    pub fn write(lock: &ZkRwLock) -> Self {
+        Member(Arc::new(Half { lock: lock.clone(), kind: Kind::Write }))
+    }
+
+    /// The lock's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    pub(super) fn part(&self) -> &dyn Part {
+        &*self.0
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let core = self.0.session().core();
+        Place {
+            // DNS names know no case.
+            ensemble: core.ensemble().iter().map(|host| host.to_ascii_lowercase()).collect(),
+            path: format!("{}{}", core.chroot(), self.0.path()),
+            kind: self.0.kind(),
+        }
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("kind", &self.0.kind()).field("path", &self.path()).finish()
+    }
+}
+
+impl From<ZkMutex> for Member {
+    fn from(mutex: ZkMutex) -> Self {
+        Member(Arc::new(mutex))
+    }
+}
+
+impl From<&ZkMutex> for Member {
+    fn from(mutex: &ZkMutex) -> Self {
+        mutex.clone().into()
+    }
+}
+
+impl From<&Member> for Member {
+    fn from(member: &Member) -> Self {
+        member.clone()
+    }
+}
+
+impl Part for ZkMutex {
+    fn kind(&self) -> &'static str {
+        "mutex"
+    }
+
+    fn session(&self) -> &ZkSession {
+        self.lock.session()
+    }
+
+    fn path(&self) -> &str {
+        self.path()
+    }
+
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        Ok(self.lock.acquire(mode, limit)?.map(|held| vec![held]))
+    }
+
+    fn is_held_by(&self, thread: ThreadId) -> bool {
+        self.lock.has_guards(thread)
+    }
+}
+
+/// A read/write lock, to read or to write.
+struct Half {
+    lock: ZkRwLock,
+    kind: Kind,
+}
+
+impl Part for Half {
+    fn kind(&self) -> &'static str {
+        if self.kind == Kind::Read { "read" } else { "write" }
+    }
+
+    fn session(&self) -> &ZkSession {
+        self.lock.lock.session()
+    }
+
+    fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        Ok(self.lock.lock.acquire(self.kind, mode, limit)?.map(|held| vec![held]))
+    }
+
+    fn is_held_by(&self, thread: ThreadId) -> bool {
+        self.lock.lock.has_guards(thread)
+    }
+}
