@@ -115,6 +115,7 @@ impl Lane {
             kind: ask.kind,
             mode: ask.mode,
             limit: ask.limit,
+            endures: false,
             contended: turn.contended,
             data: ask.data,
             on_blocked: &phase,
