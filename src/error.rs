@@ -136,6 +136,8 @@ pub enum LossReason {
     SessionClosed,
     /// Somebody deleted the lock's node; be it the server, which tells of the node before it tells of the session that it expires.
     NodeDeleted,
+    /// It was given up on our side: the candidate left its election, or the leader's work came to its end.
+    Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
 }
@@ -163,6 +165,7 @@ impl fmt::Display for LossReason {
             LossReason::AuthFailed => "the server refused the session's credentials",
             LossReason::SessionClosed => "the session was closed",
             LossReason::NodeDeleted => "somebody deleted its node",
+            LossReason::Resigned => "it was given up on our side",
             LossReason::Internal => "the connection thread failed, see the log",
         })
     }

@@ -64,6 +64,7 @@
 
 mod cancel;
 mod clock;
+mod election;
 mod error;
 mod fencing;
 mod guard;
@@ -80,6 +81,7 @@ mod settings;
 pub mod testing;
 
 pub use cancel::CancelToken;
+pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
 pub use guard::Held;

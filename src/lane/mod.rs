@@ -130,6 +130,7 @@ impl<S: Send + 'static> Lane<S> {
             kind: ask.kind,
             mode: ask.mode,
             limit: ask.limit,
+            endures: false,
             contended: turn.contended,
             data: ask.data,
             on_blocked: &phase,

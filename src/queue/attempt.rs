@@ -383,7 +383,12 @@ impl<'a> Attempt<'a> {
 
     fn connected(&self) -> Result<Arc<Generation>> {
         let core = self.request.core;
-        core.connected("lock", core.shown(&self.queue.dir), &self.request.limit)
+        let (op, path, limit) = ("lock", core.shown(&self.queue.dir), &self.request.limit);
+        if self.request.endures {
+            core.connected_at_last(op, path, limit)
+        } else {
+            core.connected(op, path, limit)
+        }
     }
 
     fn stop(&self, path: &str, e: CallError) -> Stop {

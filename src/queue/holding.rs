@@ -113,6 +113,12 @@ impl Holding {
         }
     }
 
+    /// Lets the lock go while others still look at the hold, who are told that it is over.
+    pub(crate) fn resign(&self) {
+        self.shared.lease.resign(self.hold.path());
+        self.release(false);
+    }
+
     /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
     pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
         self.shared.lease.release(self.hold.path());

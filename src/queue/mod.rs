@@ -7,6 +7,7 @@
 mod attempt;
 mod downgrade;
 mod failure;
+mod gone;
 mod holding;
 pub(crate) mod name;
 mod release;
@@ -17,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
+pub(crate) use self::gone::Going;
 pub(crate) use self::holding::Holding;
-use self::name::{Kind, Layout, Name};
+use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
 use crate::error::Result;
 use crate::limit::Limit;
@@ -31,6 +33,7 @@ pub(crate) struct Queue {
     dir: String,
     layout: Layout,
     acl: Acl,
+    family: Family,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
     warned_numbers: AtomicBool,
@@ -51,6 +54,8 @@ pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
+    /// An outage is waited for without an end, whatever the retry policy says.
+    pub(crate) endures: bool,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
@@ -84,10 +89,16 @@ impl Queue {
             dir,
             layout,
             acl,
+            family: Family::Locks,
             warned_junk: AtomicBool::new(false),
             warned_mixed: AtomicBool::new(false),
             warned_numbers: AtomicBool::new(false),
         }
+    }
+
+    /// The queue of an election's candidates, where no lock counts.
+    pub(crate) fn of_candidates(dir: String, acl: Acl) -> Self {
+        Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl) }
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -122,6 +133,7 @@ impl Queue {
             kind: Kind::Lock,
             mode: Mode::Try,
             limit: Limit::NONE,
+            endures: false,
             contended: false,
             data: &[],
             on_blocked: &|_| (),
@@ -132,7 +144,7 @@ impl Queue {
 
     /// A listing's contenders; what an operator should know of the rest is said once.
     fn parse<'a>(&self, children: &'a [String]) -> Vec<Name<'a>> {
-        let (names, junk) = rule::contenders(children);
+        let (names, junk) = rule::contenders(children, self.family);
         if let Some(first) = junk.first()
             && !self.warned_junk.swap(true, Ordering::Relaxed)
         {

@@ -26,13 +26,33 @@ pub enum Layout {
     Kazoo,
 }
 
-/// What a contender wants. To a mutex all are alike; only reads share.
+/// What a contender wants. To a mutex all are alike; only reads share. Candidates for leadership stand in queues of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
+    /// A candidate for leadership.
+    Latch,
     /// A mutex; also kazoo's write lock, which bears the same name.
     Lock,
     Write,
     Read,
+}
+
+/// Who counts in one queue; the others do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Locks of all kinds.
+    Locks,
+    /// The candidates of an election.
+    Candidates,
+}
+
+impl Kind {
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Kind::Lock | Kind::Write | Kind::Read => Family::Locks,
+            Kind::Latch => Family::Candidates,
+        }
+    }
 }
 
 /// A contender, as its node's name tells. It borrows that name: a listing can have thousands.
@@ -50,11 +70,12 @@ pub(crate) struct Name<'a> {
 }
 
 /// What stands between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`, `InterProcessReadWriteLock.READ_LOCK_NAME`
-/// and `WRITE_LOCK_NAME`, behind a '-' when there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
-const MARKS: [(&str, Layout, Kind); 5] = [
+/// and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`, behind a '-' when there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
+const MARKS: [(&str, Layout, Kind); 6] = [
     ("lock-", Layout::Curator, Kind::Lock),
     ("__READ__", Layout::Curator, Kind::Read),
     ("__WRIT__", Layout::Curator, Kind::Write),
+    ("latch-", Layout::Curator, Kind::Latch),
     ("__lock__", Layout::Kazoo, Kind::Lock),
     ("__rlock__", Layout::Kazoo, Kind::Read),
 ];
@@ -62,7 +83,7 @@ const MARKS: [(&str, Layout, Kind); 5] = [
 /// Curator's `ProtectedUtils.PROTECTED_PREFIX`; go-zookeeper uses it too.
 const PROTECTED: &str = "_c_";
 
-/// Reads a child's name; `None` when it is no contender's: a leader latch's, a lease's, or nothing we know.
+/// Reads a child's name; `None` when it is no contender's, of whatever family: a lease's, or nothing we know.
 ///
 /// The id is taken as it comes: the clients named at [`Layout`] look for the mark only, and to miss a contender would be to
 /// hold the lock with it, while to count one too many is to wait.
@@ -136,6 +157,8 @@ pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
         (Layout::Curator, Kind::Lock) => format!("{PROTECTED}{id}-lock-"),
         (Layout::Curator, Kind::Read) => format!("{PROTECTED}{id}-__READ__"),
         (Layout::Curator, Kind::Write) => format!("{PROTECTED}{id}-__WRIT__"),
+        // No other client's elections have such names in kazoo's layout, so there is but one.
+        (_, Kind::Latch) => format!("{PROTECTED}{id}-latch-"),
         (Layout::Kazoo, Kind::Lock | Kind::Write) => format!("{id}__lock__"),
         (Layout::Kazoo, Kind::Read) => format!("{id}__rlock__"),
     }
@@ -170,6 +193,7 @@ mod tests {
         assert_reads(&format!("_c_{UUID}-__READ__0000000007"), UUID, Read, 7, Curator);
         assert_reads(&format!("_c_{UUID}-__WRIT__0000000008"), UUID, Write, 8, Curator);
         assert_reads(&format!("_c_{HEX}-lock-0000000031"), HEX, Lock, 31, Curator); // go-zookeeper
+        assert_reads(&format!("_c_{UUID}-latch-0000000009"), UUID, Latch, 9, Curator);
         assert_reads(&format!("{HEX}__lock__0000000032"), HEX, Lock, 32, Kazoo);
         assert_reads(&format!("{HEX}__rlock__0000000033"), HEX, Read, 33, Kazoo);
     }
@@ -198,7 +222,7 @@ mod tests {
     #[test]
     fn wrapped_numbers_are_read_as_the_server_writes_them() {
         for number in [i32::MAX, i32::MIN, -1_000_000_000, -999_999_999, -1, 0] {
-            for mark in ["lock-", "__READ__", "__WRIT__", "__lock__", "__rlock__"] {
+            for mark in ["lock-", "__READ__", "__WRIT__", "latch-", "__lock__", "__rlock__"] {
                 let child = format!("{mark}{number:010}");
                 let sequence = parse(&child).map(|name| name.sequence);
                 assert_eq!(sequence, Some(number.into()), "{child}");
@@ -216,7 +240,8 @@ mod tests {
             "leases",
             "0000000001",
             "-0000000001",
-            "latch-0000000001",
+            "latch0000000001",
+            "block-latch_0000000001",
             "block-0000000001",
             "my_lock-0000000001",
             "lock-000000001",
@@ -239,7 +264,7 @@ mod tests {
         ] {
             assert_eq!(parse(child), None, "{child:?}");
         }
-        for mark in ["latch-", "lease-", "read-"] {
+        for mark in ["snatch-", "lease-", "read-"] {
             assert_eq!(parse(&format!("_c_{UUID}-{mark}0000000001")), None);
         }
     }
@@ -257,7 +282,7 @@ mod tests {
     }
 
     fn any_kind() -> impl Strategy<Value = Kind> {
-        prop_oneof![Just(Kind::Lock), Just(Kind::Read), Just(Kind::Write)]
+        prop_oneof![Just(Kind::Lock), Just(Kind::Read), Just(Kind::Write), Just(Kind::Latch)]
     }
 
     proptest! {
@@ -269,6 +294,7 @@ mod tests {
         ) {
             let id = new_id(layout);
             let child = format!("{}{number:010}", prefix(layout, kind, &id));
+            let layout = if kind == Kind::Latch { Layout::Curator } else { layout };
             // kazoo has one name for both.
             let kind = match (layout, kind) {
                 (Layout::Kazoo, Kind::Write) => Kind::Lock,
@@ -283,7 +309,7 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic_and_a_number_is_written_one_way(
             junk in any::<String>(),
-            near in "(_c_)?([0-9a-f]{32}|é)?-?(lock-|__READ__|__WRIT__|__r?lock__)-?[0-9٣]{8,12}.?",
+            near in "(_c_)?([0-9a-f]{32}|é)?-?(lock-|latch-|__READ__|__WRIT__|__r?lock__)-?[0-9٣]{8,12}.?",
         ) {
             for child in [junk, near] {
                 if let Some(name) = parse(&child) {

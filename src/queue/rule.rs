@@ -1,6 +1,6 @@
 //! Who holds a lock, and which node each waiter watches: decided from a listing of the lock's children alone.
 
-use super::name::{self, Kind, Layout, Name};
+use super::name::{self, Family, Kind, Layout, Name};
 
 /// From here on each release also tries to delete the lock's node, so that the numbers start anew: half of what there is.
 pub(crate) const RENEW_PARENT_ABOVE: i64 = 1 << 30;
@@ -25,14 +25,14 @@ pub(crate) enum Verdict<'n, 'a> {
     Gone,
 }
 
-/// The contenders among a lock's children, in the listing's (arbitrary) order, and the names that are none.
-pub(crate) fn contenders(children: &[String]) -> (Vec<Name<'_>>, Vec<&str>) {
+/// The contenders of this family among the children, in the listing's (arbitrary) order, and the names that are none.
+pub(crate) fn contenders(children: &[String], family: Family) -> (Vec<Name<'_>>, Vec<&str>) {
     let mut names = Vec::with_capacity(children.len());
     let mut junk = Vec::new();
     for child in children {
         match name::parse(child) {
-            Some(name) => names.push(name),
-            None => junk.push(child.as_str()),
+            Some(name) if name.kind.family() == family => names.push(name),
+            _ => junk.push(child.as_str()),
         }
     }
     (names, junk)
@@ -56,7 +56,7 @@ pub(crate) enum Claim {
 impl Claim {
     pub(crate) fn of(kind: Kind) -> Claim {
         match kind {
-            Kind::Lock | Kind::Write => Claim::Exclusive,
+            Kind::Lock | Kind::Write | Kind::Latch => Claim::Exclusive,
             Kind::Read => Claim::Shared,
         }
     }
@@ -132,7 +132,11 @@ pub(crate) fn verdict_in_order<'n, 'a>(
 /// Whether it may leave a read of its number behind that a listing does not show yet. A write may, and in kazoo's layout a write
 /// bears a mutex's name.
 fn may_downgrade(name: &Name<'_>) -> bool {
-    name.kind != Kind::Lock || name.layout == Layout::Kazoo
+    match name.kind {
+        Kind::Read | Kind::Write => true,
+        Kind::Lock => name.layout == Layout::Kazoo,
+        Kind::Latch => false,
+    }
 }
 
 /// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every hand-over, so nothing is sorted.
@@ -183,8 +187,12 @@ mod tests {
         child(Layout::Curator, Kind::Lock, sequence)
     }
 
+    fn candidate(sequence: i64) -> String {
+        child(Layout::Curator, Kind::Latch, sequence)
+    }
+
     fn parsed(children: &[String]) -> Vec<Name<'_>> {
-        let (names, junk) = contenders(children);
+        let (names, junk) = contenders(children, Family::Locks);
         assert_eq!(junk, Vec::<&str>::new());
         names
     }
@@ -291,9 +299,21 @@ mod tests {
     #[test]
     fn children_that_are_no_contenders_are_set_apart() {
         let children = ["leases".to_owned(), lock(1), "lock-7".to_owned()];
-        let (names, junk) = contenders(&children);
+        let (names, junk) = contenders(&children, Family::Locks);
         assert_eq!(names.len(), 1);
         assert_eq!(junk, ["leases", "lock-7"]);
+    }
+
+    #[test]
+    fn candidates_and_locks_do_not_count_for_each_other() {
+        let children = [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
+        let (candidates, others) = contenders(&children, Family::Candidates);
+        assert_eq!(others, [&*children[0], &*children[3]]);
+        assert_eq!(mutex(&candidates, &children[1], &no_debris), Verdict::Held);
+        assert_waits(mutex(&candidates, &children[2], &no_debris), &children[1], true);
+        let (locks, others) = contenders(&children, Family::Locks);
+        assert_eq!(others, [&*children[1], &*children[2]]);
+        assert_waits(mutex(&locks, &children[3], &no_debris), &children[0], true);
     }
 
     #[test]
@@ -517,7 +537,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
-            let (names, junk) = contenders(&children);
+            let (names, junk) = contenders(&children, Family::Locks);
             prop_assert_eq!(names.len() + junk.len(), children.len());
             let _ = (mutex(&names, &mine, &no_debris), mutex_in_order(&names, &mine, &no_debris));
         }

@@ -72,7 +72,7 @@ impl Lock {
     ) -> Result<Option<Held>> {
         match kind {
             Kind::Read => self.read(mode, limit),
-            Kind::Write | Kind::Lock => self.write(mode, limit),
+            Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit),
         }
     }
 

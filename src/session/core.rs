@@ -173,6 +173,22 @@ impl Core {
         self.connected_within(Some(self.config.retry.max_elapsed), op, path, limit)
     }
 
+    /// As [`connected`](Self::connected), through any outage.
+    pub(crate) fn connected_at_last(
+        &self,
+        op: &'static str,
+        path: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Arc<Generation>> {
+        self.connected_within(None, op, path, limit)
+    }
+
+    /// Since when there has been no connection, and when the retry policy is spent; `None` while there is one.
+    pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
+        let since = self.state.lock().down_since?;
+        Some((since, since.checked_add(self.config.retry.max_elapsed)))
+    }
+
     /// The first connection has a timeout of its own.
     pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
         self.connected_within(None, "connect", "", limit)

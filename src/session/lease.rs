@@ -121,6 +121,18 @@ impl Lease {
         self.held.store(state.holds.len(), Ordering::Release);
     }
 
+    /// The hold was let go while others may still look at it: to them it is lost.
+    pub(crate) fn resign(&self, path: &str) {
+        let mut state = self.state.lock();
+        let lapsed = self.lapse(&mut state, BootTime::now());
+        if let Some(hold) = state.holds.remove(path) {
+            hold.mark(LossReason::Resigned);
+        }
+        self.held.store(state.holds.len(), Ordering::Release);
+        drop(state);
+        tell(&lapsed);
+    }
+
     /// Whether any hold depends on the lease: then the link keeps writing.
     pub(crate) fn is_needed(&self) -> bool {
         self.held.load(Ordering::Acquire) > 0
@@ -304,6 +316,18 @@ mod tests {
         let late = LostSignal::common();
         holds[2].join(&late);
         assert_eq!(late.reason(), Some(LossReason::SessionExpired));
+    }
+
+    #[test]
+    fn a_resigned_hold_is_lost_to_all_who_look_at_it() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease);
+        let signal = hold.signal();
+        lease.resign("/l/n");
+        assert!(!lease.stands(&hold) && !lease.is_needed());
+        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        assert_eq!(signal.reason(), Some(LossReason::Resigned));
     }
 
     #[test]

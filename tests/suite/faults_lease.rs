@@ -332,7 +332,8 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
 
 per_recipe![
     holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in,
-    holder_in_a_black_hole_stops_in_time_with_a_longer_session,
+    holder_in_a_black_hole_stops_in_time_with_a_longer_session
+    | // A candidate stands again by itself.
     hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed;
     // Ensembles are real only.
     holder_on_the_first_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,

@@ -6,6 +6,8 @@
 #![deny(dead_code)]
 
 mod conformance;
+mod election;
+mod election_faults;
 mod embedded_faults;
 mod embedded_hostile;
 mod embedded_life;
@@ -53,6 +55,8 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            election::TESTS,
+            election_faults::TESTS,
             embedded_faults::TESTS,
             embedded_hostile::TESTS,
             embedded_life::TESTS,

@@ -1,8 +1,8 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Held, Result, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession,
-    ZkWriteGuard,
+    CancelToken, Contender, Held, Leadership, Result, ZkCandidate, ZkElection, ZkMutex, ZkMutexGuard,
+    ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
@@ -11,6 +11,8 @@ pub enum Recipe {
     Mutex,
     Read,
     Write,
+    /// A candidate that joins to lead, and leaves.
+    Leader,
 }
 
 impl Recipe {
@@ -21,6 +23,7 @@ impl Recipe {
             Recipe::Mutex => Lock::Mutex(ZkMutex::new(session, path).unwrap()),
             Recipe::Read => Lock::Read(rwlock()),
             Recipe::Write => Lock::Write(rwlock()),
+            Recipe::Leader => Lock::Leader(ZkElection::new(session, path).unwrap(), session.timeout()),
         }
     }
 
@@ -30,7 +33,29 @@ impl Recipe {
             Recipe::Mutex => "-lock-",
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
+            Recipe::Leader => "-latch-",
         }
+    }
+
+    /// In the path of the nodes of another client's lock that keeps it waiting.
+    pub fn foreign_mark(self) -> &'static str {
+        match self {
+            Recipe::Mutex | Recipe::Read | Recipe::Write => "-lock-",
+            Recipe::Leader => "-latch-",
+        }
+    }
+
+    /// What its errors call it to wait with a limit, and to let go.
+    pub fn ops(self) -> [&'static str; 2] {
+        match self {
+            Recipe::Mutex | Recipe::Read | Recipe::Write => ["lock", "unlock"],
+            Recipe::Leader => ["wait_leader", "leave"],
+        }
+    }
+
+    /// No candidate, which joins to ask who leads, and whose end all are told who look at its term.
+    pub fn is_lock(self) -> bool {
+        self != Recipe::Leader
     }
 
     /// One that keeps it waiting, and that it keeps waiting.
@@ -39,6 +64,7 @@ impl Recipe {
             Recipe::Mutex => Recipe::Mutex,
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
+            Recipe::Leader => Recipe::Leader,
         }
     }
 
@@ -47,6 +73,7 @@ impl Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
             Recipe::Read | Recipe::Write => Recipe::Write,
+            Recipe::Leader => Recipe::Leader,
         }
     }
 }
@@ -56,6 +83,8 @@ pub enum Lock {
     Mutex(ZkMutex),
     Read(ZkRwLock),
     Write(ZkRwLock),
+    /// With its session's timeout.
+    Leader(ZkElection, Duration),
 }
 
 impl Lock {
@@ -64,6 +93,10 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock().map(Guard::Mutex),
             Lock::Read(lock) => lock.read().map(Guard::Read),
             Lock::Write(lock) => lock.write().map(Guard::Write),
+            Lock::Leader(election, _) => {
+                let candidate = election.join()?;
+                Ok(Guard::Leader(candidate.wait_leader()?, candidate))
+            }
         }
     }
 
@@ -72,6 +105,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.try_lock()?.map(Guard::Mutex),
             Lock::Read(lock) => lock.try_read()?.map(Guard::Read),
             Lock::Write(lock) => lock.try_write()?.map(Guard::Write),
+            Lock::Leader(_, timeout) => return self.lock_timeout(*timeout / 6),
         })
     }
 
@@ -80,6 +114,10 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_timeout(timeout)?.map(Guard::Mutex),
             Lock::Read(lock) => lock.read_timeout(timeout)?.map(Guard::Read),
             Lock::Write(lock) => lock.write_timeout(timeout)?.map(Guard::Write),
+            Lock::Leader(election, _) => {
+                let candidate = election.join()?;
+                candidate.wait_leader_timeout(timeout)?.map(|term| Guard::Leader(term, candidate))
+            }
         })
     }
 
@@ -88,6 +126,10 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_with(cancel).map(Guard::Mutex),
             Lock::Read(lock) => lock.read_with(cancel).map(Guard::Read),
             Lock::Write(lock) => lock.write_with(cancel).map(Guard::Write),
+            Lock::Leader(election, _) => {
+                let candidate = election.join()?;
+                Ok(Guard::Leader(candidate.wait_leader_with(cancel)?, candidate))
+            }
         }
     }
 
@@ -97,6 +139,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.contenders(),
             Lock::Read(lock) => lock.readers(),
             Lock::Write(lock) => lock.writers(),
+            Lock::Leader(election, _) => election.candidates(),
         }
     }
 
@@ -104,7 +147,7 @@ impl Lock {
     pub fn is_owned_here(&self) -> Option<bool> {
         match self {
             Lock::Mutex(lock) => Some(lock.is_owned_by_current_thread()),
-            Lock::Read(_) | Lock::Write(_) => None,
+            Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) => None,
         }
     }
 }
@@ -114,6 +157,7 @@ pub enum Guard<'a> {
     Mutex(ZkMutexGuard<'a>),
     Read(ZkReadGuard<'a>),
     Write(ZkWriteGuard<'a>),
+    Leader(Leadership, ZkCandidate),
 }
 
 impl Guard<'_> {
@@ -122,6 +166,11 @@ impl Guard<'_> {
             Guard::Mutex(guard) => guard.unlock(),
             Guard::Read(guard) => guard.unlock(),
             Guard::Write(guard) => guard.unlock(),
+            Guard::Leader(term, candidate) => {
+                let lasted = term.check();
+                candidate.leave()?;
+                lasted
+            }
         }
     }
 }
@@ -134,13 +183,14 @@ impl Deref for Guard<'_> {
             Guard::Mutex(guard) => guard,
             Guard::Read(guard) => guard,
             Guard::Write(guard) => guard,
+            Guard::Leader(term, _) => term,
         }
     }
 }
 
 /// As `scenarios!`, for functions of a `Recipe`: each runs over each recipe, as `module::mutex::name`, `module::read::name` and so on.
 /// With the mutex it runs on both servers; with the others, which stand on the same queue and session, on the embedded one. Behind a
-/// `;` come the module's scenarios that are about no recipe.
+/// `|` come scenarios of locks only, behind a `;` those of the module that are about no recipe.
 macro_rules! per_recipe {
     (@test $recipe:ident $module:literal ($($on:tt)*) $name:ident $($seconds:literal)?) => {
         $crate::support::Test {
@@ -152,13 +202,20 @@ macro_rules! per_recipe {
         }
     };
     ($($name:ident $(within $seconds:literal)?),+ $(,)?
+     $(| $($lock:ident $(within $time:literal)?),+ $(,)?)?
      $(; $($plain:ident $(on $variant:ident)? $(within $limit:literal)?),+ $(,)?)?) => {
         pub const TESTS: &[$crate::support::Test] = &[
             $(
                 $crate::support::per_recipe!(@test Mutex "mutex" () $name $($seconds)?),
                 $crate::support::per_recipe!(@test Read "read" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Write "write" (embedded) $name $($seconds)?),
+                $crate::support::per_recipe!(@test Leader "leader" (embedded) $name $($seconds)?),
             )+
+            $($(
+                $crate::support::per_recipe!(@test Mutex "mutex" () $lock $($time)?),
+                $crate::support::per_recipe!(@test Read "read" (embedded) $lock $($time)?),
+                $crate::support::per_recipe!(@test Write "write" (embedded) $lock $($time)?),
+            )+)?
             $($($crate::support::scenarios!(@test $plain $(on $variant)? $(within $limit)?)),+)?
         ];
     };

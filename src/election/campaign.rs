@@ -1,0 +1,133 @@
+//! One candidate's way to leadership, over and over: through outages and lost sessions, with one node at a time.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_channel::never;
+
+use super::leadership::Mandate;
+use crate::cancel::CancelToken;
+use crate::error::{Cause, Error, Result};
+use crate::fencing::FencingToken;
+use crate::limit::{Ended, Limit};
+use crate::queue::name::Kind;
+use crate::queue::{Going, Holding, Mode, Queue, Request};
+use crate::session::ZkSession;
+use crate::session::generation::CallError;
+
+/// What a candidate is, to the server.
+#[derive(Clone)]
+pub(super) struct Campaign {
+    pub(super) session: ZkSession,
+    /// As the user gave it.
+    pub(super) path: String,
+    pub(super) id: Vec<u8>,
+    pub(super) roll: Arc<Roll>,
+}
+
+/// What all elections of one path on one session share. (A type of its own: by it other recipes are kept off the path.)
+pub(super) struct Roll {
+    pub(super) queue: Queue,
+}
+
+impl Campaign {
+    /// Queues until it leads, whatever happens on the way. `on_blocked` hears whether the server shows somebody ahead, `on_trouble`
+    /// what went wrong and is tried again.
+    ///
+    /// Ends with an error only if trying again cannot help: cancelled, closed, no right to be there.
+    pub(super) fn elect(
+        &self,
+        cancel: &CancelToken,
+        on_blocked: &dyn Fn(bool),
+        on_trouble: &dyn Fn(&Error),
+    ) -> Result<(Mandate, FencingToken)> {
+        let limit = Limit::cancelled_by(cancel);
+        let mut told = None;
+        loop {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled { path: self.path.clone() });
+            }
+            let acquired = self.roll.queue.acquire(&Request {
+                core: self.session.core(),
+                kind: Kind::Latch,
+                mode: Mode::Wait,
+                limit,
+                endures: true,
+                contended: false,
+                data: &self.id,
+                on_blocked,
+                on_loss: &|| Box::new(|| ()),
+            });
+            let elected = match acquired {
+                Ok(Some(holding)) => self.begin(holding, &limit),
+                Ok(None) => Ok(None),
+                Err(e) => Err(e),
+            };
+            match elected {
+                Ok(Some(elected)) => return Ok(elected),
+                Ok(None) => {} // lost before it began
+                Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
+                    if told.as_ref() != Some(&e) {
+                        log::warn!("election {}: {e}; trying on", self.path);
+                        told = Some(e.clone());
+                    }
+                    on_trouble(&e);
+                    self.pause(&limit)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Makes a hold a mandate, and asks for its token. `None`: the hold is lost.
+    fn begin(&self, holding: Holding, limit: &Limit<'_>) -> Result<Option<(Mandate, FencingToken)>> {
+        let path = self.session.core().shown(holding.path()).to_owned();
+        let mandate = Mandate::new(holding, path.clone());
+        let holding = mandate.holding();
+        while holding.is_held() {
+            let e = match holding.czxid(&limit.or_at(Instant::now() + holding.timeout() / 6)) {
+                Ok(czxid) => {
+                    let token = FencingToken::new(czxid, 0);
+                    log::info!("{path}: elected, token {token}");
+                    return Ok(Some((mandate, token)));
+                }
+                Err(e) => e,
+            };
+            let op = "fencing_token";
+            return Err(match e {
+                CallError::Cancelled => Error::Cancelled { path },
+                CallError::NoAuth => Error::NoAuth { op, path },
+                CallError::Other(code) => Error::Server { op, path, code },
+                CallError::Resources => {
+                    Error::Unavailable { op, path, cause: Cause::Resources("thread for the call".into()) }
+                }
+                // The hold outlives a short outage, and with it our place at the head of the queue.
+                _ => {
+                    self.session.core().connected_at_last(op, &path, limit)?;
+                    continue;
+                }
+            });
+        }
+        Ok(None)
+    }
+
+    fn pause(&self, limit: &Limit<'_>) -> Result<()> {
+        let until = Instant::now() + self.session.timeout() / 8;
+        match limit.or_at(until).recv(&never::<Infallible>()) {
+            Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Our nodes that are on their way out already.
+    pub(super) fn going(&self) -> Going {
+        Going::now(self.session.core())
+    }
+
+    /// Waits until the server has no node of ours any more, but for those that were on their way out `before`.
+    pub(super) fn until_gone(&self, before: &Going) -> Result<()> {
+        let limit = Limit::after(self.session.timeout() / 6);
+        Going::wait(self.session.core(), &self.path, before, &limit)
+    }
+}
