@@ -1,8 +1,8 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Held, Result, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession,
-    ZkWriteGuard,
+    CancelToken, Contender, Error, Held, Member, Result, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard,
+    ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
@@ -11,7 +11,12 @@ pub enum Recipe {
     Mutex,
     Read,
     Write,
+    /// A mutex, and beside it a lock that nobody disputes, below `path` with this ending.
+    Multi,
 }
+
+/// Taken after the lock that a scenario is about.
+const BESIDE: &str = "-beside";
 
 impl Recipe {
     #[track_caller]
@@ -21,13 +26,19 @@ impl Recipe {
             Recipe::Mutex => Lock::Mutex(ZkMutex::new(session, path).unwrap()),
             Recipe::Read => Lock::Read(rwlock()),
             Recipe::Write => Lock::Write(rwlock()),
+            Recipe::Multi => {
+                let mutex = ZkMutex::new(session, path).unwrap();
+                let beside = ZkRwLock::new(session, &format!("{path}{BESIDE}")).unwrap();
+                let members = [Member::from(&mutex), Member::read(&beside)];
+                Lock::Multi(ZkMultiLock::new(members).unwrap(), mutex)
+            }
         }
     }
 
     /// In the path of its nodes and of no others: the link's own writes are creates and deletes too.
     pub fn mark(self) -> &'static str {
         match self {
-            Recipe::Mutex => "-lock-",
+            Recipe::Mutex | Recipe::Multi => "-lock-",
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
         }
@@ -37,6 +48,7 @@ impl Recipe {
     pub fn rival(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Multi => Recipe::Multi,
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
         }
@@ -46,6 +58,7 @@ impl Recipe {
     pub fn sole(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Multi => Recipe::Multi,
             Recipe::Read | Recipe::Write => Recipe::Write,
         }
     }
@@ -56,6 +69,7 @@ pub enum Lock {
     Mutex(ZkMutex),
     Read(ZkRwLock),
     Write(ZkRwLock),
+    Multi(ZkMultiLock, ZkMutex),
 }
 
 impl Lock {
@@ -64,6 +78,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock().map(Guard::Mutex),
             Lock::Read(lock) => lock.read().map(Guard::Read),
             Lock::Write(lock) => lock.write().map(Guard::Write),
+            Lock::Multi(lock, _) => lock.lock().map(Guard::Multi),
         }
     }
 
@@ -72,6 +87,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.try_lock()?.map(Guard::Mutex),
             Lock::Read(lock) => lock.try_read()?.map(Guard::Read),
             Lock::Write(lock) => lock.try_write()?.map(Guard::Write),
+            Lock::Multi(lock, _) => lock.try_lock()?.map(Guard::Multi),
         })
     }
 
@@ -80,6 +96,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_timeout(timeout)?.map(Guard::Mutex),
             Lock::Read(lock) => lock.read_timeout(timeout)?.map(Guard::Read),
             Lock::Write(lock) => lock.write_timeout(timeout)?.map(Guard::Write),
+            Lock::Multi(lock, _) => lock.lock_timeout(timeout)?.map(Guard::Multi),
         })
     }
 
@@ -88,13 +105,14 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_with(cancel).map(Guard::Mutex),
             Lock::Read(lock) => lock.read_with(cancel).map(Guard::Read),
             Lock::Write(lock) => lock.write_with(cancel).map(Guard::Write),
+            Lock::Multi(lock, _) => lock.lock_with(cancel).map(Guard::Multi),
         }
     }
 
     /// Those of its kind.
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         match self {
-            Lock::Mutex(lock) => lock.contenders(),
+            Lock::Mutex(lock) | Lock::Multi(_, lock) => lock.contenders(),
             Lock::Read(lock) => lock.readers(),
             Lock::Write(lock) => lock.writers(),
         }
@@ -103,7 +121,7 @@ impl Lock {
     /// Whether it says that this thread holds it; None where it cannot be asked.
     pub fn is_owned_here(&self) -> Option<bool> {
         match self {
-            Lock::Mutex(lock) => Some(lock.is_owned_by_current_thread()),
+            Lock::Mutex(lock) | Lock::Multi(_, lock) => Some(lock.is_owned_by_current_thread()),
             Lock::Read(_) | Lock::Write(_) => None,
         }
     }
@@ -114,6 +132,7 @@ pub enum Guard<'a> {
     Mutex(ZkMutexGuard<'a>),
     Read(ZkReadGuard<'a>),
     Write(ZkWriteGuard<'a>),
+    Multi(ZkMultiGuard<'a>),
 }
 
 impl Guard<'_> {
@@ -122,6 +141,11 @@ impl Guard<'_> {
             Guard::Mutex(guard) => guard.unlock(),
             Guard::Read(guard) => guard.unlock(),
             Guard::Write(guard) => guard.unlock(),
+            // Of the lock that the scenario is about, which is let go last.
+            Guard::Multi(guard) => guard.unlock().map_err(|e| match e {
+                Error::Several { mut failures } => failures.pop().expect("two at least"),
+                e => e,
+            }),
         }
     }
 }
@@ -134,6 +158,7 @@ impl Deref for Guard<'_> {
             Guard::Mutex(guard) => guard,
             Guard::Read(guard) => guard,
             Guard::Write(guard) => guard,
+            Guard::Multi(guard) => guard.holds().next().expect("its first member"),
         }
     }
 }
@@ -158,6 +183,7 @@ macro_rules! per_recipe {
                 $crate::support::per_recipe!(@test Mutex "mutex" () $name $($seconds)?),
                 $crate::support::per_recipe!(@test Read "read" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Write "write" (embedded) $name $($seconds)?),
+                $crate::support::per_recipe!(@test Multi "multi" (embedded) $name $($seconds)?),
             )+
             $($($crate::support::scenarios!(@test $plain $(on $variant)? $(within $limit)?)),+)?
         ];
