@@ -50,8 +50,8 @@ use crate::queue::Mode;
 /// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the set may
 ///   be waiting, and no permit, which may have come from another thread and cannot be seen. A member that
 ///   the thread holds already is refused, with [`Error::WouldDeadlock`];
-/// * all processes name an ensemble by the same hosts, if a multi-lock has members on several ensembles.
-///   Within one, the order is that of the paths, however its hosts are written.
+/// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has members on
+///   several ensembles. Within one, the order is that of the paths, however its hosts are written.
 ///
 /// The same lock twice (also to read and to write, or through another session or chroot) would wait for
 /// itself, and is refused when the multi-lock is made. Two sessions are taken to be on the same ensemble if
