@@ -26,8 +26,8 @@ pub(super) trait Part: Send + Sync {
     /// `None` if somebody else has it; nothing is left behind then, nor after an error.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>>;
 
-    /// Whether this thread would wait for itself, as far as that can be known.
-    fn is_held_by(&self, thread: ThreadId) -> bool;
+    /// Whether this thread would wait for itself, as far as that can be known; an error if it has guards of a lost hold.
+    fn is_held_by(&self, thread: ThreadId) -> Result<bool>;
 }
 
 /// One lock of a [`ZkMultiLock`](crate::ZkMultiLock), and how it is to be held.
@@ -121,7 +121,7 @@ impl Part for ZkMutex {
         Ok(self.lock.acquire(mode, limit)?.map(|held| vec![held]))
     }
 
-    fn is_held_by(&self, thread: ThreadId) -> bool {
+    fn is_held_by(&self, thread: ThreadId) -> Result<bool> {
         self.lock.has_guards(thread)
     }
 }
@@ -149,7 +149,7 @@ impl Part for Half {
         Ok(self.lock.lock.acquire(self.kind, mode, limit)?.map(|held| vec![held]))
     }
 
-    fn is_held_by(&self, thread: ThreadId) -> bool {
+    fn is_held_by(&self, thread: ThreadId) -> Result<bool> {
         self.lock.lock.has_guards(thread)
     }
 }

@@ -50,8 +50,8 @@ use crate::queue::Mode;
 /// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the set may
 ///   be waiting, and no permit, which may have come from another thread and cannot be seen. A member that
 ///   the thread holds already is refused, with [`Error::WouldDeadlock`];
-/// * all processes name an ensemble by the same hosts, if a multi-lock has members on several ensembles.
-///   Within one, the order is that of the paths, however its hosts are written.
+/// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has members on
+///   several ensembles. Within one, the order is that of the paths, however its hosts are written.
 ///
 /// The same lock twice (also to read and to write, or through another session or chroot) would wait for
 /// itself, and is refused when the multi-lock is made. Two sessions are taken to be on the same ensemble if
@@ -120,7 +120,8 @@ impl ZkMultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::WouldDeadlock`], at once, when this thread has a guard of a member already.
+    /// [`Error::WouldDeadlock`], at once, when this thread holds a member already; [`Error::Lost`] when it
+    /// has lost that hold and its guards still live.
     /// [`Error::Unavailable`] when an outage outlasts the retry policy, [`Error::Lost`] when a member was
     /// lost while others were waited for, [`Error::Closed`] when a session is closed, [`Error::NoAuth`]
     /// when an ACL refuses. It is the first that went wrong; whatever was taken is released, and whatever
@@ -232,11 +233,13 @@ impl Set {
     /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was taken.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<HeldAll>> {
         let thread = std::thread::current().id();
-        if let Some(held) = self.members.iter().find(|member| member.part().is_held_by(thread)) {
-            return Err(Error::WouldDeadlock {
-                path: held.path().to_owned(),
-                why: "this thread holds it already and others could wait for it in a circle: drop its guards first",
-            });
+        for member in &self.members {
+            if member.part().is_held_by(thread)? {
+                return Err(Error::WouldDeadlock {
+                    path: member.path().to_owned(),
+                    why: "this thread holds it already and others could wait for it in a circle: drop its guards first",
+                });
+            }
         }
         let mut all = HeldAll::new();
         for &number in &self.order {

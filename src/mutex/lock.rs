@@ -59,10 +59,7 @@ impl Lock {
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(tenure) = common.reentry.hold_of(thread) {
-            if let Some(reason) = tenure.holding.loss() {
-                let path = self.shown(tenure.holding.path());
-                return Err(Error::Lost { path, reason });
-            }
+            self.check(&tenure.holding)?;
             common.reentry.nest(thread);
             return Ok(Some(self.held(tenure, thread)));
         }
@@ -85,6 +82,14 @@ impl Lock {
         Ok(Some(self.held(tenure, thread)))
     }
 
+    /// A lost hold cannot be entered again.
+    fn check(&self, holding: &Holding) -> Result<()> {
+        match holding.loss() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
+        }
+    }
+
     fn held(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
         let (fence, path) = (tenure.holding.hand_overs(), self.shown(tenure.holding.path()));
         Held::new(Arc::new(Hand { lock: self.clone(), tenure }), thread, path, fence)
@@ -98,9 +103,11 @@ impl Lock {
         self.common.reentry.hold_of(thread).is_some_and(|tenure| tenure.holding.is_held())
     }
 
-    /// Whether it has guards on the lock, valid or not, through whatever session.
-    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
-        self.common.reentry.count(thread) > 0 || self.common.witness.is_held_by(thread)
+    /// Whether it has guards on the lock, through whatever session; an error if they are of a lost hold.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+        let tenure = self.common.reentry.hold_of(thread);
+        tenure.iter().try_for_each(|tenure| self.check(&tenure.holding))?;
+        Ok(tenure.is_some() || self.common.witness.is_held_by(thread))
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {

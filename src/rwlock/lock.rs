@@ -225,10 +225,12 @@ impl Lock {
         self.session.core().shown(full).to_owned()
     }
 
-    /// Whether it has guards on the lock, of either kind, valid or not, through whatever session.
-    pub(crate) fn has_guards(&self, thread: ThreadId) -> bool {
-        let common = &self.common;
-        common.reads.count(thread) + common.writes.count(thread) > 0 || common.witness.is_held_by(thread)
+    /// Whether it has guards on the lock, of either kind, through whatever session; an error if they are of a lost hold.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+        let (cohort, tenure) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
+        tenure.iter().try_for_each(|tenure| self.check(&tenure.holding))?;
+        cohort.iter().try_for_each(|cohort| self.check(&cohort.holding))?;
+        Ok(cohort.is_some() || tenure.is_some() || self.common.witness.is_held_by(thread))
     }
 
     /// Who reads, or writes, or waits to.

@@ -1,4 +1,5 @@
 //! Several locks as one: all or none, in one order, within one deadline.
+use crate::mutex_held::assert_not_send;
 use crate::support::{
     Raw, Shared,
     contend::{Section, session, spawn_waiting, until_queue},
@@ -10,7 +11,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Error, LossReason, Member, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{
+    CancelToken, Error, HeldAll, LossReason, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock, ZkMutex,
+    ZkRwLock, ZkSession,
+};
 
 const A: &str = "/locks/a";
 const B: &str = "/locks/b";
@@ -380,6 +384,14 @@ fn a_closed_session_ends_the_wait() {
     assert!(a.lock().unwrap().is_held());
 }
 
+fn which_types_may_go_to_other_threads() {
+    fn both<T: Send + Sync + 'static>() {}
+    fn shared<T: Sync>() {}
+    both::<(ZkMultiLock, Member)>();
+    shared::<(HeldAll, ZkMultiGuard<'_>, OwnedZkMultiGuard)>();
+    assert_not_send!(ZkMultiGuard<'_>, OwnedZkMultiGuard);
+}
+
 scenarios![
     opposite_orders_never_deadlock,
     all_are_held_and_all_are_let_go,
@@ -392,4 +404,5 @@ scenarios![
     one_order_through_different_chroots,
     a_cancelled_wait_leaves_nothing,
     a_closed_session_ends_the_wait,
+    which_types_may_go_to_other_threads on none,
 ];

@@ -3,7 +3,7 @@ use crate::{
     embedded_faults::{raw, start},
     multi::{elsewhere, multi, mutexes},
     support::{
-        contend::{session, spawn_waiting, until_queue},
+        contend::{Section, session, spawn_waiting, until_queue},
         logged::logged,
         scenarios,
         scene::{SOON, queue, session_of, until_empty, until_state},
@@ -12,6 +12,7 @@ use crate::{
 };
 use log::Level;
 use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
@@ -223,6 +224,63 @@ fn releases_are_begun_before_any_is_waited_for_and_the_last_taken_goes_first() {
     }
 }
 
+fn releases_without_an_answer_wait_once_in_all() {
+    let servers = [start(), start(), start()];
+    let timeout = Duration::from_secs(12);
+    let sessions = servers.each_ref().map(|(_, at)| session_of(at, timeout));
+    let members = sessions.each_ref().map(|session| ZkMutex::new(session, A).unwrap());
+    let lock = ZkMultiLock::new(&members).unwrap();
+    let guard = lock.lock().unwrap();
+    servers.iter().for_each(|(server, _)| server.black_hole(true));
+    let begun = Instant::now();
+    let said = guard.unlock();
+    assert!(begun.elapsed() < timeout / 6 + SLACK, "{:?}", begun.elapsed());
+    let Err(Error::Several { failures }) = said else { panic!("{said:?}") };
+    assert_eq!(failures.len(), 3);
+    assert!(failures.iter().all(|e| matches!(e, Error::Unavailable { op: "unlock", .. })), "{failures:?}");
+    servers.iter().for_each(|(server, _)| server.black_hole(false));
+    servers.iter().for_each(|(_, at)| until_empty(at, A));
+}
+
+fn transfers_stay_exact_while_connections_are_cut() {
+    const PATHS: [&str; 3] = [A, B, C];
+    let (server, at) = start();
+    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let sessions = [(); 3].map(|()| {
+        let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
+        builder.retry_policy(eager).connect().unwrap()
+    });
+    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let (sections, done, passed) =
+        ([(); 3].map(|()| Section::default()), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for (number, session) in sessions.iter().chain(&sessions).enumerate() {
+            let (sections, done, passed) = (&sections, &done, &passed);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(number as u64);
+                for _ in 0..20 {
+                    let mut chosen = [0, 1, 2];
+                    random.shuffle(&mut chosen);
+                    let chosen = &chosen[..random.usize(2..=3)];
+                    let lock = multi(session, &chosen.iter().map(|&which| PATHS[which]).collect::<Vec<_>>());
+                    let guard = lock.lock_timeout(SOON * 6).unwrap().expect("no deadlock");
+                    chosen.iter().for_each(|&which| sections[which].pass());
+                    passed.fetch_add(chosen.len(), SeqCst);
+                    guard.unlock().unwrap();
+                }
+                done.fetch_add(1, SeqCst);
+            });
+        }
+        while done.load(SeqCst) < 6 {
+            server.cut_connections();
+            thread::sleep(Duration::from_millis(30));
+        }
+    });
+    assert_eq!(sections.iter().map(Section::counter).sum::<usize>(), passed.load(SeqCst));
+    assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids);
+    PATHS.iter().for_each(|path| until_empty(&at, path));
+}
+
 fn a_hold_that_is_handed_on_is_no_more_of_ours() {
     let (server, at) = start();
     let ours = session(&at);
@@ -255,5 +313,7 @@ scenarios![
     a_silent_ensemble_does_not_keep_us_beyond_the_deadline,
     a_lost_answer_leaves_nothing_of_any_member,
     releases_are_begun_before_any_is_waited_for_and_the_last_taken_goes_first,
+    releases_without_an_answer_wait_once_in_all,
+    transfers_stay_exact_while_connections_are_cut,
     a_hold_that_is_handed_on_is_no_more_of_ours,
 ];

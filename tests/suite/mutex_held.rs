@@ -171,6 +171,7 @@ macro_rules! assert_not_send {
         <$type as Fits<_>>::fits();
     })+};
 }
+pub(crate) use assert_not_send;
 
 fn which_types_may_go_to_other_threads() {
     fn send<T: Send>() {}

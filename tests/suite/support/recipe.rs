@@ -1,8 +1,8 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Held, Leadership, Result, ZkCandidate, ZkElection, ZkMutex, ZkMutexGuard,
-    ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
+    CancelToken, Contender, Error, Held, Leadership, Member, Result, ZkCandidate, ZkElection, ZkMultiGuard,
+    ZkMultiLock, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
@@ -13,7 +13,12 @@ pub enum Recipe {
     Write,
     /// A candidate that joins to lead, and leaves.
     Leader,
+    /// A mutex, and beside it a lock that nobody disputes, below `path` with this ending.
+    Multi,
 }
+
+/// Taken after the lock that a scenario is about.
+const BESIDE: &str = "-beside";
 
 impl Recipe {
     #[track_caller]
@@ -24,13 +29,19 @@ impl Recipe {
             Recipe::Read => Lock::Read(rwlock()),
             Recipe::Write => Lock::Write(rwlock()),
             Recipe::Leader => Lock::Leader(ZkElection::new(session, path).unwrap(), session.timeout()),
+            Recipe::Multi => {
+                let mutex = ZkMutex::new(session, path).unwrap();
+                let beside = ZkRwLock::new(session, &format!("{path}{BESIDE}")).unwrap();
+                let members = [Member::from(&mutex), Member::read(&beside)];
+                Lock::Multi(ZkMultiLock::new(members).unwrap(), mutex)
+            }
         }
     }
 
     /// In the path of its nodes and of no others: the link's own writes are creates and deletes too.
     pub fn mark(self) -> &'static str {
         match self {
-            Recipe::Mutex => "-lock-",
+            Recipe::Mutex | Recipe::Multi => "-lock-",
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
             Recipe::Leader => "-latch-",
@@ -48,7 +59,7 @@ impl Recipe {
     /// What its errors call it to wait with a limit, and to let go.
     pub fn ops(self) -> [&'static str; 2] {
         match self {
-            Recipe::Mutex | Recipe::Read | Recipe::Write => ["lock", "unlock"],
+            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi => ["lock", "unlock"],
             Recipe::Leader => ["wait_leader", "leave"],
         }
     }
@@ -62,6 +73,7 @@ impl Recipe {
     pub fn rival(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Multi => Recipe::Multi,
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
             Recipe::Leader => Recipe::Leader,
@@ -72,6 +84,7 @@ impl Recipe {
     pub fn sole(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Multi => Recipe::Multi,
             Recipe::Read | Recipe::Write => Recipe::Write,
             Recipe::Leader => Recipe::Leader,
         }
@@ -85,6 +98,7 @@ pub enum Lock {
     Write(ZkRwLock),
     /// With its session's timeout.
     Leader(ZkElection, Duration),
+    Multi(ZkMultiLock, ZkMutex),
 }
 
 impl Lock {
@@ -97,6 +111,7 @@ impl Lock {
                 let candidate = election.join()?;
                 Ok(Guard::Leader(candidate.wait_leader()?, candidate))
             }
+            Lock::Multi(lock, _) => lock.lock().map(Guard::Multi),
         }
     }
 
@@ -106,6 +121,7 @@ impl Lock {
             Lock::Read(lock) => lock.try_read()?.map(Guard::Read),
             Lock::Write(lock) => lock.try_write()?.map(Guard::Write),
             Lock::Leader(_, timeout) => return self.lock_timeout(*timeout / 6),
+            Lock::Multi(lock, _) => lock.try_lock()?.map(Guard::Multi),
         })
     }
 
@@ -118,6 +134,7 @@ impl Lock {
                 let candidate = election.join()?;
                 candidate.wait_leader_timeout(timeout)?.map(|term| Guard::Leader(term, candidate))
             }
+            Lock::Multi(lock, _) => lock.lock_timeout(timeout)?.map(Guard::Multi),
         })
     }
 
@@ -130,13 +147,14 @@ impl Lock {
                 let candidate = election.join()?;
                 Ok(Guard::Leader(candidate.wait_leader_with(cancel)?, candidate))
             }
+            Lock::Multi(lock, _) => lock.lock_with(cancel).map(Guard::Multi),
         }
     }
 
     /// Those of its kind.
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         match self {
-            Lock::Mutex(lock) => lock.contenders(),
+            Lock::Mutex(lock) | Lock::Multi(_, lock) => lock.contenders(),
             Lock::Read(lock) => lock.readers(),
             Lock::Write(lock) => lock.writers(),
             Lock::Leader(election, _) => election.candidates(),
@@ -148,6 +166,8 @@ impl Lock {
         match self {
             Lock::Mutex(lock) => Some(lock.is_owned_by_current_thread()),
             Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) => None,
+            Lock::Mutex(lock) | Lock::Multi(_, lock) => Some(lock.is_owned_by_current_thread()),
+            Lock::Read(_) | Lock::Write(_) => None,
         }
     }
 }
@@ -158,6 +178,7 @@ pub enum Guard<'a> {
     Read(ZkReadGuard<'a>),
     Write(ZkWriteGuard<'a>),
     Leader(Leadership, ZkCandidate),
+    Multi(ZkMultiGuard<'a>),
 }
 
 impl Guard<'_> {
@@ -171,6 +192,11 @@ impl Guard<'_> {
                 candidate.leave()?;
                 lasted
             }
+            // Of the lock that the scenario is about, which is let go last.
+            Guard::Multi(guard) => guard.unlock().map_err(|e| match e {
+                Error::Several { mut failures } => failures.pop().expect("two at least"),
+                e => e,
+            }),
         }
     }
 }
@@ -184,6 +210,7 @@ impl Deref for Guard<'_> {
             Guard::Read(guard) => guard,
             Guard::Write(guard) => guard,
             Guard::Leader(term, _) => term,
+            Guard::Multi(guard) => guard.holds().next().expect("its first member"),
         }
     }
 }
@@ -210,11 +237,13 @@ macro_rules! per_recipe {
                 $crate::support::per_recipe!(@test Read "read" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Write "write" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Leader "leader" (embedded) $name $($seconds)?),
+                $crate::support::per_recipe!(@test Multi "multi" (embedded) $name $($seconds)?),
             )+
             $($(
                 $crate::support::per_recipe!(@test Mutex "mutex" () $lock $($time)?),
                 $crate::support::per_recipe!(@test Read "read" (embedded) $lock $($time)?),
                 $crate::support::per_recipe!(@test Write "write" (embedded) $lock $($time)?),
+                $crate::support::per_recipe!(@test Multi "multi" (embedded) $lock $($time)?),
             )+)?
             $($($crate::support::scenarios!(@test $plain $(on $variant)? $(within $limit)?)),+)?
         ];
