@@ -51,7 +51,7 @@ impl Recipe {
     /// In the path of the nodes of another client's lock that keeps it waiting.
     pub fn foreign_mark(self) -> &'static str {
         match self {
-            Recipe::Mutex | Recipe::Read | Recipe::Write => "-lock-",
+            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi => "-lock-",
             Recipe::Leader => "-latch-",
         }
     }
@@ -164,10 +164,8 @@ impl Lock {
     /// Whether it says that this thread holds it; None where it cannot be asked.
     pub fn is_owned_here(&self) -> Option<bool> {
         match self {
-            Lock::Mutex(lock) => Some(lock.is_owned_by_current_thread()),
-            Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) => None,
             Lock::Mutex(lock) | Lock::Multi(_, lock) => Some(lock.is_owned_by_current_thread()),
-            Lock::Read(_) | Lock::Write(_) => None,
+            Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) => None,
         }
     }
 }
