@@ -69,7 +69,8 @@ pub enum Error {
         /// How, and what to do instead.
         why: &'static str,
     },
-    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken).
+    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken), or its candidate left the
+    /// election.
     Cancelled {
         /// The lock's path.
         path: String,
@@ -212,7 +213,7 @@ impl fmt::Display for Error {
                 "{path}: the lock is lost, {reason}; stop what it protects, drop its guards and lock again"
             ),
             Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
-            Error::Cancelled { path } => write!(f, "lock {path}: cancelled by its token"),
+            Error::Cancelled { path } => write!(f, "lock {path}: the wait was cancelled"),
             Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
             Error::Several { failures } => {
                 write!(f, "{} locks failed", failures.len())?;

@@ -133,11 +133,11 @@ impl Members {
     }
 
     fn kill(&mut self, pid: u32) -> io::Result<()> {
-        if let Some(index) = self.0.iter().position(|child| child.id() == pid) {
-            let mut child = self.0.remove(index);
+        for child in self.0.iter_mut().filter(|child| child.id() == pid) {
             child.kill()?;
             child.wait()?;
         }
+        self.0.retain(|child| child.id() != pid);
         Ok(())
     }
 

@@ -324,7 +324,7 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
 
 fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     let (server, at) = start();
-    let session = session_of(&at, Duration::from_secs(4));
+    let session = session_of(&at, Duration::from_secs(9));
     let (election, id) = (election(&session), session.session_id());
     drop(election.join().unwrap()); // makes the path
     until_empty(&at, PATH);
