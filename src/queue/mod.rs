@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
-pub(crate) use self::holding::Holding;
+pub(crate) use self::failure::failure;
+pub(crate) use self::holding::{Going, Holding};
 use self::name::{Kind, Layout, Name};
 use crate::error::Result;
 use crate::limit::Limit;
