@@ -65,6 +65,7 @@
 mod cancel;
 mod clock;
 mod error;
+mod exclusive;
 mod fencing;
 mod guard;
 mod lane;
@@ -80,6 +81,7 @@ pub mod testing;
 
 pub use cancel::CancelToken;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
+pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
 pub use mutex::{MutexBuilder, OwnedZkMutexGuard, ZkMutex, ZkMutexGuard};
