@@ -9,6 +9,7 @@ mod conformance;
 mod embedded_faults;
 mod embedded_hostile;
 mod embedded_life;
+mod exclusive;
 mod faults;
 mod faults_lease;
 mod faults_process;
@@ -54,6 +55,7 @@ fn main() -> std::process::ExitCode {
             embedded_faults::TESTS,
             embedded_hostile::TESTS,
             embedded_life::TESTS,
+            exclusive::TESTS,
             faults::TESTS,
             faults_lease::TESTS,
             faults_process::TESTS,
