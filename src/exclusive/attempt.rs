@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bid::Bid;
+use super::bid::{Bid, Sight};
 use crate::error::{Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::queue::{Holding, Mode, failure};
@@ -12,7 +12,7 @@ use crate::session::SessionState;
 use crate::session::acl::Acl;
 use crate::session::bell::{Bell, Causes};
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Node};
+use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
 use crate::session::lease::Refused;
 use crate::session::{nonce, path};
@@ -63,8 +63,8 @@ type Step<T> = std::result::Result<T, Stop>;
 
 /// Whose node is in the way.
 enum Whose {
-    /// This bid's: the reply to its create was lost.
-    Bids,
+    /// This bid's, even if the reply to its create was lost.
+    Bids(Sight),
     /// Another one of ours, on its way out.
     Debris,
     Others,
@@ -88,7 +88,7 @@ impl<'a> Attempt<'a> {
             let _node = generation.shared.nodes.register(node.to_owned(), &self.bell, causes);
             let mut bid = Bid::new(generation.clone(), node.to_owned());
             loop {
-                match self.advance(&mut bid).and_then(|()| self.grant(&mut bid)) {
+                match self.advance(&mut bid).and_then(|sight| self.grant(&mut bid, &sight)) {
                     Ok(holding) => return Ok(Some(holding)),
                     Err(Stop::Again) => (self.request.on_blocked)(false),
                     Err(Stop::Anew) => {
@@ -104,8 +104,8 @@ impl<'a> Attempt<'a> {
 
     // ---- the steps ----
 
-    /// Creates until our node stands.
-    fn advance(&mut self, bid: &mut Bid) -> Step<()> {
+    /// Creates until a node of ours stands: until it is seen, behind its create.
+    fn advance(&mut self, bid: &mut Bid) -> Step<Sight> {
         let Request { node, acl, data, mode, limit, .. } = *self.request;
         loop {
             if limit.is_past() {
@@ -118,30 +118,34 @@ impl<'a> Attempt<'a> {
             }
             let attach = generation.shared.attach();
             let debris = generation.shared.debris();
-            match bid.create(data, acl, &limit) {
-                Ok(()) => {
-                    log::debug!("{node}: created");
-                    return Ok(());
-                }
-                Err(CallError::NodeExists) => {}
+            let is_made = match bid.create(data, acl, &limit) {
+                Ok(()) => true,
+                Err(CallError::NodeExists) => false,
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
                     generation.make_parents(dir, acl, &limit).map_err(|e| self.stop(dir, e))?;
                     continue;
                 }
                 Err(e) => return Err(self.stop(node, e)),
-            }
+            };
+            // The bell hears of every node of this name. What rang until the create was answered was about one that is gone; from now
+            // on it is about the one that stands: ours, or the one that is in our way.
+            self.bell.hush(GONE | CHANGED);
             // Where nothing of ours was about, it can only be somebody else's: the read need not say so.
-            let whose = if mode == Mode::Try && debris.is_empty() && !bid.may_exist() {
+            let whose = if !is_made && mode == Mode::Try && debris.is_empty() && !bid.may_exist() {
                 Whose::Others
             } else {
                 self.look(bid, attach, &debris)?
             };
             match whose {
-                Whose::Bids => {
-                    log::debug!("{node}: created, though the reply was lost");
-                    return Ok(());
+                Whose::Bids(sight) => {
+                    log::debug!(
+                        "{node}: {}",
+                        if is_made { "made" } else { "made, though the reply was lost" }
+                    );
+                    return Ok(sight);
                 }
+                _ if is_made => return Err(self.own_gone()),
                 Whose::Nobodys => {
                     // It was somebody's when the create was refused.
                     self.seen_other |= debris.is_empty() && !bid.may_exist();
@@ -160,19 +164,18 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Reads the node in our way, and leaves a watch on it.
-    fn look(&self, bid: &mut Bid, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
+    /// Reads the node that stands, and leaves a watch on it.
+    fn look(&self, bid: &Bid, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
         let Request { node: path, limit, .. } = self.request;
         let node = match bid.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Nobodys),
             Err(e) => return Err(self.stop(path, e)),
         };
-        // The refusal that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node
-        // while this bid lives. So it may be had: it is as if the create's reply had come now.
+        // The answer that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node while
+        // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
         if bid.made(&node) {
-            bid.seen(&node, attach);
-            return Ok(Whose::Bids);
+            return Ok(Whose::Bids(Sight { czxid: node.czxid, attach }));
         }
         // Ours may become debris, or be gone, between the create and the look at what is known of it.
         let after = bid.generation.shared.debris();
@@ -201,11 +204,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Makes our node a hold; what remains is to show that it and its session live.
-    fn grant(&mut self, bid: &mut Bid) -> Step<Holding> {
+    fn grant(&mut self, bid: &mut Bid, sight: &Sight) -> Step<Holding> {
         let Request { node, limit, on_loss, .. } = self.request;
         loop {
-            self.confirm(bid)?;
-            match bid.grant(on_loss()) {
+            if self.bell.rung() & GONE != 0 {
+                return Err(self.own_gone());
+            }
+            match bid.grant(sight, on_loss()) {
                 Ok((holding, hold)) => {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
@@ -225,30 +230,16 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The bell hears of every node of this name. What rang before the create was answered may have been about the one before ours,
-    /// what rings from then on is about ours: the read tells.
-    fn confirm(&self, bid: &mut Bid) -> Step<()> {
-        let Request { node: path, limit, .. } = self.request;
-        while self.bell.rung() & GONE != 0 {
-            self.bell.hush(GONE | CHANGED);
-            let attach = bid.generation.shared.attach();
-            match bid.generation.read(path, true, limit) {
-                Ok(node) if bid.made(&node) => bid.seen(&node, attach),
-                Ok(Node { .. }) | Err(CallError::NoNode) => {
-                    log::warn!("{path}: our node was deleted by somebody; trying again");
-                    return Err(Stop::Anew);
-                }
-                Err(e) => return Err(self.stop(path, e)),
-            }
-        }
-        Ok(())
+    fn own_gone(&self) -> Stop {
+        log::warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        Stop::Anew
     }
 
     // ---- what stops a step ----
 
     fn connected(&self) -> Result<Arc<Generation>> {
         let Request { core, node, limit, .. } = self.request;
-        core.connected("lock", core.shown(node), limit)
+        core.connected("lock", core.shown(path::parent(node)), limit)
     }
 
     fn stop(&self, path: &str, e: CallError) -> Stop {

@@ -15,16 +15,20 @@ pub(super) struct Bid {
     /// The node's full path.
     path: String,
     nonce: String,
-    /// What the read said that armed the watch on our node, and the connection that it stands on.
-    czxid: Option<i64>,
-    armed_on: u64,
     /// A create under this nonce was acknowledged, or nobody knows.
     may_exist: bool,
 }
 
+/// Our node, as a read has shown it that left a watch on it.
+pub(super) struct Sight {
+    pub(super) czxid: i64,
+    /// The connection that the watch stands on.
+    pub(super) attach: u64,
+}
+
 impl Bid {
     pub(super) fn new(generation: Arc<Generation>, path: String) -> Self {
-        Bid { generation, path, nonce: nonce::new(), czxid: None, armed_on: 0, may_exist: false }
+        Bid { generation, path, nonce: nonce::new(), may_exist: false }
     }
 
     /// Whether somebody's node in our way can be one that this bid made.
@@ -52,18 +56,12 @@ impl Bid {
             && self.generation.shared.session_id() == Some(node.owner)
     }
 
-    /// The read that armed a watch on this connection has shown our node.
-    pub(super) fn seen(&mut self, node: &Node, attach: u64) {
-        self.czxid = Some(node.czxid);
-        self.armed_on = attach;
-    }
-
     /// Makes it a hold, if the lease is fresh.
-    pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<(Holding, Arc<Hold>), Refused> {
-        let nonce = self.nonce.clone();
-        let hold = Hold::signed(self.path.clone(), Some(nonce.clone()), self.czxid, self.armed_on, on_loss);
+    pub(super) fn grant(&mut self, sight: &Sight, on_loss: OnLoss) -> Result<(Holding, Arc<Hold>), Refused> {
+        let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.attach, on_loss);
         self.generation.shared.lease.grant(&hold)?;
         self.may_exist = false;
+        let nonce = self.nonce.clone();
         Ok((Holding::new(&self.generation, hold.clone(), Going::Signed { nonce }), hold))
     }
 }
@@ -72,7 +70,7 @@ impl Drop for Bid {
     fn drop(&mut self) {
         if self.may_exist {
             let (path, nonce) = (std::mem::take(&mut self.path), std::mem::take(&mut self.nonce));
-            self.generation.remove(path, nonce, self.czxid, None);
+            self.generation.remove(path, nonce, None, None);
         }
     }
 }

@@ -68,8 +68,8 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// # What makes a node ours
 ///
 /// Its first line, a UUID made for each acquisition; behind it stands what
-/// [`data`](LockBuilder::data) says. When the reply to a create is lost, the next create finds the node,
-/// and that line shows that it is held already. A node is deleted only if, on the same connection, a write
+/// [`data`](LockBuilder::data) says. A hold begins when a read behind an acknowledged write shows that line,
+/// even if the reply to the create itself was lost. A node is deleted only if, on the same connection, a write
 /// was acknowledged (so that no earlier delete of ours is still under way) and then a read showed our line
 /// and our session: a delete that is sent again cannot hit the node of whoever came next.
 ///

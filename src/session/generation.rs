@@ -282,7 +282,7 @@ impl Generation {
         match self.read(hold.path(), true, limit) {
             Ok(node) => {
                 hold.set_armed_on(attach);
-                if hold.seen(node.czxid, &node.data) {
+                if hold.seen(node.czxid) {
                     return Ok(node.czxid);
                 }
                 self.shared.lease.gone(hold);

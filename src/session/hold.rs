@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
-use super::nonce;
 use crate::clock::BootTime;
 use crate::error::LossReason;
 
@@ -20,8 +19,8 @@ pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 /// A hold: a znode of ours that was granted the lock.
 pub(crate) struct Hold {
     path: String,
-    /// What its data begins with, if its name alone does not make it known.
-    nonce: Option<String>,
+    /// Others may use the name as well: the node is known by its czxid.
+    is_fixed: bool,
     since: BootTime,
     czxid: OnceLock<i64>,
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
@@ -39,22 +38,20 @@ struct Alarm {
 impl Hold {
     /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
     pub(crate) fn new(path: String, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        Hold::signed(path, None, czxid, armed_on, on_loss)
+        Hold::make(path, false, czxid, armed_on, on_loss)
     }
 
-    /// Of a node whose name others may use as well: its data begins with this nonce.
-    pub(crate) fn signed(
-        path: String,
-        nonce: Option<String>,
-        czxid: Option<i64>,
-        armed_on: u64,
-        on_loss: OnLoss,
-    ) -> Arc<Self> {
+    /// Of a node whose name others may use as well, which a read has shown.
+    pub(crate) fn fixed(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+        Hold::make(path, true, Some(czxid), armed_on, on_loss)
+    }
+
+    fn make(path: String, is_fixed: bool, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         let (sender, receiver) = bounded(0);
         let alarm = Alarm { reason: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver };
         Arc::new(Hold {
             path,
-            nonce,
+            is_fixed,
             since: BootTime::now(),
             czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
             armed_on: AtomicU64::new(armed_on),
@@ -77,16 +74,9 @@ impl Hold {
     }
 
     /// Notes what a read that armed the watch on this node said; false if that is another node of the same name.
-    pub(crate) fn seen(&self, czxid: i64, data: &[u8]) -> bool {
-        let is_ours = match (&self.nonce, self.czxid()) {
-            (None, _) => true,
-            (Some(_), Some(known)) => known == czxid,
-            (Some(nonce), None) => nonce::split(data).0 == Some(nonce.as_str()),
-        };
-        if is_ours {
-            let _ = self.czxid.set(czxid);
-        }
-        is_ours
+    pub(crate) fn seen(&self, czxid: i64) -> bool {
+        let known = *self.czxid.get_or_init(|| czxid);
+        !self.is_fixed || known == czxid
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {

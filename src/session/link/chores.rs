@@ -213,8 +213,8 @@ impl Chores {
             Chore::Watch { hold } => match code {
                 err::OK => {
                     let mut r = Reader::new(body);
-                    let data = r.buffer()?;
-                    if !hold.seen(r.stat()?, data) {
+                    r.buffer()?;
+                    if !hold.seen(r.stat()?) {
                         shared.lease.gone(hold);
                     }
                     return Ok(());

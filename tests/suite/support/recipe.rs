@@ -1,8 +1,8 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Held, Result, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession,
-    ZkWriteGuard,
+    CancelToken, Contender, Held, Result, ZkExclusiveGuard, ZkExclusiveLock, ZkMutex, ZkMutexGuard,
+    ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
@@ -11,6 +11,8 @@ pub enum Recipe {
     Mutex,
     Read,
     Write,
+    /// Those who wait for it have no nodes, and it is not re-entrant: for scenarios where that is no matter.
+    Exclusive,
 }
 
 impl Recipe {
@@ -21,6 +23,7 @@ impl Recipe {
             Recipe::Mutex => Lock::Mutex(ZkMutex::new(session, path).unwrap()),
             Recipe::Read => Lock::Read(rwlock()),
             Recipe::Write => Lock::Write(rwlock()),
+            Recipe::Exclusive => Lock::Exclusive(ZkExclusiveLock::new(session, path).unwrap()),
         }
     }
 
@@ -30,6 +33,7 @@ impl Recipe {
             Recipe::Mutex => "-lock-",
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
+            Recipe::Exclusive => "/lock", // once the folders are there
         }
     }
 
@@ -39,6 +43,7 @@ impl Recipe {
             Recipe::Mutex => Recipe::Mutex,
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
+            Recipe::Exclusive => Recipe::Exclusive,
         }
     }
 
@@ -47,6 +52,7 @@ impl Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
             Recipe::Read | Recipe::Write => Recipe::Write,
+            Recipe::Exclusive => Recipe::Exclusive,
         }
     }
 }
@@ -56,6 +62,7 @@ pub enum Lock {
     Mutex(ZkMutex),
     Read(ZkRwLock),
     Write(ZkRwLock),
+    Exclusive(ZkExclusiveLock),
 }
 
 impl Lock {
@@ -64,6 +71,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock().map(Guard::Mutex),
             Lock::Read(lock) => lock.read().map(Guard::Read),
             Lock::Write(lock) => lock.write().map(Guard::Write),
+            Lock::Exclusive(lock) => lock.lock().map(Guard::Exclusive),
         }
     }
 
@@ -72,6 +80,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.try_lock()?.map(Guard::Mutex),
             Lock::Read(lock) => lock.try_read()?.map(Guard::Read),
             Lock::Write(lock) => lock.try_write()?.map(Guard::Write),
+            Lock::Exclusive(lock) => lock.try_lock()?.map(Guard::Exclusive),
         })
     }
 
@@ -80,6 +89,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_timeout(timeout)?.map(Guard::Mutex),
             Lock::Read(lock) => lock.read_timeout(timeout)?.map(Guard::Read),
             Lock::Write(lock) => lock.write_timeout(timeout)?.map(Guard::Write),
+            Lock::Exclusive(lock) => lock.lock_timeout(timeout)?.map(Guard::Exclusive),
         })
     }
 
@@ -88,6 +98,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.lock_with(cancel).map(Guard::Mutex),
             Lock::Read(lock) => lock.read_with(cancel).map(Guard::Read),
             Lock::Write(lock) => lock.write_with(cancel).map(Guard::Write),
+            Lock::Exclusive(lock) => lock.lock_with(cancel).map(Guard::Exclusive),
         }
     }
 
@@ -97,6 +108,7 @@ impl Lock {
             Lock::Mutex(lock) => lock.contenders(),
             Lock::Read(lock) => lock.readers(),
             Lock::Write(lock) => lock.writers(),
+            Lock::Exclusive(_) => panic!("who waits for it has no node"),
         }
     }
 
@@ -104,7 +116,7 @@ impl Lock {
     pub fn is_owned_here(&self) -> Option<bool> {
         match self {
             Lock::Mutex(lock) => Some(lock.is_owned_by_current_thread()),
-            Lock::Read(_) | Lock::Write(_) => None,
+            Lock::Read(_) | Lock::Write(_) | Lock::Exclusive(_) => None,
         }
     }
 }
@@ -114,6 +126,7 @@ pub enum Guard<'a> {
     Mutex(ZkMutexGuard<'a>),
     Read(ZkReadGuard<'a>),
     Write(ZkWriteGuard<'a>),
+    Exclusive(ZkExclusiveGuard<'a>),
 }
 
 impl Guard<'_> {
@@ -122,6 +135,7 @@ impl Guard<'_> {
             Guard::Mutex(guard) => guard.unlock(),
             Guard::Read(guard) => guard.unlock(),
             Guard::Write(guard) => guard.unlock(),
+            Guard::Exclusive(guard) => guard.unlock(),
         }
     }
 }
@@ -134,6 +148,7 @@ impl Deref for Guard<'_> {
             Guard::Mutex(guard) => guard,
             Guard::Read(guard) => guard,
             Guard::Write(guard) => guard,
+            Guard::Exclusive(guard) => guard,
         }
     }
 }
@@ -164,3 +179,12 @@ macro_rules! per_recipe {
     };
 }
 pub(crate) use per_recipe;
+
+/// A second table, of those of the module's scenarios that run over the exclusive lock too.
+macro_rules! over_exclusive {
+    ($($name:ident),+ $(,)?) => {
+        pub const EXCLUSIVE: &[$crate::support::Test] =
+            &[$($crate::support::per_recipe!(@test Exclusive "exclusive" (embedded) $name)),+];
+    };
+}
+pub(crate) use over_exclusive;
