@@ -159,29 +159,30 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
     }
 }
 
+/// It is known for ours though it cannot go: an ACL says so.
 fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
-    let (server, at) = start();
-    let sessions = [session_of(&at, Duration::from_secs(6)), session(&at)];
+    const NO_DELETE: i32 = 1 + 2 + 4 + 16;
+    let (_server, at) = start();
+    let sessions = [session_of(&at, Duration::from_secs(4)), session(&at)];
     let [mine, other] = sessions.each_ref().map(lock);
-    for deleting in [true, false] {
-        let guard = mine.lock().unwrap();
-        // At the last step, and at the first.
-        let which = if deleting { Op::Delete.on(NODE) } else { Op::Delete.on(NO_OP) };
-        let held = server.hold_requests(which.session(id(&sessions[0])));
-        drop(guard);
-        assert!(held.wait(SOON));
+    let guard = mine.lock().unwrap();
+    let mut raw = raw(&at);
+    raw.set_acl(LOCK, NO_DELETE).unwrap();
+    assert!(matches!(guard.unlock(), Err(Error::NoAuth { op: "unlock", .. })));
+    let limit = sessions[0].timeout() / 6;
+    for _ in 0..2 {
         let begun = Instant::now();
         let said = mine.try_lock().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "not somebody else's: {said:?}");
-        assert!(begun.elapsed() < sessions[0].timeout() / 6 + SLACK);
-        assert!(other.try_lock().unwrap().is_none());
-        thread::scope(|scope| {
-            let tried = spawn_waiting(scope, || mine.lock_timeout(SOON).unwrap().is_some());
-            drop(held);
-            assert!(tried.join().unwrap());
-        });
-        until_empty(&at, LOCK);
+        assert!((limit..limit + SLACK).contains(&begun.elapsed()), "it waited: {:?}", begun.elapsed());
     }
+    assert!(other.try_lock().unwrap().is_none(), "to others it is a lock like any");
+    thread::scope(|scope| {
+        let next = spawn_waiting(scope, || mine.lock().unwrap().is_held());
+        raw.set_acl(LOCK, NO_DELETE + 8).unwrap();
+        assert!(next.join().unwrap());
+    });
+    until_empty(&at, LOCK);
 }
 
 // ---- a release whose request or answer is lost ----
