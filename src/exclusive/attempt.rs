@@ -131,12 +131,11 @@ impl<'a> Attempt<'a> {
             // The bell hears of every node of this name. What rang until the create was answered was about one that is gone; from now
             // on it is about the one that stands: ours, or the one that is in our way.
             self.bell.hush(GONE | CHANGED);
-            // Where nothing of ours was about, it can only be somebody else's: the read need not say so.
-            let whose = if !is_made && mode == Mode::Try && debris.is_empty() && !bid.may_exist() {
-                Whose::Others
-            } else {
-                self.look(bid, attach, &debris)?
-            };
+            // Where nothing of ours was about, what was in the way is somebody else's: the read need not say so.
+            let is_others = !is_made && debris.is_empty() && !bid.may_exist();
+            self.seen_other |= is_others;
+            let whose =
+                if is_others && mode == Mode::Try { Whose::Others } else { self.look(bid, attach, &debris)? };
             match whose {
                 Whose::Bids(sight) => {
                     log::debug!(
@@ -146,11 +145,7 @@ impl<'a> Attempt<'a> {
                     return Ok(sight);
                 }
                 _ if is_made => return Err(self.own_gone()),
-                Whose::Nobodys => {
-                    // It was somebody's when the create was refused.
-                    self.seen_other |= debris.is_empty() && !bid.may_exist();
-                    continue;
-                }
+                Whose::Nobodys => continue,
                 Whose::Debris => log::debug!("{node}: waiting for an earlier node of ours to go"),
                 Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
                 Whose::Others => {

@@ -1,16 +1,19 @@
 //! The simple lock: one holder at a time, over one node that is there or is not.
 use crate::support::{
-    Raw, Shared,
+    Raw, Server, Shared,
     contend::{Section, session, spawn_waiting, stat},
     raw::{self, EPHEMERAL, PERSISTENT},
     scenarios,
-    scene::{SOON, full_path, queue, until_empty},
+    scene::{SOON, full_path, queue, session_of, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
 use std::{
     process,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -210,7 +213,7 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
         let session = session(&at);
         let lock = lock(&session);
         assert!(lock.try_lock().unwrap().is_none());
-        assert!(lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none());
+        assert!(lock.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
         let holder = lock.holder().unwrap().unwrap();
         assert_eq!((holder.data.as_slice(), holder.session_id == 0), (&b"somebody"[..], flags == PERSISTENT));
         thread::scope(|scope| {
@@ -315,6 +318,47 @@ fn close_frees_it_and_ends_those_who_wait() {
     until_empty(&at, LOCK);
 }
 
+fn count_stays_exact_while_the_server_is_killed_and_restarted() {
+    const ROUNDS: usize = 4;
+    let server = Server::start();
+    let at = server.connect_string();
+    // A server takes its time to start on a busy machine, and must be back within the lease.
+    let sessions = [(); 3].map(|()| session_of(&at, Duration::from_secs(36)));
+    let locks = sessions.each_ref().map(lock);
+    let (section, over) = (Section::default(), AtomicBool::new(false));
+    let passed = thread::scope(|scope| {
+        let threads: Vec<_> = locks
+            .iter()
+            .flat_map(|lock| [lock; 2])
+            .map(|lock| {
+                let (section, over) = (&section, &over);
+                scope.spawn(move || {
+                    let mut passed = 0;
+                    while !over.load(Ordering::SeqCst) {
+                        let guard = lock.lock().unwrap();
+                        section.pass();
+                        assert!(guard.is_held(), "{:?}", guard.lost_reason());
+                        passed += 1;
+                    }
+                    passed
+                })
+            })
+            .collect();
+        for _ in 0..ROUNDS {
+            let before = section.counter();
+            until("it goes on", SOON * 4, || (section.counter() > before + 20).then_some(()));
+            server.kill();
+            server.restart();
+        }
+        let before = section.counter();
+        until("it goes on", SOON * 4, || (section.counter() > before + 20).then_some(()));
+        over.store(true, Ordering::SeqCst);
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(section.counter(), passed);
+    until_empty(&at, LOCK);
+}
+
 fn panic_releases_it() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -344,5 +388,6 @@ scenarios![
     one_path_is_for_one_kind_of_lock,
     timeout_and_cancellation_leave_nothing,
     close_frees_it_and_ends_those_who_wait,
+    count_stays_exact_while_the_server_is_killed_and_restarted within 240,
     panic_releases_it,
 ];
