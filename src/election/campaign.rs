@@ -12,7 +12,7 @@ use crate::error::{Cause, Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::queue::name::Kind;
-use crate::queue::{Going, Holding, Mode, Queue, Request};
+use crate::queue::{Holding, Leftovers, Mode, Queue, Request};
 use crate::session::ZkSession;
 use crate::session::generation::CallError;
 
@@ -121,13 +121,13 @@ impl Campaign {
     }
 
     /// Our nodes that are on their way out already.
-    pub(super) fn going(&self) -> Going {
-        Going::now(self.session.core())
+    pub(super) fn going(&self) -> Leftovers {
+        Leftovers::now(self.session.core())
     }
 
     /// Waits until the server has no node of ours any more, but for those that were on their way out `before`.
-    pub(super) fn until_gone(&self, before: &Going) -> Result<()> {
+    pub(super) fn until_gone(&self, before: &Leftovers) -> Result<()> {
         let limit = Limit::after(self.session.timeout() / 6);
-        Going::wait(self.session.core(), &self.path, before, &limit)
+        Leftovers::wait(self.session.core(), &self.path, before, &limit)
     }
 }

@@ -14,7 +14,7 @@ use super::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::queue::Going;
+use crate::queue::Leftovers;
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Bells, Causes};
 
@@ -58,7 +58,7 @@ pub struct ZkCandidate {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// What the session was about to delete when it joined is none of ours.
-    before: Going,
+    before: Leftovers,
 }
 
 /// What a candidate and its thread share.

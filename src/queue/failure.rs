@@ -5,7 +5,7 @@ use crate::session::core::Core;
 use crate::session::generation::CallError;
 
 /// `path` is a full one.
-pub(super) fn failure(core: &Core, path: &str, e: CallError) -> Error {
+pub(crate) fn failure(core: &Core, path: &str, e: CallError) -> Error {
     let (op, path) = ("lock", core.shown(path).to_owned());
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {

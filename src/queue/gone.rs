@@ -15,15 +15,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The ids of this session's nodes that should go and may still exist.
 #[derive(Default)]
-pub(crate) struct Going(HashSet<String>);
+pub(crate) struct Leftovers(HashSet<String>);
 
-impl Going {
+impl Leftovers {
     pub(crate) fn now(core: &Core) -> Self {
-        Going(core.shared().map(|shared| shared.debris()).unwrap_or_default())
+        Leftovers(core.shared().map(|shared| shared.debris()).unwrap_or_default())
     }
 
     /// Waits until all that should go now is gone, but for what should have gone `before`. A session that is lost takes its nodes with it.
-    pub(crate) fn wait(core: &Core, path: &str, before: &Going, limit: &Limit<'_>) -> Result<()> {
+    pub(crate) fn wait(core: &Core, path: &str, before: &Leftovers, limit: &Limit<'_>) -> Result<()> {
         let Some(shared) = core.shared() else { return Ok(()) };
         let going = &shared.debris() - &before.0;
         while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {

@@ -18,22 +18,26 @@ pub(crate) struct Holding {
     generation: Weak<Generation>,
     shared: Arc<Shared>,
     hold: Arc<Hold>,
-    /// The id in the node's name.
-    id: String,
-    /// The parent's numbers should start anew once it is empty.
-    renew_parent: bool,
+    going: Going,
     /// How often it was handed to another thread of this process.
     hand_overs: AtomicU64,
 }
 
+/// How its node goes.
+pub(crate) enum Going {
+    /// It has this id in its name, and nobody else's has. `renew_parent`: the parent's numbers should start anew once it is empty.
+    Named { id: String, renew_parent: bool },
+    /// Others may have a node of the same name; ours bears this nonce.
+    Signed { nonce: String },
+}
+
 impl Holding {
-    pub(super) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, id: String, renew_parent: bool) -> Self {
+    pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, going: Going) -> Self {
         Holding {
             generation: Arc::downgrade(generation),
             shared: generation.shared.clone(),
             hold,
-            id,
-            renew_parent,
+            going,
             hand_overs: AtomicU64::new(0),
         }
     }
@@ -121,11 +125,15 @@ impl Holding {
 
     /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
     pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
-        self.shared.lease.release(self.hold.path());
+        self.shared.lease.release(&self.hold);
         // Without a client instance the session is gone, and the node with it.
         let generation = self.generation.upgrade()?;
         let (done, outcome) = wait.then(|| crossbeam_channel::bounded(1)).unzip();
-        generation.delete(self.hold.path().to_owned(), self.id.clone(), self.renew_parent, done);
+        let path = self.hold.path().to_owned();
+        match &self.going {
+            Going::Named { id, renew_parent } => generation.delete(path, id.clone(), *renew_parent, done),
+            Going::Signed { nonce } => generation.remove(path, nonce.clone(), self.hold.czxid(), done),
+        }
         outcome
     }
 }

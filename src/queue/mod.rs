@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
-pub(crate) use self::gone::Going;
-pub(crate) use self::holding::Holding;
+pub(crate) use self::failure::failure;
+pub(crate) use self::gone::Leftovers;
+pub(crate) use self::holding::{Going, Holding};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::holding::Holding;
+use super::holding::{Going, Holding};
 use super::rule::RENEW_PARENT_ABOVE;
 use crate::session::generation::Generation;
 use crate::session::hold::{Hold, OnLoss};
@@ -35,7 +35,7 @@ impl Ticket {
         self.generation.shared.lease.grant(&hold)?;
         self.is_granted = true;
         let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
-        Ok(Holding::new(&self.generation, hold, self.id.clone(), renew_parent))
+        Ok(Holding::new(&self.generation, hold, Going::Named { id: self.id.clone(), renew_parent }))
     }
 }
 

@@ -11,7 +11,7 @@ use zookeeper::{CreateMode, WatchedEvent, ZkError, ZkResult, ZooKeeper};
 
 use super::acl::Acl;
 use super::hold::Hold;
-use super::link::{Chore, Link, Outcome};
+use super::link::{Chore, Link, Outcome, Removal};
 use super::path;
 use super::pool::Pool;
 use super::shared::Shared;
@@ -132,6 +132,40 @@ impl Generation {
         }
     }
 
+    /// Makes an ephemeral node whose name is fixed; its data bears `nonce`.
+    ///
+    /// If this fails otherwise than by a refusal, the node may exist: that is the caller's to settle, by another create or by
+    /// [`remove`](Self::remove). Not if its own time is up before the answer: then the node is removed whatever the answer says,
+    /// if this create or one before it (`may_exist`) may have made it.
+    pub(crate) fn create_fixed(
+        self: &Arc<Self>,
+        path: &str,
+        nonce: &str,
+        data: Vec<u8>,
+        acl: Acl,
+        may_exist: bool,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        let (full, entries) = (path.to_owned(), acl.entries());
+        let (me, path, ours) = (self.clone(), path.to_owned(), nonce.to_owned());
+        let settle = move |outcome: Option<ZkResult<String>>| {
+            let is_made = outcome.is_some_and(|outcome| outcome.map_or_else(is_uncertain, |_| true));
+            if is_made || may_exist {
+                me.remove(path, ours, None, None);
+            } else {
+                me.shared.remove_debris(&ours);
+            }
+        };
+        self.call(
+            limit,
+            move |zk| zk.create(&full, data, entries, CreateMode::Ephemeral),
+            || self.shared.add_debris(nonce),
+            settle,
+        )?
+        .map(drop)
+        .map_err(CallError::from)
+    }
+
     /// Makes a container and the containers above it that are missing.
     pub(crate) fn make_parents(
         self: &Arc<Self>,
@@ -215,6 +249,19 @@ impl Generation {
         self.link.chore(Chore::Delete { path, id, renew_parent, done });
     }
 
+    /// As [`delete`](Self::delete), for a node with a fixed name, which is deleted only if it is ours: if its data bears `nonce`, or
+    /// its czxid is this one.
+    pub(crate) fn remove(
+        &self,
+        path: String,
+        nonce: String,
+        czxid: Option<i64>,
+        done: Option<crossbeam_channel::Sender<Outcome>>,
+    ) {
+        self.shared.add_debris(&nonce);
+        self.link.chore(Chore::Remove(Removal::new(path, nonce, czxid, done)));
+    }
+
     /// Lets the link look for held nodes that want a watch.
     pub(crate) fn wake(&self) {
         self.link.wake();
@@ -235,11 +282,14 @@ impl Generation {
         match self.read(hold.path(), true, limit) {
             Ok(node) => {
                 hold.set_armed_on(attach);
-                hold.seen(node.czxid);
-                Ok(node.czxid)
+                if hold.seen(node.czxid) {
+                    return Ok(node.czxid);
+                }
+                self.shared.lease.gone(hold);
+                Err(CallError::NoNode)
             }
             Err(CallError::NoNode) => {
-                self.shared.lease.node_deleted(hold.path());
+                self.shared.lease.gone(hold);
                 Err(CallError::NoNode)
             }
             Err(e) => Err(e),

@@ -19,6 +19,8 @@ pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 /// A hold: a znode of ours that was granted the lock.
 pub(crate) struct Hold {
     path: String,
+    /// Others may use the name as well: the node is known by its czxid.
+    is_fixed: bool,
     since: BootTime,
     czxid: OnceLock<i64>,
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
@@ -38,8 +40,18 @@ struct Alarm {
 impl Hold {
     /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
     pub(crate) fn new(path: String, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+        Hold::make(path, false, czxid, armed_on, on_loss)
+    }
+
+    /// Of a node whose name others may use as well, which a read has shown.
+    pub(crate) fn fixed(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+        Hold::make(path, true, Some(czxid), armed_on, on_loss)
+    }
+
+    fn make(path: String, is_fixed: bool, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         Arc::new(Hold {
             path,
+            is_fixed,
             since: BootTime::now(),
             czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
             armed_on: AtomicU64::new(armed_on),
@@ -62,9 +74,10 @@ impl Hold {
         self.czxid.get().copied()
     }
 
-    /// Notes what a read that armed the watch on this node said.
-    pub(crate) fn seen(&self, czxid: i64) {
-        let _ = self.czxid.set(czxid);
+    /// Notes what a read that armed the watch on this node said; false if that is another node of the same name.
+    pub(crate) fn seen(&self, czxid: i64) -> bool {
+        let known = *self.czxid.get_or_init(|| czxid);
+        !self.is_fixed || known == czxid
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {

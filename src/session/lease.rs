@@ -115,9 +115,9 @@ impl Lease {
     }
 
     /// The hold was let go; its node may go now.
-    pub(crate) fn release(&self, path: &str) {
+    pub(crate) fn release(&self, hold: &Arc<Hold>) {
         let mut state = self.state.lock();
-        state.holds.remove(path);
+        state.take_out(hold);
         self.held.store(state.holds.len(), Ordering::Release);
     }
 
@@ -150,12 +150,19 @@ impl Lease {
         self.state.lock().holds.values().filter(due).cloned().collect()
     }
 
-    /// A node was seen gone.
+    /// The node of a hold is gone, as an event says.
     pub(crate) fn node_deleted(&self, path: &str) {
+        if let Some(hold) = self.hold_on(path) {
+            self.gone(&hold);
+        }
+    }
+
+    /// This hold's node was seen gone.
+    pub(crate) fn gone(&self, hold: &Arc<Hold>) {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
         let lapsed = self.lapse(&mut state, BootTime::now());
-        let lost = state.holds.remove(path).filter(|hold| hold.mark(LossReason::NodeDeleted));
+        let lost = state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted));
         self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
         tell(&lapsed);
@@ -193,6 +200,12 @@ impl Lease {
 impl State {
     fn end(&self) -> Option<BootTime> {
         self.proved.map(|sent| sent + self.span)
+    }
+
+    /// Takes this hold out, and no later one of a node of the same name.
+    fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
+        let stands = self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold));
+        if stands { self.holds.remove(hold.path()) } else { None }
     }
 }
 
@@ -336,7 +349,7 @@ mod tests {
         lease.begin(T, BootTime::now());
         let hold = held(&lease);
         let signal = hold.signal();
-        lease.release("/l/n");
+        lease.release(&hold);
         drop(hold);
         lease.end(LossReason::SessionClosed);
         assert!(signal.try_recv().is_err_and(|e| e.is_empty()));

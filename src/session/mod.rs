@@ -11,6 +11,7 @@ pub(crate) mod generation;
 pub(crate) mod hold;
 pub(crate) mod lease;
 mod link;
+pub(crate) mod nonce;
 pub(crate) mod path;
 mod pool;
 mod shared;

@@ -1,6 +1,6 @@
 //! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked for and released.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, per_recipe, raw,
+    Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, over_exclusive, per_recipe, raw,
     recipe::{Guard, Lock},
     scene::{SOON, full_path, queue, session_of, until_empty, until_event, until_state},
     until,
@@ -390,9 +390,10 @@ fn creating(recipe: Recipe, fault: Fault) {
     });
     if let Some(first) = first {
         let again = !had.contains(&prefix_name(&first.path.unwrap()));
+        // The exclusive lock's one name says nothing of whose node it is; scenarios of its own do.
         assert_eq!(
             again,
-            fault != LostReply(OpKind::GetChildren),
+            fault != LostReply(OpKind::GetChildren) && recipe != Recipe::Exclusive,
             "a node whose create was not acknowledged is not adopted"
         );
     }
@@ -516,4 +517,23 @@ per_recipe![
     unlock_that_gets_no_answer_says_so_and_the_node_goes
     | // A candidate stands again by itself.
     holder_loses_its_hold_when_its_session_expires,
+];
+
+over_exclusive![
+    holder_keeps_its_hold_while_the_server_restarts,
+    holder_keeps_its_hold_over_a_cut,
+    holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease,
+    holder_keeps_its_hold_when_the_reply_to_another_create_is_lost,
+    holder_keeps_its_hold_when_another_create_is_lost,
+    holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost,
+    lock_survives_a_restart_between_its_create_and_the_reply,
+    lock_survives_an_expiry_between_its_create_and_the_reply,
+    lock_survives_a_cut_between_its_create_and_the_reply,
+    lock_survives_a_black_hole_between_its_create_and_the_reply,
+    lock_survives_the_loss_of_the_reply_to_its_create,
+    lock_survives_the_loss_of_its_create,
+    release_is_done_after_a_black_hole,
+    release_is_done_when_the_reply_to_its_delete_is_lost,
+    release_is_done_when_its_delete_is_lost,
+    unlock_that_gets_no_answer_says_so_and_the_node_goes,
 ];

@@ -1,6 +1,6 @@
 //! Requests that fail half-way, over each recipe: what is left at the server, what the caller is told, and when.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Shared, per_recipe,
+    Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
     recipe::Lock,
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_event, until_state},
     until,
@@ -372,6 +372,19 @@ per_recipe![
     try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
     lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
     none_means_that_somebody_else_has_it,
+    deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
+    threads_that_queue_here_in_an_outage_are_told_so,
+    lock_in_an_outage_that_outlasts_the_retry_policy_is_told,
+];
+
+over_exclusive![
+    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once,
+    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once,
+    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection,
+    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection,
+    lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing,
+    try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
+    lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
     deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
     threads_that_queue_here_in_an_outage_are_told_so,
     lock_in_an_outage_that_outlasts_the_retry_policy_is_told,

@@ -1,6 +1,6 @@
 //! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while locks are held and waited for.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Shared, per_recipe,
+    Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
     raw::EPHEMERAL_SEQUENTIAL,
     recipe::Lock,
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
@@ -522,4 +522,11 @@ per_recipe![
     node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed
     | // A candidate stands again by itself.
     lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+];
+
+over_exclusive![
+    holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
+    holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
+    holder_whose_node_is_deleted_right_after_the_grant_is_told,
+    data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed,
 ];

@@ -11,6 +11,8 @@ mod election_faults;
 mod embedded_faults;
 mod embedded_hostile;
 mod embedded_life;
+mod exclusive;
+mod exclusive_faults;
 mod faults;
 mod faults_lease;
 mod faults_process;
@@ -60,11 +62,16 @@ fn main() -> std::process::ExitCode {
             embedded_faults::TESTS,
             embedded_hostile::TESTS,
             embedded_life::TESTS,
+            exclusive::TESTS,
+            exclusive_faults::TESTS,
             faults::TESTS,
+            faults::EXCLUSIVE,
             faults_lease::TESTS,
             faults_process::TESTS,
             faults_requests::TESTS,
+            faults_requests::EXCLUSIVE,
             faults_waiting::TESTS,
+            faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
             session::TESTS,

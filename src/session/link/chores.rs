@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use super::removal::{Next, Removal};
 use crate::clock::BootTime;
 use crate::session::hold::Hold;
 use crate::session::shared::Shared;
@@ -26,6 +27,8 @@ pub(crate) enum Chore {
     Delete { path: String, id: String, renew_parent: bool, done: Option<Sender<Outcome>> },
     /// A create with this id was not acknowledged: find its node under `parent` and delete it.
     Sweep { parent: String, id: String },
+    /// Delete a node with a fixed name, if it is ours.
+    Remove(Removal),
     /// Delete this empty node, once, whatever the answer.
     Prune { path: String },
     /// Get a write acknowledged, so that the lease is fresh.
@@ -98,6 +101,7 @@ impl Chores {
                 (op::GET_CHILDREN, path(op::GET_CHILDREN, parent).bool(false).frame())
             }
             Chore::Prove { .. } | Chore::Sweep { .. } => (op::DELETE, self.noop(xid)),
+            Chore::Remove(removal) => removal.request(xid, || self.noop(xid)),
             Chore::Watch { hold } => (op::GET_DATA, path(op::GET_DATA, hold.path()).bool(true).frame()),
         })
     }
@@ -171,6 +175,34 @@ impl Chores {
                 }
                 _ => {}
             },
+            Chore::Remove(removal) => match removal.reply(code, body, shared) {
+                Ok(Next::Now) => {
+                    self.requeue(id, entry, now);
+                    return Ok(());
+                }
+                Ok(Next::Gone) => {
+                    shared.remove_debris(removal.nonce());
+                    finish(removal.done(), Ok(()));
+                    return Ok(());
+                }
+                Ok(Next::Refused) => {
+                    if !entry.warned {
+                        let path = removal.path();
+                        log::warn!(
+                            "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
+                        );
+                    }
+                    entry.warned = true;
+                    finish(removal.done(), Err(code));
+                    self.requeue(id, entry, now + pause * SLOWLY);
+                    return Ok(());
+                }
+                Ok(Next::Later) => {}
+                Err(e) => {
+                    self.requeue(id, entry, now); // the connection is cut for it, the chore stays
+                    return Err(e);
+                }
+            },
             Chore::Prune { .. } => return Ok(()),
             Chore::Prove { done } => {
                 if err::is_committed(code) {
@@ -182,11 +214,13 @@ impl Chores {
                 err::OK => {
                     let mut r = Reader::new(body);
                     r.buffer()?;
-                    hold.seen(r.stat()?);
+                    if !hold.seen(r.stat()?) {
+                        shared.lease.gone(hold);
+                    }
                     return Ok(());
                 }
                 err::NO_NODE => {
-                    shared.lease.node_deleted(hold.path());
+                    shared.lease.gone(hold);
                     return Ok(());
                 }
                 _ if refused => {
@@ -233,6 +267,9 @@ impl Chores {
         self.all.retain(|_, entry| {
             entry.proven = false;
             entry.not_before = now;
+            if let Chore::Remove(removal) = &mut entry.chore {
+                removal.restart();
+            }
             // Watches are set anew by the next connection; a proof is asked for by somebody who
             // must hear that it did not come.
             !matches!(entry.chore, Chore::Watch { .. } | Chore::Prove { .. } | Chore::Prune { .. })

@@ -9,6 +9,7 @@ mod dial;
 mod door;
 mod machine;
 mod pump;
+mod removal;
 mod tombstone;
 
 use std::convert::Infallible;
@@ -25,6 +26,7 @@ use mio::{Poll, Waker};
 
 pub(crate) use chores::{Chore, Outcome};
 pub(crate) use machine::{LinkEvent, Settings};
+pub(crate) use removal::Removal;
 
 use dial::Dialer;
 use machine::Machine;

@@ -51,10 +51,18 @@ impl<'a> Reader<'a> {
 
     /// Skips a `Stat` and gives its `czxid`.
     pub(crate) fn stat(&mut self) -> Result<i64, Malformed> {
-        const REST: usize = 60; // three i64, three i32, i64, two i32, i64
+        self.stat_owner().map(|(czxid, _)| czxid)
+    }
+
+    /// Skips a `Stat` and gives its `czxid` and its `ephemeralOwner`.
+    pub(crate) fn stat_owner(&mut self) -> Result<(i64, i64), Malformed> {
+        const BETWEEN: usize = 36; // three i64, three i32
+        const REST: usize = 16; // two i32, i64
         let czxid = self.i64()?;
+        self.take(BETWEEN)?;
+        let owner = self.i64()?;
         self.take(REST)?;
-        Ok(czxid)
+        Ok((czxid, owner))
     }
 }
 

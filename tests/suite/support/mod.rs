@@ -38,7 +38,11 @@ pub use server::Server;
 pub use shared::Shared;
 pub use stub::Stub;
 pub use variant::{On, Variant};
-pub(crate) use {recipe::per_recipe, runner::scenarios, wait::until};
+pub(crate) use {
+    recipe::{over_exclusive, per_recipe},
+    runner::scenarios,
+    wait::until,
+};
 
 use std::net::Ipv4Addr;
 

@@ -1,8 +1,9 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Error, Held, Leadership, Member, Result, ZkCandidate, ZkElection, ZkMultiGuard,
-    ZkMultiLock, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession, ZkWriteGuard,
+    CancelToken, Contender, Error, Held, Leadership, Member, Result, ZkCandidate, ZkElection,
+    ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkReadGuard,
+    ZkRwLock, ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
@@ -15,6 +16,8 @@ pub enum Recipe {
     Leader,
     /// A mutex, and beside it a lock that nobody disputes, below `path` with this ending.
     Multi,
+    /// Those who wait for it have no nodes, and it is not re-entrant: for scenarios where that is no matter.
+    Exclusive,
 }
 
 /// Taken after the lock that a scenario is about.
@@ -35,6 +38,7 @@ impl Recipe {
                 let members = [Member::from(&mutex), Member::read(&beside)];
                 Lock::Multi(ZkMultiLock::new(members).unwrap(), mutex)
             }
+            Recipe::Exclusive => Lock::Exclusive(ZkExclusiveLock::new(session, path).unwrap()),
         }
     }
 
@@ -45,13 +49,14 @@ impl Recipe {
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
             Recipe::Leader => "-latch-",
+            Recipe::Exclusive => "/lock", // once the folders are there
         }
     }
 
     /// In the path of the nodes of another client's lock that keeps it waiting.
     pub fn foreign_mark(self) -> &'static str {
         match self {
-            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi => "-lock-",
+            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi | Recipe::Exclusive => "-lock-",
             Recipe::Leader => "-latch-",
         }
     }
@@ -59,7 +64,9 @@ impl Recipe {
     /// What its errors call it to wait with a limit, and to let go.
     pub fn ops(self) -> [&'static str; 2] {
         match self {
-            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi => ["lock", "unlock"],
+            Recipe::Mutex | Recipe::Read | Recipe::Write | Recipe::Multi | Recipe::Exclusive => {
+                ["lock", "unlock"]
+            }
             Recipe::Leader => ["wait_leader", "leave"],
         }
     }
@@ -77,6 +84,7 @@ impl Recipe {
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
             Recipe::Leader => Recipe::Leader,
+            Recipe::Exclusive => Recipe::Exclusive,
         }
     }
 
@@ -87,6 +95,7 @@ impl Recipe {
             Recipe::Multi => Recipe::Multi,
             Recipe::Read | Recipe::Write => Recipe::Write,
             Recipe::Leader => Recipe::Leader,
+            Recipe::Exclusive => Recipe::Exclusive,
         }
     }
 }
@@ -99,6 +108,7 @@ pub enum Lock {
     /// With its session's timeout.
     Leader(ZkElection, Duration),
     Multi(ZkMultiLock, ZkMutex),
+    Exclusive(ZkExclusiveLock),
 }
 
 impl Lock {
@@ -112,6 +122,7 @@ impl Lock {
                 Ok(Guard::Leader(candidate.wait_leader()?, candidate))
             }
             Lock::Multi(lock, _) => lock.lock().map(Guard::Multi),
+            Lock::Exclusive(lock) => lock.lock().map(Guard::Exclusive),
         }
     }
 
@@ -122,6 +133,7 @@ impl Lock {
             Lock::Write(lock) => lock.try_write()?.map(Guard::Write),
             Lock::Leader(_, timeout) => return self.lock_timeout(*timeout / 6),
             Lock::Multi(lock, _) => lock.try_lock()?.map(Guard::Multi),
+            Lock::Exclusive(lock) => lock.try_lock()?.map(Guard::Exclusive),
         })
     }
 
@@ -135,6 +147,7 @@ impl Lock {
                 candidate.wait_leader_timeout(timeout)?.map(|term| Guard::Leader(term, candidate))
             }
             Lock::Multi(lock, _) => lock.lock_timeout(timeout)?.map(Guard::Multi),
+            Lock::Exclusive(lock) => lock.lock_timeout(timeout)?.map(Guard::Exclusive),
         })
     }
 
@@ -148,6 +161,7 @@ impl Lock {
                 Ok(Guard::Leader(candidate.wait_leader_with(cancel)?, candidate))
             }
             Lock::Multi(lock, _) => lock.lock_with(cancel).map(Guard::Multi),
+            Lock::Exclusive(lock) => lock.lock_with(cancel).map(Guard::Exclusive),
         }
     }
 
@@ -158,6 +172,7 @@ impl Lock {
             Lock::Read(lock) => lock.readers(),
             Lock::Write(lock) => lock.writers(),
             Lock::Leader(election, _) => election.candidates(),
+            Lock::Exclusive(_) => panic!("who waits for it has no node"),
         }
     }
 
@@ -165,7 +180,7 @@ impl Lock {
     pub fn is_owned_here(&self) -> Option<bool> {
         match self {
             Lock::Mutex(lock) | Lock::Multi(_, lock) => Some(lock.is_owned_by_current_thread()),
-            Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) => None,
+            Lock::Read(_) | Lock::Write(_) | Lock::Leader(..) | Lock::Exclusive(_) => None,
         }
     }
 }
@@ -177,6 +192,7 @@ pub enum Guard<'a> {
     Write(ZkWriteGuard<'a>),
     Leader(Leadership, ZkCandidate),
     Multi(ZkMultiGuard<'a>),
+    Exclusive(ZkExclusiveGuard<'a>),
 }
 
 impl Guard<'_> {
@@ -195,6 +211,7 @@ impl Guard<'_> {
                 Error::Several { mut failures } => failures.pop().expect("two at least"),
                 e => e,
             }),
+            Guard::Exclusive(guard) => guard.unlock(),
         }
     }
 }
@@ -209,6 +226,7 @@ impl Deref for Guard<'_> {
             Guard::Write(guard) => guard,
             Guard::Leader(term, _) => term,
             Guard::Multi(guard) => guard.holds().next().expect("its first member"),
+            Guard::Exclusive(guard) => guard,
         }
     }
 }
@@ -248,3 +266,12 @@ macro_rules! per_recipe {
     };
 }
 pub(crate) use per_recipe;
+
+/// A second table, of those of the module's scenarios that run over the exclusive lock too.
+macro_rules! over_exclusive {
+    ($($name:ident),+ $(,)?) => {
+        pub const EXCLUSIVE: &[$crate::support::Test] =
+            &[$($crate::support::per_recipe!(@test Exclusive "exclusive" (embedded) $name)),+];
+    };
+}
+pub(crate) use over_exclusive;

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::session::hold::Hold;
+use crate::session::link::{Outcome, Removal};
+use crate::session::nonce;
 use crossbeam_channel::{Receiver, bounded};
 use proptest::prelude::*;
 
@@ -397,6 +399,224 @@ fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
     assert!(rig.shared.debris().is_empty());
 }
 
+/// What a read says of a node.
+fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
+    let stat = Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
+    stat.i32(0).i32(0).i64(0).frame()[4..].to_vec()
+}
+
+impl Rig {
+    /// A node of ours is to be removed; gives its nonce, and what hears of the outcome.
+    fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
+        let nonce = nonce::new();
+        self.shared.add_debris(&nonce);
+        let (done, outcome) = bounded(1);
+        let removal = Removal::new("/l/lock".into(), nonce.clone(), czxid, Some(done));
+        self.m.chore(Chore::Remove(removal), self.now);
+        (nonce, outcome)
+    }
+
+    /// The one request that was sent.
+    #[track_caller]
+    fn one(&mut self, op: i32, path: &str) -> i32 {
+        let sent = self.sent();
+        assert_eq!(sent.iter().map(|s| (s.1, s.2.as_str())).collect::<Vec<_>>(), [(op, path)]);
+        sent[0].0
+    }
+
+    /// The write before a removal's read is acknowledged.
+    #[track_caller]
+    fn prove(&mut self) {
+        let xid = self.one(op::DELETE, "/noop");
+        self.reply(xid, err::NO_NODE, &[]);
+    }
+
+    /// A removal's read shows this.
+    #[track_caller]
+    fn show(&mut self, shown: Option<Vec<u8>>) {
+        let xid = self.one(op::GET_DATA, "/l/lock");
+        let code = if shown.is_some() { err::OK } else { err::NO_NODE };
+        self.reply(xid, code, &shown.unwrap_or_default());
+    }
+
+    fn cut(&mut self) {
+        self.m.server_gone("cut", self.now);
+        self.attach(7);
+    }
+}
+
+#[test]
+fn a_node_with_a_fixed_name_is_deleted_behind_a_write_and_a_read_that_shows_it_is_ours() {
+    for czxid in [None, Some(5)] {
+        let mut rig = Rig::up();
+        let (nonce, outcome) = rig.remove(czxid);
+        rig.prove();
+        rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+        let xid = rig.one(op::DELETE, "/l/lock");
+        assert!(rig.shared.debris().contains(&nonce));
+        rig.reply(xid, err::OK, &[]);
+        assert_eq!(outcome.try_recv(), Ok(Ok(())));
+        assert!(rig.shared.debris().is_empty());
+        rig.pass(T);
+        assert!(rig.sent().iter().all(|s| s.2 != "/l/lock"));
+    }
+}
+
+#[test]
+fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
+    let (theirs, ours) = (nonce::sign(&nonce::new(), b"x"), |nonce: &str| nonce::sign(nonce, b"x"));
+    for czxid in [None, Some(5)] {
+        for case in 0..5 {
+            let mut rig = Rig::up();
+            let (nonce, outcome) = rig.remove(czxid);
+            let shown = match (case, czxid) {
+                (0, _) => None,
+                (1, _) => Some(node(&theirs, 6, 7)),
+                (2, _) => Some(node(&ours(&nonce), 5, 8)),
+                (3, _) => Some(node(b"", 6, 0)),
+                (_, Some(_)) => Some(node(&ours(&nonce), 6, 7)),
+                (_, None) => Some(node(nonce.as_bytes(), 6, 7)),
+            };
+            rig.prove();
+            rig.show(shown);
+            assert_eq!(rig.sent(), [], "{case} {czxid:?}");
+            assert_eq!(outcome.try_recv(), Ok(Ok(())), "{case} {czxid:?}");
+            assert!(rig.shared.debris().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_node_known_by_its_czxid_is_ours_whatever_somebody_wrote_on_it() {
+    let mut rig = Rig::up();
+    rig.remove(Some(5));
+    rig.prove();
+    rig.show(Some(node(b"their words", 5, 7)));
+    rig.one(op::DELETE, "/l/lock");
+}
+
+#[test]
+fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
+    let mut rig = Rig::up();
+    let (nonce, outcome) = rig.remove(Some(5));
+    let ours = Some(node(&nonce::sign(&nonce, b"x"), 5, 7));
+    rig.one(op::DELETE, "/noop"); // no answer
+    rig.cut();
+    rig.prove();
+    rig.one(op::GET_DATA, "/l/lock"); // no answer
+    rig.cut();
+    rig.prove();
+    rig.show(ours);
+    rig.one(op::DELETE, "/l/lock"); // done, and its answer is lost; then somebody else makes the node
+    rig.cut();
+    assert!(rig.shared.debris().contains(&nonce));
+    rig.prove();
+    rig.show(Some(node(&nonce::sign(&nonce::new(), b"x"), 6, 8)));
+    assert_eq!(rig.sent(), []);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+    assert!(rig.shared.debris().is_empty());
+}
+
+#[test]
+fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
+    let mut rig = Rig::up();
+    rig.remove(None);
+    let xid = rig.one(op::DELETE, "/noop");
+    rig.reply(xid, err::RUNTIME_INCONSISTENCY, &[]);
+    assert_eq!(rig.sent(), []);
+    rig.pass(T / 8);
+    assert_eq!(rig.sent().iter().filter(|s| s.2 == "/noop").count(), 1);
+}
+
+#[test]
+fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
+    for refused in [op::GET_DATA, op::DELETE] {
+        let mut rig = Rig::up();
+        let (nonce, outcome) = rig.remove(None);
+        let (mut steps, end) = (Vec::new(), rig.now + T * 2);
+        while rig.now < end {
+            for (xid, op, path) in rig.sent() {
+                match (op, path.as_str()) {
+                    (op, "/l/lock") if op == refused => rig.reply(xid, err::NO_AUTH, &[]),
+                    (_, "/l/lock") => rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7)),
+                    (_, "/noop") => rig.reply(xid, err::NO_NODE, &[]),
+                    _ => {
+                        rig.reply(xid, err::OK, &[]);
+                        continue;
+                    }
+                }
+                steps.push((op, path));
+                rig.m.tick(rig.now);
+            }
+            rig.pass(T / 48);
+        }
+        assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
+        assert!(rig.shared.debris().contains(&nonce));
+        let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
+        let tries = steps.iter().filter(|step| is_refused(step)).count();
+        assert!((2..=3).contains(&tries), "{steps:?}");
+        let steps: Vec<_> = steps.iter().map(|(op, path)| (*op, path.as_str())).collect();
+        let whole = [(op::DELETE, "/noop"), (op::GET_DATA, "/l/lock"), (op::DELETE, "/l/lock")];
+        let whole = if refused == op::GET_DATA { &whole[..2] } else { &whole };
+        assert_eq!(steps, whole.repeat(tries));
+    }
+}
+
+#[test]
+fn a_removal_survives_an_answer_that_is_none() {
+    let mut rig = Rig::up();
+    let (nonce, outcome) = rig.remove(None);
+    rig.prove();
+    let xid = rig.one(op::GET_DATA, "/l/lock");
+    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
+    assert!(rig.m.cut.is_some());
+    rig.attach(7);
+    rig.prove();
+    rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+    let xid = rig.one(op::DELETE, "/l/lock");
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+}
+
+#[test]
+fn a_removal_ends_with_its_session() {
+    let mut rig = Rig::up();
+    let (_, outcome) = rig.remove(None);
+    rig.m.end(LossReason::SessionExpired, rig.now);
+    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()));
+}
+
+/// A hold of a node whose name others use too.
+fn fixed(rig: &Rig, czxid: i64) -> Arc<Hold> {
+    let hold = Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ()));
+    rig.shared.lease.grant(&hold).unwrap();
+    hold
+}
+
+#[test]
+fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
+    for (czxid, loss) in [(5, None), (6, Some(LossReason::NodeDeleted))] {
+        let mut rig = Rig::up();
+        let hold = fixed(&rig, 5);
+        rig.pass(WATCH_AFTER * 2);
+        rig.show(Some(node(b"whatever", czxid, 7)));
+        assert_eq!((hold.loss(), hold.czxid()), (loss, Some(5)));
+    }
+}
+
+#[test]
+fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
+    let mut rig = Rig::up();
+    let first = fixed(&rig, 5);
+    rig.shared.lease.node_deleted("/l/lock");
+    let second = fixed(&rig, 6);
+    rig.shared.lease.release(&first);
+    rig.shared.lease.gone(&first);
+    assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
+    rig.m.end(LossReason::SessionExpired, rig.now);
+    assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
+}
+
 #[test]
 fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
     let mut rig = Rig::up();
@@ -548,6 +768,7 @@ enum Act {
     Attach,
     Wait(u64),
     Release,
+    Remove,
     Garbage(Vec<u8>),
 }
 
@@ -559,6 +780,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Attach),
         2 => (1u64..5000).prop_map(Act::Wait),
         2 => Just(Act::Release),
+        2 => Just(Act::Remove),
         1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Act::Garbage),
     ]
 }
@@ -589,6 +811,7 @@ proptest! {
                     let path = format!("/l/{id}");
                     rig.m.chore(Chore::Delete { path, id, renew_parent: false, done: None }, rig.now);
                 }
+                Act::Remove => drop(rig.remove(None)),
                 Act::Garbage(bytes) => rig.m.server_bytes(&bytes, rig.now),
             }
             answered.extend(rig.answers());

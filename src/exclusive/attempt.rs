@@ -1,0 +1,253 @@
+//! One request for the lock: make its node, or wait until whoever's it is has gone and try again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::bid::{Bid, Sight};
+use crate::error::{Error, Result};
+use crate::limit::{Ended, Limit};
+use crate::queue::{Holding, Mode, failure};
+use crate::session::SessionState;
+use crate::session::acl::Acl;
+use crate::session::bell::{Bell, Causes};
+use crate::session::core::Core;
+use crate::session::generation::{CallError, Generation};
+use crate::session::hold::OnLoss;
+use crate::session::lease::Refused;
+use crate::session::{nonce, path};
+
+const GONE: u8 = 1;
+const CHANGED: u8 = 2;
+const SESSION: u8 = 4;
+
+/// A waiter tries again this often, in case an event was lost for a reason nobody knows.
+const SAFETY_POLL: Duration = Duration::from_secs(60);
+
+/// What one request brings along.
+pub(super) struct Request<'a> {
+    pub(super) core: &'a Core,
+    /// The lock's node, its full path.
+    pub(super) node: &'a str,
+    pub(super) acl: Acl,
+    pub(super) data: &'a [u8],
+    pub(super) mode: Mode,
+    pub(super) limit: Limit<'a>,
+    /// Somebody had the lock while this request waited for its turn here.
+    pub(super) contended: bool,
+    /// Told when the server shows somebody else's node (true), and when that must be asked anew (false).
+    pub(super) on_blocked: &'a dyn Fn(bool),
+    /// Makes what is run if the hold is lost.
+    pub(super) on_loss: &'a dyn Fn() -> OnLoss,
+}
+
+pub(super) struct Attempt<'a> {
+    request: &'a Request<'a>,
+    bell: Arc<Bell>,
+    /// Somebody else's node was in the way.
+    seen_other: bool,
+}
+
+/// Why a step did not lead on.
+enum Stop {
+    /// Somebody else has it, and the request goes no further.
+    Busy,
+    Fail(Error),
+    /// The connection was lost, or our node: try again.
+    Again,
+    /// The session was lost, or our node: begin anew, under another nonce.
+    Anew,
+}
+
+type Step<T> = std::result::Result<T, Stop>;
+
+/// Whose node is in the way.
+enum Whose {
+    /// This bid's, even if the reply to its create was lost.
+    Bids(Sight),
+    /// Another one of ours, on its way out.
+    Debris,
+    Others,
+    /// It went meanwhile.
+    Nobodys,
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(request: &'a Request<'a>) -> Self {
+        Attempt { request, bell: Bell::new(), seen_other: request.contended }
+    }
+
+    pub(super) fn run(mut self) -> Result<Option<Holding>> {
+        let Request { core, node, .. } = *self.request;
+        // From before anything is asked: an event may come before the answer to the read that armed its watch, and a session may be
+        // lost before its link has said so.
+        let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
+        'anew: loop {
+            let generation = self.connected()?;
+            let causes = Causes { gone: GONE, changed: CHANGED };
+            let _node = generation.shared.nodes.register(node.to_owned(), &self.bell, causes);
+            let mut bid = Bid::new(generation.clone(), node.to_owned());
+            loop {
+                match self.advance(&mut bid).and_then(|sight| self.grant(&mut bid, &sight)) {
+                    Ok(holding) => return Ok(Some(holding)),
+                    Err(Stop::Again) => (self.request.on_blocked)(false),
+                    Err(Stop::Anew) => {
+                        (self.request.on_blocked)(false);
+                        continue 'anew;
+                    }
+                    Err(Stop::Busy) => return Ok(None),
+                    Err(Stop::Fail(e)) => return Err(e),
+                }
+            }
+        }
+    }
+
+    // ---- the steps ----
+
+    /// Creates until a node of ours stands: until it is seen, behind its create.
+    fn advance(&mut self, bid: &mut Bid) -> Step<Sight> {
+        let Request { node, acl, data, mode, limit, .. } = *self.request;
+        loop {
+            if limit.is_past() {
+                return Err(self.stop(node, CallError::Deadline)); // nothing is sent for nothing
+            }
+            self.bell.hush(u8::MAX);
+            let generation = self.connected().map_err(Stop::Fail)?;
+            if generation.number != bid.generation.number {
+                return Err(Stop::Anew);
+            }
+            let attach = generation.shared.attach();
+            let debris = generation.shared.debris();
+            let is_made = match bid.create(data, acl, &limit) {
+                Ok(()) => true,
+                Err(CallError::NodeExists) => false,
+                Err(CallError::NoNode) => {
+                    let dir = path::parent(node);
+                    generation.make_parents(dir, acl, &limit).map_err(|e| self.stop(dir, e))?;
+                    continue;
+                }
+                Err(e) => return Err(self.stop(node, e)),
+            };
+            // The bell hears of every node of this name. What rang until the create was answered was about one that is gone; from now
+            // on it is about the one that stands: ours, or the one that is in our way.
+            self.bell.hush(GONE | CHANGED);
+            // Where nothing of ours was about, what was in the way is somebody else's: the read need not say so.
+            let is_others = !is_made && debris.is_empty() && !bid.may_exist();
+            self.seen_other |= is_others;
+            let whose =
+                if is_others && mode == Mode::Try { Whose::Others } else { self.look(bid, attach, &debris)? };
+            match whose {
+                Whose::Bids(sight) => {
+                    log::debug!(
+                        "{node}: {}",
+                        if is_made { "made" } else { "made, though the reply was lost" }
+                    );
+                    return Ok(sight);
+                }
+                _ if is_made => return Err(self.own_gone()),
+                Whose::Nobodys => continue,
+                Whose::Debris => log::debug!("{node}: waiting for an earlier node of ours to go"),
+                Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
+                Whose::Others => {
+                    self.seen_other = true;
+                    (self.request.on_blocked)(true);
+                    log::debug!("{node}: waiting for it to go");
+                }
+            }
+            self.wait(&generation, attach)?;
+            (self.request.on_blocked)(false);
+        }
+    }
+
+    /// Reads the node that stands, and leaves a watch on it.
+    fn look(&self, bid: &Bid, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
+        let Request { node: path, limit, .. } = self.request;
+        let node = match bid.generation.read(path, true, limit) {
+            Ok(node) => node,
+            Err(CallError::NoNode) => return Ok(Whose::Nobodys),
+            Err(e) => return Err(self.stop(path, e)),
+        };
+        // The answer that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node while
+        // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
+        if bid.made(&node) {
+            return Ok(Whose::Bids(Sight { czxid: node.czxid, attach }));
+        }
+        // Ours may become debris, or be gone, between the create and the look at what is known of it.
+        let after = bid.generation.shared.debris();
+        let is_debris = |nonce: &str| debris.contains(nonce) || after.contains(nonce);
+        Ok(if nonce::split(&node.data).0.is_some_and(is_debris) { Whose::Debris } else { Whose::Others })
+    }
+
+    /// Waits until something happens to the node, or to the watch on it.
+    fn wait(&self, generation: &Generation, attach: u64) -> Step<()> {
+        let Request { core, node, limit, .. } = self.request;
+        let is_undisturbed = || {
+            core.state() == SessionState::Connected
+                && generation.shared.attach() == attach
+                && !generation.shared.lease.is_over()
+        };
+        while is_undisturbed() {
+            match self.bell.wait(&limit.or_at(Instant::now() + SAFETY_POLL)) {
+                Ended::Got(rung) if rung & (GONE | CHANGED) != 0 => return Ok(()),
+                Ended::Got(_) => {}
+                Ended::Deadline if !limit.is_past() => return Ok(()),
+                Ended::Deadline | Ended::Disconnected => return Err(self.stop(node, CallError::Deadline)),
+                Ended::Cancelled => return Err(self.stop(node, CallError::Cancelled)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes our node a hold; what remains is to show that it and its session live.
+    fn grant(&mut self, bid: &mut Bid, sight: &Sight) -> Step<Holding> {
+        let Request { node, limit, on_loss, .. } = self.request;
+        loop {
+            if self.bell.rung() & GONE != 0 {
+                return Err(self.own_gone());
+            }
+            match bid.grant(sight, on_loss()) {
+                Ok((holding, hold)) => {
+                    // An event that came before the hold was there to hear it.
+                    let rung = self.bell.rung();
+                    if rung & GONE != 0 {
+                        bid.generation.shared.lease.gone(&hold);
+                    } else if rung & CHANGED != 0 {
+                        holding.watch_again();
+                    }
+                    log::debug!("{node}: held");
+                    return Ok(holding);
+                }
+                Err(Refused::Stale) => {
+                    bid.generation.prove(limit).map_err(|e| self.stop(node, e))?;
+                }
+                Err(Refused::Over(_)) => return Err(Stop::Anew),
+            }
+        }
+    }
+
+    fn own_gone(&self) -> Stop {
+        log::warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        Stop::Anew
+    }
+
+    // ---- what stops a step ----
+
+    fn connected(&self) -> Result<Arc<Generation>> {
+        let Request { core, node, limit, .. } = self.request;
+        core.connected("lock", core.shown(path::parent(node)), limit)
+    }
+
+    fn stop(&self, path: &str, e: CallError) -> Stop {
+        let core = self.request.core;
+        match e {
+            CallError::ConnectionLoss => Stop::Again,
+            CallError::Expired => Stop::Anew,
+            // Contention only if the server has shown it, and an outage is not what kept us since.
+            CallError::Deadline if self.seen_other && core.state() == SessionState::Connected => Stop::Busy,
+            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
+                Stop::Fail(failure(core, path::parent(self.request.node), e))
+            }
+            e => Stop::Fail(failure(core, path, e)),
+        }
+    }
+}

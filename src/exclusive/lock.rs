@@ -1,0 +1,212 @@
+//! An exclusive lock as this process sees it: its threads take turns, and whoever's turn it is tries for the node.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::attempt::{Attempt, Request};
+use super::holder::{self, Holder};
+use crate::error::{Cause, Error, Result};
+use crate::guard::{Held, Owner};
+use crate::limit::Limit;
+use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
+use crate::local::witness::Witness;
+use crate::queue::{Holding, Mode, Release};
+use crate::session::acl::Acl;
+use crate::session::hold::OnLoss;
+use crate::session::{SessionState, ZkSession};
+use crate::settings::Settings;
+
+/// No lock is handed over or shared here: its turns carry nothing.
+type Turns = Turnstile<Infallible, Infallible>;
+
+/// The name of the one node, below the lock's path.
+const NODE: &str = "lock";
+
+/// One `ZkExclusiveLock`: the shared lock, and what is this user's own.
+pub(crate) struct Lock {
+    session: ZkSession,
+    path: String,
+    data: Vec<u8>,
+    common: Arc<Common>,
+}
+
+/// What all `ZkExclusiveLock` of one path on one session share.
+struct Common {
+    /// The lock's node, its full path.
+    node: String,
+    acl: Acl,
+    turnstile: Arc<Turns>,
+    /// The hold of this process, if there is one.
+    hold: Mutex<Weak<Holding>>,
+    witness: Witness,
+}
+
+/// A turn that is passed on unless it leads to a hold.
+struct Turn<'a> {
+    turnstile: &'a Arc<Turns>,
+    number: u64,
+    contended: bool,
+}
+
+impl Lock {
+    pub(super) fn new(settings: Settings) -> Result<Self> {
+        let what = "exclusive lock";
+        let common = settings.share(what, |settings| Common {
+            node: format!("{}/{NODE}", settings.dir()),
+            acl: settings.acl,
+            turnstile: Arc::new(Turnstile::new()),
+            hold: Mutex::new(Weak::new()),
+            witness: settings.witness(),
+        })?;
+        if common.acl != settings.acl {
+            let reason = format!("{:?} is in use on this session with ACL {:?}", settings.path, common.acl);
+            return Err(Error::InvalidConfig { what, reason });
+        }
+        let Settings { session, path, data, .. } = settings;
+        Ok(Lock { session, path, data, common })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A sixth of the session timeout: the bound of single steps.
+    pub(super) fn patience(&self) -> Duration {
+        self.session.timeout() / 6
+    }
+
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (common, thread) = (&self.common, std::thread::current().id());
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.path.clone() });
+        }
+        common.witness.warn(thread, &self.path);
+        let Some(turn) = self.turn(mode, &limit)? else { return Ok(None) };
+        let (turnstile, number) = (turn.turnstile, turn.number);
+        let request = Request {
+            core: self.session.core(),
+            node: &common.node,
+            acl: common.acl,
+            data: &self.data,
+            mode,
+            limit,
+            contended: turn.contended,
+            on_blocked: &|blocked| {
+                turnstile.set_phase(number, if blocked { Phase::Blocked } else { Phase::Asking });
+            },
+            on_loss: &|| {
+                // A lost hold blocks no other thread, even if its guard stays.
+                let turnstile = turnstile.clone();
+                Box::new(move || turnstile.leave(number)) as OnLoss
+            },
+        };
+        let Some(holding) = Attempt::new(&request).run()? else { return Ok(None) };
+        let holding = Arc::new(holding);
+        *common.hold.lock() = Arc::downgrade(&holding);
+        turnstile.set_phase(number, Phase::Holding);
+        turn.keep();
+        common.witness.holds(thread);
+        let path = self.session.core().shown(&common.node).to_owned();
+        Ok(Some(Held::new(Arc::new(Hand { lock: self.clone(), holding, turn: number }), thread, path, 0)))
+    }
+
+    /// Without a deadline the lock is got, or an error: somebody else's node ends no wait.
+    pub(super) fn forever(self: &Arc<Self>, limit: Limit<'_>) -> Result<Held> {
+        loop {
+            if let Some(held) = self.acquire(Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn turn(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Turn<'_>>> {
+        let turnstile = &self.common.turnstile;
+        let turn = match turnstile.enter(mode == Mode::Try, Wants::All, limit) {
+            Entry::Turn { number, contended, .. } => Turn { turnstile, number, contended },
+            Entry::Share(never) => match never {},
+            Entry::Busy | Entry::Deadline { contended: true } => return self.busy().map(|()| None),
+            Entry::Deadline { contended: false } => return Err(self.unavailable(Cause::Deadline)),
+            Entry::Cancelled => return Err(Error::Cancelled { path: self.path.clone() }),
+        };
+        if self.session.state() == SessionState::Closed {
+            return Err(self.closed());
+        }
+        Ok(Some(turn))
+    }
+
+    /// Somebody else has the lock, if an outage does not make that hearsay.
+    fn busy(&self) -> Result<()> {
+        match self.session.state() {
+            SessionState::Connected => Ok(()),
+            SessionState::Closed => Err(self.closed()),
+            _ => {
+                let hold = self.common.hold.lock().upgrade();
+                let is_held_here = hold.is_some_and(|hold| hold.is_held());
+                if is_held_here { Ok(()) } else { Err(self.unavailable(Cause::ConnectionLost)) }
+            }
+        }
+    }
+
+    fn closed(&self) -> Error {
+        Error::Closed { op: "lock", path: self.path.clone() }
+    }
+
+    fn unavailable(&self, cause: Cause) -> Error {
+        Error::Unavailable { op: "lock", path: self.path.clone(), cause }
+    }
+
+    pub(super) fn holder(&self) -> Result<Option<Holder>> {
+        holder::read(self.session.core(), &self.common.node, &Limit::after(self.patience()))
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        match self.common.turnstile.phase() {
+            None => "<unlocked here>",
+            Some(Phase::Holding) => "<locked here>",
+            Some(_) => "<waiting>",
+        }
+    }
+}
+
+impl Turn<'_> {
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turnstile.leave(self.number);
+    }
+}
+
+/// What a guard keeps hold of.
+struct Hand {
+    lock: Arc<Lock>,
+    holding: Arc<Holding>,
+    turn: u64,
+}
+
+impl Owner for Hand {
+    fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    /// It is not re-entrant: each guard is a hold of its own.
+    fn count(&self, _thread: ThreadId) -> usize {
+        1
+    }
+
+    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+        let common = &self.lock.common;
+        common.witness.released(thread);
+        // The removal is on its way before the next thread's create.
+        let release = self.holding.begin_release(wait);
+        common.turnstile.leave(self.turn);
+        release
+    }
+}

@@ -1,0 +1,110 @@
+//! Deleting a node of ours whose name anybody may use: only while it is ours.
+//!
+//! A delete that is sent again on another connection could hit the node of whoever came next. So on each connection the same three
+//! steps are taken: a write is acknowledged, behind which nothing of ours that was sent on an earlier connection can still be done
+//! (ZooKeeper refuses the requests of a session that has moved); a read shows our node; and then it is deleted. What remains is what
+//! somebody else does to our node within that last step.
+
+use crossbeam_channel::Sender;
+
+use super::chores::Outcome;
+use crate::session::nonce;
+use crate::session::shared::Shared;
+use crate::session::wire::Malformed;
+use crate::session::wire::code::{err, op};
+use crate::session::wire::record::{Reader, Writer};
+
+pub(crate) struct Removal {
+    path: String,
+    nonce: String,
+    /// If it is known; whether the node was made may be unknown too.
+    czxid: Option<i64>,
+    done: Option<Sender<Outcome>>,
+    step: Step,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Prove,
+    Look,
+    Delete,
+}
+
+/// What an answer leads to.
+pub(super) enum Next {
+    /// The next request, at once.
+    Now,
+    /// Our node is not there, for good.
+    Gone,
+    /// Refused: again, but somebody must change an ACL first.
+    Refused,
+    /// Again, a little later.
+    Later,
+}
+
+impl Removal {
+    pub(crate) fn new(
+        path: String,
+        nonce: String,
+        czxid: Option<i64>,
+        done: Option<Sender<Outcome>>,
+    ) -> Self {
+        Removal { path, nonce, czxid, done, step: Step::Prove }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The id of the debris that it is until it is gone.
+    pub(super) fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    pub(super) fn done(&mut self) -> Option<Sender<Outcome>> {
+        self.done.take()
+    }
+
+    /// The connection is gone, and what was seen and proven on it.
+    pub(super) fn restart(&mut self) {
+        self.step = Step::Prove;
+    }
+
+    /// The operation and the frame; `noop` makes a write without an effect.
+    pub(super) fn request(&self, xid: i32, noop: impl FnOnce() -> Vec<u8>) -> (i32, Vec<u8>) {
+        let request = |op| Writer::request(xid, op).buffer(self.path.as_bytes());
+        match self.step {
+            Step::Prove => (op::DELETE, noop()),
+            Step::Look => (op::GET_DATA, request(op::GET_DATA).bool(false).frame()),
+            Step::Delete => (op::DELETE, request(op::DELETE).i32(-1).frame()),
+        }
+    }
+
+    /// Takes the answer to the last request.
+    pub(super) fn reply(&mut self, code: i32, body: &[u8], shared: &Shared) -> Result<Next, Malformed> {
+        let step = std::mem::replace(&mut self.step, Step::Prove);
+        let (step, next) = match (step, code) {
+            (Step::Prove, code) if err::is_committed(code) => (Step::Look, Next::Now),
+            (Step::Look, err::OK) if self.is_ours(body, shared)? => (Step::Delete, Next::Now),
+            (Step::Look, err::OK | err::NO_NODE) | (Step::Delete, err::OK | err::NO_NODE) => {
+                (step, Next::Gone)
+            }
+            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY) => {
+                (Step::Prove, Next::Refused)
+            }
+            _ => (Step::Prove, Next::Later),
+        };
+        self.step = step;
+        Ok(next)
+    }
+
+    fn is_ours(&self, body: &[u8], shared: &Shared) -> Result<bool, Malformed> {
+        let mut r = Reader::new(body);
+        let data = r.buffer()?;
+        let (czxid, owner) = r.stat_owner()?;
+        let is_signed = nonce::split(data).0 == Some(self.nonce.as_str());
+        // Where its czxid is known, it is known for ours even if somebody has written over its data.
+        let is_known = self.czxid.map_or(is_signed, |known| known == czxid);
+        Ok(is_known && shared.session_id() == Some(owner))
+    }
+}
