@@ -147,7 +147,6 @@ impl fmt::Debug for Held {
 pub(crate) type OfThread<'a> = std::marker::PhantomData<std::sync::MutexGuard<'a, ()>>;
 
 /// What a guard is that any thread may end.
-#[allow(dead_code)] // until a recipe has such guards
 pub(crate) type OfNoThread<'a> = std::marker::PhantomData<&'a ()>;
 
 /// The two guards of a recipe, one that borrows the lock and one that keeps it: all that can be asked of them is at [`Held`]. As

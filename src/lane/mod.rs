@@ -12,11 +12,14 @@ use crate::limit::Limit;
 use crate::local::turnstile::{Entry, Phase, Turnstile};
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request};
+use crate::session::bell::Bells;
 use crate::session::{SessionState, ZkSession};
 
 pub(crate) struct Lane {
     pub(crate) queue: Queue,
     turnstile: Arc<Turnstile<Arc<Tenure>>>,
+    /// Rings when a hold of one thread alone is lost, whichever thread has it by then.
+    pub(crate) losses: Arc<Bells<()>>,
 }
 
 /// What one thread asks for.
@@ -41,7 +44,7 @@ pub(crate) struct Turn<'a> {
 
 impl Lane {
     pub(crate) fn new(queue: Queue) -> Self {
-        Lane { queue, turnstile: Arc::new(Turnstile::new()) }
+        Lane { queue, turnstile: Arc::new(Turnstile::new()), losses: Arc::default() }
     }
 
     /// The lock for this thread alone: handed over by another thread, or by way of the queue.
@@ -62,8 +65,11 @@ impl Lane {
             let cell = Arc::new(AtomicU64::new(number));
             let on_loss = || {
                 // A lost hold blocks no other thread, even if its guard stays.
-                let (turnstile, cell) = (self.turnstile.clone(), cell.clone());
-                Box::new(move || turnstile.leave(cell.load(Ordering::Acquire))) as Box<dyn FnOnce() + Send>
+                let (turnstile, cell, losses) = (self.turnstile.clone(), cell.clone(), self.losses.clone());
+                Box::new(move || {
+                    turnstile.leave(cell.load(Ordering::Acquire));
+                    losses.ring(&(), true);
+                }) as Box<dyn FnOnce() + Send>
             };
             let Some(holding) = self.go(ask, &turn, &on_loss)? else { return Ok(None) };
             self.turnstile.set_phase(number, Phase::Holding);

@@ -5,12 +5,15 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
+pub(crate) mod count;
 mod downgrade;
 mod failure;
 mod holding;
+pub(crate) mod leases;
 pub(crate) mod name;
 mod release;
 mod rule;
+mod taking;
 mod ticket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
