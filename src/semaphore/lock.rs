@@ -173,7 +173,19 @@ impl Lock {
             // Whoever has the mutex here says nothing of who has the leases.
             is_held_here: &|| false,
         };
-        Ok(self.common.lane.hold(&ask)?.map(|tenure| Passage { lock: self, tenure }))
+        let tenure = self.common.lane.hold(&ask).map_err(|e| self.of_ours(e))?;
+        Ok(tenure.map(|tenure| Passage { lock: self, tenure }))
+    }
+
+    /// What the mutex says of itself and means of the semaphore.
+    fn of_ours(&self, e: Error) -> Error {
+        let path = self.path.clone();
+        match e {
+            Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
+            Error::Cancelled { .. } => Error::Cancelled { path },
+            Error::Closed { op, .. } => Error::Closed { op, path },
+            e => e,
+        }
     }
 
     fn held(&self, holding: Holding) -> Held {
