@@ -20,7 +20,7 @@ use crate::session::generation::{CallError, Generation, Node};
 use crate::session::path;
 
 pub(crate) struct Leases {
-    pub(crate) count: Count,
+    pub(crate) count: Arc<Count>,
     /// The full path of the leases' parent.
     pub(super) dir: String,
     pub(super) acl: Acl,
@@ -62,7 +62,7 @@ pub(super) type Step<T> = std::result::Result<T, Stop>;
 
 impl Leases {
     /// `dir`: the semaphore's full path.
-    pub(crate) fn new(dir: &str, acl: Acl, count: Count) -> Self {
+    pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
         Leases { count, dir: path::join(dir, "leases"), acl }
     }
 

@@ -16,16 +16,19 @@ mod rule;
 mod taking;
 mod ticket;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
+use self::count::Count;
 pub(crate) use self::holding::Holding;
 use self::name::{Kind, Layout, Name};
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
+use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
 
 pub(crate) struct Queue {
@@ -33,6 +36,8 @@ pub(crate) struct Queue {
     dir: String,
     layout: Layout,
     acl: Acl,
+    /// Whose node is above: it stays, and is made as it should be.
+    above: Option<Arc<Count>>,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
     warned_numbers: AtomicBool,
@@ -86,10 +91,23 @@ impl Queue {
             dir,
             layout,
             acl,
+            above: None,
             warned_junk: AtomicBool::new(false),
             warned_mixed: AtomicBool::new(false),
             warned_numbers: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn below(self, count: Arc<Count>) -> Self {
+        Queue { above: Some(count), ..self }
+    }
+
+    /// Makes the queue's znode, and those above it that are missing.
+    fn make(&self, generation: &Arc<Generation>, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
+        if let Some(count) = &self.above {
+            count.get(generation, false, limit)?;
+        }
+        generation.make_parents(&self.dir, self.acl, limit)
     }
 
     pub(crate) fn layout(&self) -> Layout {

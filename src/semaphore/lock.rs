@@ -38,7 +38,9 @@ impl Lock {
         let common = settings.share(what, |settings| {
             let dir = settings.dir();
             let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl);
-            let count = Count::new(dir.clone(), settings.acl, told, is_fixed);
+            let count = Arc::new(Count::new(dir.clone(), settings.acl, told, is_fixed));
+            // A number that nobody may change need not outlive its users.
+            let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
             Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl, count) }
         })?;
         settings.agree(what, &common.lane.queue)?;
@@ -69,6 +71,7 @@ impl Lock {
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.path.clone() });
         }
+        let limit = if mode == Mode::Try { limit.or_at(Instant::now() + self.patience()) } else { limit };
         self.check(number, &limit)?;
         let seen_full = Cell::new(false);
         let core = self.session.core();
@@ -136,11 +139,11 @@ impl Lock {
     }
 
     pub(super) fn at_once(&self, number: u32) -> Result<Option<Vec<Held>>> {
-        self.acquire(number, Mode::Try, Limit::after(self.patience()))
+        self.acquire(number, Mode::Try, Limit::NONE)
     }
 
     pub(super) fn one_at_once(&self) -> Result<Option<Held>> {
-        self.acquire_one(Mode::Try, Limit::after(self.patience()))
+        self.acquire_one(Mode::Try, Limit::NONE)
     }
 
     /// More than there are could wait for ever. A single one may: there may be none for a while.

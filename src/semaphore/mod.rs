@@ -56,8 +56,9 @@ use crate::settings::LockBuilder;
 /// grant goes by the number as it is then. [`set_permits`](Self::set_permits) changes it, as does anybody
 /// who writes there. Raising it lets waiters in at once; lowering it takes no permit away, and none is
 /// granted until enough are given back; 0 grants none. Data that is no number is ignored and left as it
-/// is, and everybody goes by what they were told: then they had better been told the same. If the node is
-/// deleted it is made again with the number that was seen last.
+/// is, and everybody goes by what they were told: then they had better been told the same. The node stays
+/// when nobody uses the semaphore any more; if somebody deletes it, it is made again with the number that
+/// was seen last.
 ///
 /// # Other clients
 ///

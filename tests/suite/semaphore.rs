@@ -1,10 +1,11 @@
 //! Permits: how many at once, who gets them, what the number of them is, and what stands at the server meanwhile.
 use crate::support::{
-    OpKind, Raw, Shared,
-    contend::{Section, proxied, session, spawn_waiting, until_queue},
+    OpKind, Raw, Server, Shared,
+    contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
     raw::{EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty},
+    until,
 };
 use crossbeam_channel::bounded;
 use std::{
@@ -391,6 +392,33 @@ fn deleted_nodes_are_made_again_with_the_number_last_seen() {
     assert_eq!((other.permits(), data(&at)), (Ok(2), b"2".to_vec()));
 }
 
+fn number_outlasts_everybody() {
+    let server = Server::builder().container_check(Duration::from_millis(50)).start();
+    let at = server.connect_string();
+    let session = session(&at);
+    let exists = |path: &str| stat(&at, path).is_some();
+    let until_gone = |path: &str| until(&format!("{path} goes"), SOON * 2, || (!exists(path)).then_some(()));
+    let semaphore = semaphore(&session, 1);
+    semaphore.set_permits(2).unwrap();
+    for wiped in [false, true] {
+        if wiped {
+            Raw::connect(&at).unwrap().delete_recursive("/limits").unwrap();
+        }
+        drop(semaphore.acquire().unwrap());
+        until_gone(LEASES);
+        until_gone(LOCKS);
+        // What else is empty goes within this time.
+        drop(ZkMutex::new(&session, "/other/lock").unwrap().lock().unwrap());
+        until_gone("/other");
+        assert!(exists(PATH) && data(&at) == b"2", "wiped: {wiped}");
+    }
+    drop(semaphore);
+    // There is one number only for a mutex: it goes as other locks' nodes do.
+    let path = "/mutexes/upload";
+    drop(ZkSemaphoreMutex::new(&session, path).unwrap().lock().unwrap());
+    until_gone("/mutexes");
+}
+
 // ---- trying, giving up, looking ----
 
 fn try_acquire_writes_nothing_while_none_is_free() {
@@ -675,6 +703,7 @@ scenarios![
     nobody_gets_one_of_none,
     data_that_is_no_number_is_ignored_and_left,
     deleted_nodes_are_made_again_with_the_number_last_seen,
+    number_outlasts_everybody,
     try_acquire_writes_nothing_while_none_is_free,
     try_acquire_waits_for_who_passes_through_the_mutex,
     many_who_try_at_once_all_get_one_while_there_are_enough,

@@ -581,23 +581,28 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
 
 // ---- the number, at the worst moment ----
 
-fn number_lowered_between_the_listing_and_the_grant_is_respected() {
+fn number_lowered_before_the_grant_is_respected() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    let first = one.acquire().unwrap();
-    let held = server.hold_requests(Op::GetData.on(PATH).session(theirs.session_id().unwrap()));
-    thread::scope(|scope| {
-        let second = scope.spawn(|| other.acquire().unwrap());
-        assert!(held.wait(SOON), "it has listed two of two");
-        set_data(&at, b"1");
-        drop(held);
-        thread::sleep(A_WHILE);
-        assert!(!second.is_finished() && first.is_held());
-        first.release().unwrap();
-        assert!(second.join().unwrap().is_held());
-    });
+    drop(one.acquire().unwrap()); // the folders are made
     until_nothing_left(&at);
+    for which in [Op::GetChildren.on("/leases"), Op::GetData.on(PATH)] {
+        other.set_permits(2).unwrap();
+        let first = one.acquire().unwrap();
+        let held = server.hold_requests(which.session(theirs.session_id().unwrap()));
+        thread::scope(|scope| {
+            let second = scope.spawn(|| other.acquire().unwrap());
+            assert!(held.wait(SOON), "whatever it has heard before, it will hear of two leases");
+            set_data(&at, b"1");
+            drop(held);
+            thread::sleep(A_WHILE);
+            assert!(!second.is_finished() && first.is_held());
+            first.release().unwrap();
+            assert!(second.join().unwrap().is_held());
+        });
+        until_nothing_left(&at);
+    }
 }
 
 fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
@@ -649,6 +654,6 @@ scenarios![
     permits_are_had_after_an_outage_that_ended_the_session,
     queue_and_permits_outlast_a_restart,
     flapping_connections_let_nobody_in_beyond_the_number on embedded,
-    number_lowered_between_the_listing_and_the_grant_is_respected on embedded,
+    number_lowered_before_the_grant_is_respected on embedded,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];
