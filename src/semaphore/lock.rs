@@ -48,9 +48,10 @@ impl Lock {
         Ok(Lock { session, path, data, hand_over, common })
     }
 
-    /// Sees to it that the node says the number of permits that we were told.
+    /// Sees to it that the node says the number of permits that we were told. A connection that breaks meanwhile comes back in time.
     pub(super) fn agree(&self, told: u32) -> Result<()> {
-        let theirs = self.permits()?;
+        let limit = Limit::after(self.session.timeout() / 2);
+        let theirs = self.common.leases.permits(self.session.core(), &limit)?;
         if theirs == told {
             return Ok(());
         }

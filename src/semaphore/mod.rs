@@ -117,7 +117,7 @@ impl SemaphoreBuilder {
     }
 
     /// Makes the semaphore: reads the number of permits at the server, and writes it if there is none.
-    /// Takes a sixth of the session timeout at most.
+    /// Takes half of the session timeout at most.
     ///
     /// # Errors
     ///
@@ -174,8 +174,8 @@ impl fmt::Debug for ZkPermit {
 
 impl ZkSemaphore {
     /// The semaphore at `path` (below the session's chroot) that has `permits`, with the default settings.
-    /// Asks the server for the number, and writes it if there is none; takes a sixth of the session timeout
-    /// at most.
+    /// Asks the server for the number, and writes it if there is none; takes half of the session timeout at
+    /// most.
     ///
     /// # Errors
     ///
