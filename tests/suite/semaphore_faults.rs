@@ -372,6 +372,29 @@ fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
     until_nothing_left(&at);
 }
 
+fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
+    let at = Shared::chroot();
+    let sessions = [session(&at), session(&at)];
+    let [holder, waiter] = [0, 1].map(|i| semaphore(&sessions[i], 1));
+    let held = holder.acquire().unwrap();
+    let known = queue(&at, LEASES);
+    thread::scope(|scope| {
+        let waiting = spawn_waiting(scope, || waiter.acquire().unwrap());
+        let mut own = newcomer(&at, &known);
+        for _ in 0..3 {
+            thread::sleep(A_WHILE); // a mutex of that age is watched
+            delete(&at, LOCKS, &until_queue(&at, LOCKS, 1)[0]);
+            own = newcomer(&at, &[known.as_slice(), &[own]].concat());
+            until_queue(&at, LEASES, 2);
+        }
+        until_queue(&at, LOCKS, 1);
+        assert!(held.is_held() && !waiting.is_finished());
+        held.release().unwrap();
+        assert_eq!(name(waiting.join().unwrap().path()), own);
+    });
+    until_nothing_left(&at);
+}
+
 fn everything_deleted_under_holders_and_waiters_is_made_again() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..2).map(|_| session(&at)).collect();
@@ -673,6 +696,7 @@ scenarios![
     waiter_whose_node_is_deleted_behind_the_count_counts_again on embedded,
     lease_deleted_under_a_waiter_is_made_again_at_the_same_place,
     mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue,
+    mutex_deleted_under_a_lone_waiter_is_taken_again_at_once,
     everything_deleted_under_holders_and_waiters_is_made_again,
     place_lost_in_an_outage_shorter_than_the_session_is_taken_anew,
     cut_connections_keep_the_place_and_miss_no_change_of_the_number,
