@@ -69,6 +69,15 @@ pub enum Error {
         /// How, and what to do instead.
         why: &'static str,
     },
+    /// The clients of one semaphore were not told the same number of permits.
+    InconsistentLeases {
+        /// The semaphore's path.
+        path: String,
+        /// How many this client was told.
+        ours: u32,
+        /// How many the data of the semaphore's node says.
+        theirs: u32,
+    },
     /// The wait was cancelled through its [`CancelToken`](crate::CancelToken), or its candidate left the
     /// election.
     Cancelled {
@@ -213,6 +222,11 @@ impl fmt::Display for Error {
                 "{path}: the lock is lost, {reason}; stop what it protects, drop its guards and lock again"
             ),
             Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
+            Error::InconsistentLeases { path, ours, theirs } => write!(
+                f,
+                "semaphore {path}: its node says {theirs} permits, and this client was told {ours}; let all clients be told the same, \
+                 or change the node's number with set_permits()"
+            ),
             Error::Cancelled { path } => write!(f, "lock {path}: the wait was cancelled"),
             Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
             Error::Several { failures } => {

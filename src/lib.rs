@@ -76,6 +76,7 @@ mod multi;
 mod mutex;
 mod queue;
 mod rwlock;
+mod semaphore;
 mod session;
 mod settings;
 #[cfg(feature = "testing")]
@@ -92,6 +93,10 @@ pub use mutex::{MutexBuilder, OwnedZkMutexGuard, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use semaphore::{
+    OwnedZkSemaphoreMutexGuard, SemaphoreBuilder, SemaphoreMutexBuilder, ZkPermit, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
+};
 pub use session::{
     Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState,
     ZkSession,

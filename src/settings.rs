@@ -111,6 +111,19 @@ impl<L> LockBuilder<L> {
         self.acl = acl;
         self
     }
+
+    /// Checks what can be checked here.
+    pub(crate) fn settings(self) -> Result<Settings> {
+        let LockBuilder { session, path, data, acl, layout, hand_over, .. } = self;
+        path::lock_path(session.core().chroot(), &path)?;
+        let data = data.unwrap_or_else(default_data);
+        if data.len() > MAX_DATA {
+            let reason =
+                format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
+            return Err(Error::InvalidConfig { what: "node data", reason });
+        }
+        Ok(Settings { session, path, data, acl, layout, hand_over })
+    }
 }
 
 #[allow(private_bounds)] // locks are made here and nowhere else
@@ -144,15 +157,7 @@ impl<L: Recipe> LockBuilder<L> {
     /// or this session the same with another layout or ACL, and for data beyond ZooKeeper's limit of 1 MiB for a
     /// request.
     pub fn build(self) -> Result<L> {
-        let LockBuilder { session, path, data, acl, layout, hand_over, .. } = self;
-        path::lock_path(session.core().chroot(), &path)?;
-        let data = data.unwrap_or_else(default_data);
-        if data.len() > MAX_DATA {
-            let reason =
-                format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
-            return Err(Error::InvalidConfig { what: "node data", reason });
-        }
-        L::make(Settings { session, path, data, acl, layout, hand_over })
+        L::make(self.settings()?)
     }
 }
 

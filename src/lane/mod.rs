@@ -13,12 +13,15 @@ use crate::limit::Limit;
 use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Release, Request};
+use crate::session::bell::Bells;
 use crate::session::{SessionState, ZkSession};
 
 /// `S` is what several threads can have at once.
 pub(crate) struct Lane<S = Infallible> {
     pub(crate) queue: Queue,
     turnstile: Arc<Turnstile<Arc<Tenure>, S>>,
+    /// Rings when a hold of one thread alone is lost, whichever thread has it by then.
+    pub(crate) losses: Arc<Bells<()>>,
 }
 
 /// What one thread asks for.
@@ -51,7 +54,7 @@ pub(crate) enum Admission<'a, S> {
 
 impl<S: Send + 'static> Lane<S> {
     pub(crate) fn new(queue: Queue) -> Self {
-        Lane { queue, turnstile: Arc::new(Turnstile::new()) }
+        Lane { queue, turnstile: Arc::new(Turnstile::new()), losses: Arc::default() }
     }
 
     /// The lock for this thread alone: handed over by another thread, or by way of the queue.
@@ -76,8 +79,11 @@ impl<S: Send + 'static> Lane<S> {
             let cell = Arc::new(AtomicU64::new(number));
             let on_loss = || {
                 // A lost hold blocks no other thread, even if its guard stays.
-                let (turnstile, cell) = (self.turnstile.clone(), cell.clone());
-                Box::new(move || turnstile.leave(cell.load(Ordering::Acquire))) as Box<dyn FnOnce() + Send>
+                let (turnstile, cell, losses) = (self.turnstile.clone(), cell.clone(), self.losses.clone());
+                Box::new(move || {
+                    turnstile.leave(cell.load(Ordering::Acquire));
+                    losses.ring(&(), true);
+                }) as Box<dyn FnOnce() + Send>
             };
             let Some(holding) = self.go(ask, &turn, &on_loss)? else { return Ok(None) };
             self.turnstile.set_phase(number, Phase::Holding);

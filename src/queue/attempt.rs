@@ -136,7 +136,7 @@ impl<'a> Attempt<'a> {
                     log::debug!("{}: queued", ticket.path);
                     return Ok(ticket);
                 }
-                Err(CallError::NoNode) => match generation.make_parents(dir, *acl, limit) {
+                Err(CallError::NoNode) => match self.queue.make(&generation, limit) {
                     Ok(()) => {}
                     Err(e) => return Err(self.stop(dir, e)),
                 },

@@ -6,7 +6,11 @@ use crate::session::generation::CallError;
 
 /// `path` is a full one.
 pub(crate) fn failure(core: &Core, path: &str, e: CallError) -> Error {
-    let (op, path) = ("lock", core.shown(path).to_owned());
+    failure_of("lock", core, path, e)
+}
+
+pub(super) fn failure_of(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
+    let path = core.shown(path).to_owned();
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
@@ -17,6 +21,7 @@ pub(crate) fn failure(core: &Core, path: &str, e: CallError) -> Error {
         CallError::AuthFailed => Error::Auth { op, path },
         CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },
         CallError::NodeExists => Error::Server { op, path, code: "NodeExists".into() },
+        CallError::BadVersion => Error::Server { op, path, code: "BadVersion".into() },
         CallError::Other(code) => Error::Server { op, path, code },
     }
 }

@@ -5,19 +5,24 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
+pub(crate) mod count;
 mod downgrade;
 mod failure;
 mod gone;
 mod holding;
+pub(crate) mod leases;
 pub(crate) mod name;
 mod release;
 mod rule;
+mod taking;
 mod ticket;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
+use self::count::Count;
 pub(crate) use self::failure::failure;
 pub(crate) use self::gone::Leftovers;
 pub(crate) use self::holding::{Going, Holding};
@@ -27,6 +32,7 @@ use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
+use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
 
 pub(crate) struct Queue {
@@ -35,6 +41,8 @@ pub(crate) struct Queue {
     layout: Layout,
     acl: Acl,
     family: Family,
+    /// Whose node is above: it stays, and is made as it should be.
+    above: Option<Arc<Count>>,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
     warned_numbers: AtomicBool,
@@ -91,6 +99,7 @@ impl Queue {
             layout,
             acl,
             family: Family::Locks,
+            above: None,
             warned_junk: AtomicBool::new(false),
             warned_mixed: AtomicBool::new(false),
             warned_numbers: AtomicBool::new(false),
@@ -100,6 +109,18 @@ impl Queue {
     /// The queue of an election's candidates, where no lock counts.
     pub(crate) fn of_candidates(dir: String, acl: Acl) -> Self {
         Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl) }
+    }
+
+    pub(crate) fn below(self, count: Arc<Count>) -> Self {
+        Queue { above: Some(count), ..self }
+    }
+
+    /// Makes the queue's znode, and those above it that are missing.
+    fn make(&self, generation: &Arc<Generation>, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
+        if let Some(count) = &self.above {
+            count.get(generation, false, limit)?;
+        }
+        generation.make_parents(&self.dir, self.acl, limit)
     }
 
     pub(crate) fn layout(&self) -> Layout {

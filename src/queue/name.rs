@@ -164,6 +164,25 @@ pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
     }
 }
 
+/// What stands between the id and the number of a semaphore's lease. Curator: `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
+const LEASE: &str = "-lease-";
+
+/// The name of a lease's node to create, to which ZooKeeper appends the number.
+pub(crate) fn lease_prefix(id: &str) -> String {
+    [PROTECTED, id, LEASE].concat()
+}
+
+/// The id in the name of a lease's node; "" when there is none.
+pub(crate) fn lease_id(child: &str) -> &str {
+    child.split_once(LEASE).map_or("", |(head, _)| id(head))
+}
+
+/// The number that ZooKeeper appended to a name; 0 when there is none.
+pub(crate) fn number(child: &str) -> i64 {
+    let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
+    child[child.len() - digits..].parse().unwrap_or(0)
+}
+
 /// A fresh id, written as this layout's clients write theirs.
 pub(crate) fn new_id(layout: Layout) -> String {
     let id = Uuid::new_v4();
@@ -196,6 +215,17 @@ mod tests {
         assert_reads(&format!("_c_{UUID}-latch-0000000009"), UUID, Latch, 9, Curator);
         assert_reads(&format!("{HEX}__lock__0000000032"), HEX, Lock, 32, Kazoo);
         assert_reads(&format!("{HEX}__rlock__0000000033"), HEX, Read, 33, Kazoo);
+    }
+
+    #[test]
+    fn a_leases_name_tells_whose_it_is_and_is_no_contenders() {
+        let child = format!("{}0000000012", lease_prefix(UUID));
+        assert_eq!(child, format!("_c_{UUID}-lease-0000000012"));
+        assert_eq!((lease_id(&child), number(&child), parse(&child)), (UUID, 12, None));
+        for other in ["lease-0000000001", "_c_x-lease-0000000001", "é", ""] {
+            assert_eq!((lease_id(other), parse(other)), ("", None), "{other}");
+        }
+        assert_eq!((number("lease"), number("é3"), number("99999999999999999999")), (0, 3, 0));
     }
 
     #[test]

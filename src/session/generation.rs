@@ -32,6 +32,8 @@ pub(crate) struct Generation {
 pub(crate) enum CallError {
     NoNode,
     NodeExists,
+    /// Somebody else changed the node first.
+    BadVersion,
     /// Whether the request was done is unknown.
     ConnectionLoss,
     /// The session is lost.
@@ -56,6 +58,8 @@ pub(crate) enum Naming {
 /// What a read of a node says.
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
+    /// How often its data was changed.
+    pub(crate) version: i32,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
     pub(crate) created: SystemTime,
@@ -198,6 +202,40 @@ impl Generation {
         self.simple(limit, move |zk| zk.get_children(&dir, false))
     }
 
+    /// As [`children`](Self::children), and leaves a watch on the list, if the node exists.
+    pub(crate) fn children_watched(
+        self: &Arc<Self>,
+        dir: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Vec<String>, CallError> {
+        let dir = dir.to_owned();
+        self.simple(limit, move |zk| zk.get_children(&dir, true))
+    }
+
+    /// Makes a node that stays, whatever becomes of its children and of us.
+    pub(crate) fn create_lasting(
+        self: &Arc<Self>,
+        path: &str,
+        data: Vec<u8>,
+        acl: Acl,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        let (path, entries) = (path.to_owned(), acl.entries());
+        self.simple(limit, move |zk| zk.create(&path, data, entries, CreateMode::Persistent).map(drop))
+    }
+
+    /// Changes a node's data, if it is as it was at `version`.
+    pub(crate) fn set_data(
+        self: &Arc<Self>,
+        path: &str,
+        data: Vec<u8>,
+        version: i32,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        let path = path.to_owned();
+        self.simple(limit, move |zk| zk.set_data(&path, data, Some(version)).map(drop))
+    }
+
     /// Reads a node; `watch` leaves a watch on it, if it exists.
     pub(crate) fn read(
         self: &Arc<Self>,
@@ -210,6 +248,7 @@ impl Generation {
         let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
         Ok(Node {
             data,
+            version: stat.version,
             czxid: stat.czxid,
             owner: stat.ephemeral_owner,
             created: UNIX_EPOCH.checked_add(created).unwrap_or(UNIX_EPOCH),
@@ -389,6 +428,7 @@ impl From<ZkError> for CallError {
         match e {
             ZkError::NoNode => CallError::NoNode,
             ZkError::NodeExists => CallError::NodeExists,
+            ZkError::BadVersion => CallError::BadVersion,
             ZkError::ConnectionLoss | ZkError::OperationTimeout | ZkError::SessionMoved => {
                 CallError::ConnectionLoss
             }

@@ -2,7 +2,7 @@
 use crate::support::{
     Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
     recipe::Lock,
-    scene::{SOON, full_path, queue, session, session_of, until_empty, until_event, until_state},
+    scene::{SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state},
     until,
 };
 use crossbeam_channel::bounded;
@@ -37,7 +37,9 @@ impl Stage {
         let proxy = Proxy::start(host.parse().unwrap());
         let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), T);
         let lock = recipe.make(&session, PATH);
-        Raw::connect(&at).unwrap().mkdirs(&full_path(&at, PATH)).unwrap();
+        for folder in recipe.folders(PATH) {
+            Raw::connect(&at).unwrap().mkdirs(&full_path(&at, &folder)).unwrap();
+        }
         proxy.clear();
         Stage { recipe, at, proxy, session, lock }
     }
@@ -47,7 +49,7 @@ impl Stage {
     }
 
     fn folder(&self) -> String {
-        full_path(&self.at, PATH)
+        full_path(&self.at, &self.recipe.folder(PATH))
     }
 
     /// What keeps ours waiting, and waits for it.
@@ -75,7 +77,7 @@ fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) 
     raw.set_acl(&stage.folder(), CREATE_DELETE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
     let said = stage.lock.lock().map(drop);
-    assert_eq!(said, Err(Error::NoAuth { op: "lock", path: PATH.into() }));
+    assert_eq!(said, Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) }));
     assert!(said.unwrap_err().to_string().contains(PATH));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
@@ -89,7 +91,7 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
-    assert_eq!(stage.lock.lock().map(drop), Err(Error::NoAuth { op: "lock", path: PATH.into() }));
+    assert_eq!(stage.lock.lock().map(drop), Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) }));
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(queue(&stage.at, PATH).len(), 1, "it could not be deleted");
@@ -124,7 +126,7 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
     thread::scope(|scope| {
         let locker = scope.spawn(|| {
             let guard = stage.lock.lock().unwrap();
-            let name = guard.path().rsplit_once('/').unwrap().1.to_owned();
+            let name = recipe.name(guard.path());
             assert!(guard.is_held());
             // Seen by the server, not by us: what the reply should have said is gone for good.
             until("only the holder's node is left", SOON, || {
@@ -135,9 +137,9 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
         let asked = swallowed.wait().path.unwrap();
         let orphan = queue(&stage.at, PATH).remove(0);
         let orphan_id = asked.rsplit_once('/').unwrap().1;
-        assert!(orphan.starts_with(orphan_id), "the node exists: {orphan}");
+        assert!(orphan.contains(orphan_id), "the node exists: {orphan}");
         let (name, unlocked) = locker.join().unwrap();
-        assert!(!name.starts_with(orphan_id));
+        assert!(!name.contains(orphan_id));
         unlocked.unwrap();
     });
     assert_eq!(stage.session.session_id(), id, "the same session swept it");
@@ -183,7 +185,7 @@ fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_
 
 fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once(recipe: Recipe) {
     abandoned(recipe, Direction::ToClient, |stage| {
-        assert_eq!(queue(&stage.at, PATH).len(), 1, "made");
+        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
         stage.proxy.black_hole(false);
     });
 }
@@ -202,7 +204,7 @@ fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_t
 ) {
     abandoned(recipe, Direction::ToClient, |stage| {
         until_state(&stage.session, SessionState::Suspended);
-        assert_eq!(queue(&stage.at, PATH).len(), 1, "made");
+        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
         stage.proxy.black_hole(false);
     });
 }
@@ -211,7 +213,7 @@ fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Rec
     let stage = Stage::new(recipe);
     let token = CancelToken::new();
     stage.proxy.hold(Direction::ToClient, true);
-    let made = stage.proxy.on_request(OpKind::Create.on(recipe.mark()), SOON);
+    let made = stage.proxy.on_request(OpKind::Create.on(recipe.first_mark()), SOON);
     thread::scope(|scope| {
         let locker = scope.spawn(|| (stage.lock.lock_with(&token).map(drop), Instant::now()));
         made.wait();
@@ -286,7 +288,7 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
             let start = Instant::now();
             (stage.lock.lock_timeout(Duration::from_secs(3)).map(drop), start.elapsed())
         });
-        until("it waits", SOON, || (stage.proxy.count(OpKind::GetData) > 0).then_some(()));
+        until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
         stage.proxy.refuse(true);
         stage.proxy.cut();
         let (said, took) = waiter.join().unwrap();
@@ -310,7 +312,7 @@ fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let first = scope.spawn(|| stage.lock.lock_with(&token).map(drop));
-        until("it waits", SOON, || (stage.proxy.count(OpKind::GetData) > 0).then_some(()));
+        until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
         assert!(
             stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
             "the first stands behind another"

@@ -32,6 +32,8 @@ mod mutex_waiting;
 mod runner_traps;
 mod rwlock;
 mod rwlock_faults;
+mod semaphore;
+mod semaphore_faults;
 mod session;
 mod session_faults;
 mod support;
@@ -87,6 +89,8 @@ fn main() -> std::process::ExitCode {
             mutex_waiting::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
+            semaphore::TESTS,
+            semaphore_faults::TESTS,
         ],
         runner_traps::TESTS,
     )

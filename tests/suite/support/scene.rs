@@ -61,9 +61,27 @@ pub fn full_path(connect_string: &str, path: &str) -> String {
     }
 }
 
-/// The names of the nodes in the lock's folder; none where it is gone.
+/// The names of the nodes in the lock's folder; none where it is gone. Of a semaphore the leases, as `leases/..`.
 #[track_caller]
 pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
+    let names = children(connect_string, path);
+    if !names.iter().any(|name| name == "leases") {
+        return names.into_iter().filter(|name| name != "locks").collect();
+    }
+    let leases = children(connect_string, &format!("{path}/leases"));
+    leases.into_iter().map(|name| format!("leases/{name}")).collect()
+}
+
+/// As `queue`; of a semaphore also the places at its mutex.
+#[track_caller]
+pub fn nodes(connect_string: &str, path: &str) -> Vec<String> {
+    let mut nodes = queue(connect_string, path);
+    nodes.extend(children(connect_string, &format!("{path}/locks")));
+    nodes
+}
+
+#[track_caller]
+fn children(connect_string: &str, path: &str) -> Vec<String> {
     let mut raw = Raw::connect(connect_string).expect("a raw client");
     match raw.children(&full_path(connect_string, path)) {
         Ok(names) => names,
@@ -72,13 +90,13 @@ pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
     }
 }
 
-/// Waits until the lock's folder is empty or gone.
+/// Waits until the lock's folder is empty or gone; a semaphore's with its mutex.
 #[track_caller]
 pub fn until_empty(connect_string: &str, path: &str) {
     let mut left = Vec::new();
     let end = std::time::Instant::now() + SOON;
     while std::time::Instant::now() < end {
-        left = queue(connect_string, path);
+        left = nodes(connect_string, path);
         if left.is_empty() {
             return;
         }

@@ -1,0 +1,201 @@
+//! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore` keeps it too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::limit::Limit;
+use crate::session::acl::Acl;
+use crate::session::generation::{CallError, Generation, Node};
+use crate::session::path;
+
+/// More bytes than this are no number that anybody wrote for us.
+const LONGEST: usize = 32;
+
+pub(crate) struct Count {
+    /// The semaphore's node, its full path.
+    path: String,
+    acl: Acl,
+    /// The number that was seen last; where none was seen, what we were told.
+    known: AtomicU32,
+    /// For those who take no other number than they were told.
+    is_fixed: bool,
+    warned: AtomicBool,
+}
+
+/// What the data of a semaphore's node is.
+#[derive(Debug, PartialEq, Eq)]
+enum Text {
+    Number(u32),
+    Empty,
+    /// Somebody else's business.
+    Other,
+}
+
+impl Count {
+    pub(crate) fn new(path: String, acl: Acl, told: u32, is_fixed: bool) -> Self {
+        Count { path, acl, known: AtomicU32::new(told), is_fixed, warned: AtomicBool::new(false) }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The number that was seen last.
+    pub(crate) fn known(&self) -> u32 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
+    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data that is missing is written.
+    pub(super) fn get(
+        &self,
+        generation: &Arc<Generation>,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<u32, CallError> {
+        loop {
+            let node = self.node(generation, self.known(), watch, limit)?;
+            match read(&node.data) {
+                Text::Number(number) => {
+                    self.note(number);
+                    return Ok(number);
+                }
+                Text::Empty => self.write(generation, self.known(), &node, limit).map(drop)?,
+                Text::Other => {
+                    if !self.warned.swap(true, Ordering::Relaxed) {
+                        log::warn!(
+                            "{}: its data is no number of permits and is left as it is; each client goes by what it was told",
+                            self.path
+                        );
+                    }
+                    return Ok(self.known());
+                }
+            }
+        }
+    }
+
+    /// Changes the number. False: the data is not ours to change.
+    pub(super) fn set(
+        &self,
+        generation: &Arc<Generation>,
+        number: u32,
+        limit: &Limit<'_>,
+    ) -> Result<bool, CallError> {
+        loop {
+            let node = self.node(generation, number, false, limit)?;
+            let is_so = match read(&node.data) {
+                Text::Number(old) => old == number,
+                Text::Empty => false,
+                Text::Other => return Ok(false),
+            };
+            if is_so || self.write(generation, number, &node, limit)? {
+                self.note(number);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The semaphore's node, which is made with this number if it is missing. It is no container: that would go while nobody is here,
+    /// and the number with it.
+    fn node(
+        &self,
+        generation: &Arc<Generation>,
+        number: u32,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Node, CallError> {
+        loop {
+            match generation.read(&self.path, watch, limit) {
+                Err(CallError::NoNode) => {}
+                read => return read,
+            }
+            let data = number.to_string().into_bytes();
+            match generation.create_lasting(&self.path, data, self.acl, limit) {
+                Ok(()) | Err(CallError::NodeExists) => {}
+                Err(CallError::NoNode) => {
+                    generation.make_parents(path::parent(&self.path), self.acl, limit)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// False: the node has changed since it was read.
+    fn write(
+        &self,
+        generation: &Arc<Generation>,
+        number: u32,
+        seen: &Node,
+        limit: &Limit<'_>,
+    ) -> Result<bool, CallError> {
+        match generation.set_data(&self.path, number.to_string().into_bytes(), seen.version, limit) {
+            Ok(()) => Ok(true),
+            Err(CallError::BadVersion | CallError::NoNode) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn note(&self, number: u32) {
+        if !self.is_fixed && self.known.swap(number, Ordering::AcqRel) != number {
+            log::debug!("{}: {number} permits", self.path);
+        }
+    }
+}
+
+/// Numbers beyond what we count to are as good as no bound.
+fn read(data: &[u8]) -> Text {
+    let text = data.trim_ascii();
+    if text.is_empty() {
+        return Text::Empty;
+    }
+    if data.len() > LONGEST || !text.iter().all(u8::is_ascii_digit) {
+        return Text::Other;
+    }
+    let digit = |number: u32, digit: &u8| number.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    Text::Number(text.iter().fold(0, digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_decimal_text_is_a_number() {
+        for (data, text) in [
+            (&b"3"[..], Text::Number(3)),
+            (b"0", Text::Number(0)),
+            (b"007\n", Text::Number(7)),
+            (b"4294967295", Text::Number(u32::MAX)),
+            (b"4294967296", Text::Number(u32::MAX)),
+            (b"99999999999999999999999999999999", Text::Number(u32::MAX)),
+            (b"", Text::Empty),
+            (b" \n", Text::Empty),
+            (b"000000000000000000000000000000001", Text::Other),
+            (b"-1", Text::Other),
+            (b"+1", Text::Other),
+            (b"1.5", Text::Other),
+            (b"0x3", Text::Other),
+            (b"three", Text::Other),
+            ("٣".as_bytes(), Text::Other),
+            (b"\xff\xfe", Text::Other),
+        ] {
+            assert_eq!(read(data), text, "{data:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_we_write_we_read(number: u32) {
+            prop_assert_eq!(read(number.to_string().as_bytes()), Text::Number(number));
+        }
+
+        #[test]
+        fn garbage_is_read_without_a_panic(data in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&data);
+        }
+    }
+}

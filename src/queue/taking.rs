@@ -1,0 +1,229 @@
+//! One request's way to a semaphore's leases: make the nodes, count, wait, hold.
+//!
+//! The algorithm is that of Curator's `InterProcessSemaphoreV2`: whoever wants leases holds the mutex `locks`, makes its nodes, and
+//! watches all leases until they are few enough. What keeps the bound is the count of nodes alone: of those who hold at one time, the
+//! one whose node was made last has counted all the others' nodes. The mutex is there so that two who wait do not count each other's
+//! nodes for ever; so who loses it while it waits takes its nodes away and begins anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::leases::{Leases, Step, Stop, Want};
+use super::name::{self, Layout};
+use super::ticket::Ticket;
+use super::{Holding, Mode};
+use crate::limit::Ended;
+use crate::session::SessionState;
+use crate::session::bell::{Bell, Bells, Causes};
+use crate::session::generation::{CallError, Generation, Naming};
+use crate::session::lease::Refused;
+use crate::session::path;
+
+const LEASES: u8 = 1;
+const COUNT: u8 = 2;
+const SESSION: u8 = 4;
+const MUTEX: u8 = 8;
+
+/// A waiter counts again this often, in case an event was lost for a reason nobody knows.
+const SAFETY_POLL: Duration = Duration::from_secs(60);
+
+pub(super) struct Taking<'a> {
+    leases: &'a Leases,
+    want: &'a Want<'a>,
+    mutex: &'a Holding,
+    /// Rings when the mutex is lost.
+    losses: &'a Bells<()>,
+    bell: Arc<Bell>,
+}
+
+/// Leases that go back unless all that are wanted are held.
+struct Granted(Vec<Holding>);
+
+impl<'a> Taking<'a> {
+    pub(super) fn new(
+        leases: &'a Leases,
+        want: &'a Want<'a>,
+        mutex: &'a Holding,
+        losses: &'a Bells<()>,
+    ) -> Self {
+        Taking { leases, want, mutex, losses, bell: Bell::new() }
+    }
+
+    pub(super) fn run(self) -> Step<Vec<Holding>> {
+        'made: loop {
+            let (generation, mut tickets) = self.make()?;
+            // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
+            let causes = |cause| Causes { gone: cause, changed: cause };
+            let nodes = &generation.shared.nodes;
+            let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
+            let _count = nodes.register(self.leases.count.path().to_owned(), &self.bell, causes(COUNT));
+            let _session = self.want.core.changes.register((), &self.bell, causes(SESSION));
+            let _mutex = self.losses.register((), &self.bell, causes(MUTEX));
+            loop {
+                match self.advance(&generation, &tickets).and_then(|()| self.grant(&mut tickets)) {
+                    Err(Stop::Again) => {}
+                    Err(Stop::Remake) => continue 'made,
+                    other => return other,
+                }
+            }
+        }
+    }
+
+    /// Makes our nodes, all in one session.
+    fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>)> {
+        let Want { limit, data, number, .. } = self.want;
+        let Leases { dir, acl, .. } = self.leases;
+        let generation = self.connected()?;
+        let mut tickets = Vec::new();
+        while tickets.len() < *number as usize {
+            if limit.is_past() {
+                return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
+            }
+            let id = name::new_id(Layout::Curator);
+            let prefix = path::join(dir, &name::lease_prefix(&id));
+            let made =
+                generation.create_contender(&prefix, &id, Naming::Numbered, data.to_vec(), *acl, limit);
+            let e = match made {
+                Ok(path) => {
+                    log::debug!("{path}: made");
+                    tickets.push(Ticket::new(generation.clone(), path, id, 0));
+                    continue;
+                }
+                // The semaphore's node first: it is none that may go while nobody is here.
+                Err(CallError::NoNode) => {
+                    let counted = self.leases.count.get(&generation, false, limit);
+                    match counted.and_then(|_| generation.make_parents(dir, *acl, limit)) {
+                        Ok(()) => continue,
+                        Err(e) => e,
+                    }
+                }
+                Err(e) => e,
+            };
+            match self.stop(dir, e) {
+                Stop::Again => self.same(&generation)?,
+                stop => return Err(stop),
+            }
+        }
+        Ok((generation, tickets))
+    }
+
+    /// Counts, and waits until our leases are among those that may be held.
+    fn advance(&self, generation: &Arc<Generation>, tickets: &[Ticket]) -> Step<()> {
+        self.same(generation)?;
+        if self.fits(generation, tickets, false)? {
+            return Ok(());
+        }
+        if self.want.mode == Mode::Try {
+            return Err(Stop::Full);
+        }
+        log::debug!("{}: waiting until fewer leases stand", self.leases.dir);
+        loop {
+            self.bell.hush(u8::MAX);
+            self.same(generation)?;
+            let attach = generation.shared.attach();
+            if self.fits(generation, tickets, true)? {
+                // One of those that went since may have been ours.
+                if self.bell.rung() & LEASES == 0 {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.wait(generation, attach)?;
+        }
+    }
+
+    /// Waits until something has changed that calls for another count; the watches were armed on the connection `attach`.
+    fn wait(&self, generation: &Generation, attach: u64) -> Step<()> {
+        let limit = &self.want.limit;
+        let undisturbed =
+            || self.want.core.state() == SessionState::Connected && generation.shared.attach() == attach;
+        let poll = Instant::now() + SAFETY_POLL;
+        while generation.shared.attach() == attach {
+            match self.bell.wait(&limit.or_at(poll)) {
+                Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,
+                Ended::Got(_) => {}
+                Ended::Deadline if !limit.is_past() => break,
+                Ended::Deadline | Ended::Disconnected => {
+                    return Err(self.stop(&self.leases.dir, CallError::Deadline));
+                }
+                Ended::Cancelled => return Err(self.stop(&self.leases.dir, CallError::Cancelled)),
+            }
+        }
+        Ok(())
+    }
+
+    fn fits(&self, generation: &Arc<Generation>, tickets: &[Ticket], watch: bool) -> Step<bool> {
+        match self.leases.room(self.want, generation, tickets, watch)? {
+            Some(room) if room >= 0 => Ok(true),
+            Some(_) => {
+                self.want.seen_full.set(true);
+                Ok(false)
+            }
+            None => {
+                log::warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
+                Err(Stop::Remake)
+            }
+        }
+    }
+
+    /// Makes our nodes holds. What remains is to show that their session lives.
+    fn grant(&self, tickets: &mut [Ticket]) -> Step<Vec<Holding>> {
+        let mut granted = Granted(Vec::with_capacity(tickets.len()));
+        for ticket in tickets {
+            loop {
+                match ticket.grant(Box::new(|| ())) {
+                    Ok(holding) => {
+                        granted.0.push(holding);
+                        break;
+                    }
+                    Err(Refused::Stale) => {
+                        if let Err(e) = ticket.generation.prove(&self.want.limit) {
+                            return Err(match self.stop(&self.leases.dir, e) {
+                                Stop::Again if !granted.0.is_empty() => Stop::Remake,
+                                stop => stop,
+                            });
+                        }
+                    }
+                    Err(Refused::Over(_)) => return Err(Stop::Anew),
+                }
+            }
+        }
+        // All or none, also of those that are lost at once.
+        if granted.0.iter().any(|holding| !holding.is_held()) {
+            return Err(Stop::Remake);
+        }
+        let holdings = std::mem::take(&mut granted.0);
+        // One of ours may have gone behind the count: the link looks for them now, and not when they have been held for a while.
+        if self.bell.rung() & LEASES != 0 {
+            holdings.iter().for_each(Holding::watch_again);
+        }
+        holdings.iter().for_each(|holding| log::debug!("{}: held", holding.path()));
+        Ok(holdings)
+    }
+
+    /// The session that our nodes were made in, connected, and the mutex that was held in it.
+    fn same(&self, generation: &Generation) -> Step<()> {
+        if self.connected()?.number == generation.number { Ok(()) } else { Err(Stop::Anew) }
+    }
+
+    fn connected(&self) -> Step<Arc<Generation>> {
+        let generation = self.leases.connected(self.want).map_err(Stop::Fail)?;
+        if let Some(reason) = self.mutex.loss() {
+            log::debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
+            return Err(Stop::Anew);
+        }
+        Ok(generation)
+    }
+
+    fn stop(&self, path: &str, e: CallError) -> Stop {
+        self.leases.stop(self.want, path, e)
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        for holding in &self.0 {
+            holding.release(false);
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A semaphore as this process sees it: its threads' way through the mutex to the leases.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use crate::error::{Cause, Error, Result};
+use crate::guard::{Held, Owner};
+use crate::lane::{Ask, Lane, Tenure};
+use crate::limit::Limit;
+use crate::queue::count::Count;
+use crate::queue::leases::{Leases, Taken, Want};
+use crate::queue::name::Kind;
+use crate::queue::{Contender, Holding, Mode, Queue, Release};
+use crate::session::{SessionState, ZkSession, path};
+use crate::settings::Settings;
+
+/// One user's semaphore: the shared one, and what is this user's own.
+pub(super) struct Lock {
+    session: ZkSession,
+    path: String,
+    data: Vec<u8>,
+    hand_over: Duration,
+    common: Arc<Common>,
+}
+
+/// What all semaphores of one path on one session share.
+struct Common {
+    /// To the mutex, which its holder lets go when it has its leases.
+    lane: Lane,
+    leases: Leases,
+}
+
+impl Lock {
+    /// `is_fixed`: it takes no other number than it was told.
+    pub(super) fn new(settings: Settings, what: &'static str, told: u32, is_fixed: bool) -> Result<Self> {
+        let common = settings.share(what, |settings| {
+            let dir = settings.dir();
+            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl);
+            let count = Arc::new(Count::new(dir.clone(), settings.acl, told, is_fixed));
+            // A number that nobody may change need not outlive its users.
+            let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
+            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl, count) }
+        })?;
+        settings.agree(what, &common.lane.queue)?;
+        let Settings { session, path, data, hand_over, .. } = settings;
+        Ok(Lock { session, path, data, hand_over, common })
+    }
+
+    /// Sees to it that the node says the number of permits that we were told. A connection that breaks meanwhile comes back in time.
+    pub(super) fn agree(&self, told: u32) -> Result<()> {
+        let limit = Limit::after(self.session.timeout() / 2);
+        let theirs = self.common.leases.permits(self.session.core(), &limit)?;
+        if theirs == told {
+            return Ok(());
+        }
+        Err(Error::InconsistentLeases { path: self.path.clone(), ours: told, theirs })
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A sixth of the session timeout: the bound of single steps.
+    pub(super) fn patience(&self) -> Duration {
+        self.session.timeout() / 6
+    }
+
+    /// All of `number` leases, or none: somebody else is ahead, or has them.
+    pub(crate) fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.path.clone() });
+        }
+        let limit = if mode == Mode::Try { limit.or_at(Instant::now() + self.patience()) } else { limit };
+        self.check(number, &limit)?;
+        let seen_full = Cell::new(false);
+        let core = self.session.core();
+        let want = Want { core, number, mode, limit, data: &self.data, seen_full: &seen_full };
+        let mut slice = self.patience() / 8;
+        loop {
+            if mode == Mode::Try && self.common.leases.is_full(&want)? {
+                return Ok(None);
+            }
+            // Who only tries is not sent away by those who pass through the mutex while permits are free, and does not wait for one
+            // who stays there because they are not: it looks again, ever less often.
+            let patient = mode == Mode::Wait;
+            let passage = match self.enter(if patient { limit } else { limit.or_at(Instant::now() + slice) })
+            {
+                Ok(Some(passage)) => passage,
+                Ok(None) if patient || limit.is_past() => return Ok(None),
+                Ok(None) => {
+                    slice *= 2;
+                    continue;
+                }
+                Err(Error::Unavailable { cause: Cause::Deadline, .. }) if !patient && !limit.is_past() => {
+                    slice *= 2;
+                    continue;
+                }
+                // As in the queue: it was shown, and an outage is not what kept us since.
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if seen_full.get() && self.session.state() == SessionState::Connected =>
+                {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
+            let lane = &self.common.lane;
+            match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses)? {
+                Taken::Leases(leases) => {
+                    drop(passage);
+                    return Ok(Some(leases.into_iter().map(|lease| self.held(lease)).collect()));
+                }
+                Taken::Full => return Ok(None),
+                Taken::Anew => {}
+            }
+        }
+    }
+
+    /// One lease.
+    pub(crate) fn acquire_one(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        Ok(self.acquire(1, mode, limit)?.and_then(|mut leases| leases.pop()))
+    }
+
+    /// Without a deadline they are got, or an error: somebody else ahead ends no wait.
+    pub(super) fn forever(&self, number: u32, limit: Limit<'_>) -> Result<Vec<Held>> {
+        loop {
+            if let Some(leases) = self.acquire(number, Mode::Wait, limit)? {
+                return Ok(leases);
+            }
+        }
+    }
+
+    pub(super) fn one_forever(&self, limit: Limit<'_>) -> Result<Held> {
+        loop {
+            if let Some(held) = self.acquire_one(Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    pub(super) fn at_once(&self, number: u32) -> Result<Option<Vec<Held>>> {
+        self.acquire(number, Mode::Try, Limit::NONE)
+    }
+
+    pub(super) fn one_at_once(&self) -> Result<Option<Held>> {
+        self.acquire_one(Mode::Try, Limit::NONE)
+    }
+
+    /// More than there are could wait for ever. A single one may: there may be none for a while.
+    fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
+        let refuse = |reason| Err(Error::InvalidConfig { what: "number of permits", reason });
+        if number == 0 {
+            return refuse("0 permits cannot be held".to_owned());
+        }
+        let leases = &self.common.leases;
+        if number == 1 || number <= leases.count.known() {
+            return Ok(());
+        }
+        // It may have been raised since we looked.
+        let permits = leases.permits(self.session.core(), limit)?;
+        if number > permits {
+            return refuse(format!("{number} are more than {:?} has, which is {permits}", self.path));
+        }
+        Ok(())
+    }
+
+    /// The mutex, for one who wants leases.
+    fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
+        let ask = Ask {
+            session: &self.session,
+            path: &self.path,
+            kind: Kind::Lock,
+            mode: Mode::Wait,
+            limit,
+            data: &self.data,
+            // Whoever has the mutex here says nothing of who has the leases.
+            is_held_here: &|| false,
+        };
+        let tenure = self.common.lane.hold(&ask).map_err(|e| self.of_ours(e))?;
+        Ok(tenure.map(|tenure| Passage { lock: self, tenure }))
+    }
+
+    /// What the mutex says of itself and means of the semaphore.
+    fn of_ours(&self, e: Error) -> Error {
+        let path = self.path.clone();
+        match e {
+            Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
+            Error::Cancelled { .. } => Error::Cancelled { path },
+            Error::Closed { op, .. } => Error::Closed { op, path },
+            e => e,
+        }
+    }
+
+    fn held(&self, holding: Holding) -> Held {
+        let path = self.session.core().shown(holding.path()).to_owned();
+        let lease = Lease { _session: self.session.clone(), holding };
+        Held::new(Arc::new(lease), std::thread::current().id(), path, 0)
+    }
+
+    /// The number of permits at the server.
+    pub(super) fn permits(&self) -> Result<u32> {
+        self.common.leases.permits(self.session.core(), &Limit::after(self.patience()))
+    }
+
+    /// The number of permits as it was seen last.
+    pub(super) fn known_permits(&self) -> u32 {
+        self.common.leases.count.known()
+    }
+
+    pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
+        let limit = Limit::after(self.patience());
+        if self.common.leases.set_permits(self.session.core(), permits, &limit)? {
+            return Ok(());
+        }
+        let reason = format!("the data of {:?} is something else, which is left as it is", self.path);
+        Err(Error::InvalidConfig { what: "number of permits", reason })
+    }
+
+    /// The leases that stand.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.patience());
+        Ok(below("leases", self.common.leases.contenders(self.session.core(), &limit)?))
+    }
+
+    /// Who is at the mutex.
+    pub(super) fn waiting(&self) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.patience());
+        Ok(below("locks", self.common.lane.queue.contenders(self.session.core(), &limit)?))
+    }
+}
+
+/// Contenders whose nodes are not right below the semaphore's.
+fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
+    all.iter_mut().for_each(|contender| contender.name = format!("{dir}/{}", contender.name));
+    all
+}
+
+/// The mutex, held. It goes on at the end, whatever the end is.
+struct Passage<'a> {
+    lock: &'a Lock,
+    tenure: Arc<Tenure>,
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        let Lock { common, hand_over, .. } = self.lock;
+        // That it was lost concerns nobody any more.
+        let _ = common.lane.release(&self.tenure, *hand_over, false);
+    }
+}
+
+/// What a permit keeps hold of: no thread's, and of use without the semaphore.
+struct Lease {
+    /// A permit keeps its session open.
+    _session: ZkSession,
+    holding: Holding,
+}
+
+impl Owner for Lease {
+    fn holding(&self) -> &Holding {
+        &self.holding
+    }
+
+    fn count(&self, _: ThreadId) -> usize {
+        1
+    }
+
+    fn release(&self, _: ThreadId, wait: bool) -> Release {
+        self.holding.begin_release(wait)
+    }
+}

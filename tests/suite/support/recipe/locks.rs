@@ -1,0 +1,227 @@
+//! The recipes' locks and guards, each by what all of them can do.
+use super::Recipe;
+use std::{ops::Deref, time::Duration};
+use zk_mutex::{
+    CancelToken, Contender, Error, Held, Leadership, Member, Result, ZkCandidate, ZkElection,
+    ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit,
+    ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
+};
+
+/// A lock, asked for in one way.
+pub type Lock = Box<dyn Lockable>;
+
+pub type Guard<'a> = Box<dyn Guarded + 'a>;
+
+pub trait Lockable: Send + Sync {
+    fn lock(&self) -> Result<Guard<'_>>;
+
+    fn try_lock(&self) -> Result<Option<Guard<'_>>>;
+
+    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>>;
+
+    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>>;
+
+    /// Those of its kind.
+    fn contenders(&self) -> Result<Vec<Contender>>;
+
+    /// Whether it says that this thread holds it; None where it cannot be asked.
+    fn is_owned_here(&self) -> Option<bool> {
+        None
+    }
+}
+
+pub trait Guarded: Deref<Target = Held> {
+    fn unlock(self: Box<Self>) -> Result<()>;
+}
+
+#[track_caller]
+pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
+    let mutex = |_| ZkMutex::builder(session, path).build().unwrap();
+    let rwlock = || ZkRwLock::new(session, path).unwrap();
+    match recipe {
+        Recipe::Mutex => Box::new(Mutex(mutex(()))),
+        Recipe::Herd => Box::new(Mutex(mutex(()))),
+        Recipe::Read => Box::new(Read(rwlock())),
+        Recipe::Write => Box::new(Write(rwlock())),
+        Recipe::Permit => Box::new(Permit(ZkSemaphore::new(session, path, 1).unwrap())),
+        Recipe::Leader => Box::new(Leader(ZkElection::new(session, path).unwrap(), session.timeout())),
+        Recipe::Multi => {
+            let mutex = mutex(());
+            // Taken after the lock that a scenario is about.
+            let beside = ZkRwLock::new(session, &format!("{path}-beside")).unwrap();
+            let members = [Member::from(&mutex), Member::read(&beside)];
+            Box::new(Multi(ZkMultiLock::new(members).unwrap(), mutex))
+        }
+        Recipe::Exclusive => Box::new(Exclusive(ZkExclusiveLock::new(session, path).unwrap())),
+    }
+}
+
+/// A lock by the names of its calls, and behind the colon what its contenders are and who owns it.
+macro_rules! lockable {
+    ($name:ident($lock:ty) $all:ident $try:ident $timeout:ident $with:ident: $($more:tt)+) => {
+        struct $name($lock);
+
+        impl Lockable for $name {
+            fn lock(&self) -> Result<Guard<'_>> {
+                Ok(Box::new(self.0.$all()?))
+            }
+
+            fn try_lock(&self) -> Result<Option<Guard<'_>>> {
+                Ok(self.0.$try()?.map(|guard| Box::new(guard) as Guard))
+            }
+
+            fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+                Ok(self.0.$timeout(timeout)?.map(|guard| Box::new(guard) as Guard))
+            }
+
+            fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
+                Ok(Box::new(self.0.$with(cancel)?))
+            }
+
+            $($more)+
+        }
+    };
+}
+
+macro_rules! guarded {
+    ($($guard:ty, $end:ident);+) => {
+        $(impl Guarded for $guard {
+            fn unlock(self: Box<Self>) -> Result<()> {
+                <$guard>::$end(*self)
+            }
+        })+
+    };
+}
+
+lockable! { Mutex(ZkMutex) lock try_lock lock_timeout lock_with:
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.contenders()
+    }
+
+    fn is_owned_here(&self) -> Option<bool> {
+        Some(self.0.is_owned_by_current_thread())
+    }
+}
+
+lockable! { Read(ZkRwLock) read try_read read_timeout read_with:
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.readers()
+    }
+}
+
+lockable! { Write(ZkRwLock) write try_write write_timeout write_with:
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.writers()
+    }
+}
+
+lockable! { Permit(ZkSemaphore) acquire try_acquire acquire_timeout acquire_with:
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.holders()
+    }
+}
+
+lockable! { Exclusive(ZkExclusiveLock) lock try_lock lock_timeout lock_with:
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        panic!("who waits for it has no node")
+    }
+}
+
+guarded! {
+    ZkMutexGuard<'_>, unlock; ZkReadGuard<'_>, unlock; ZkWriteGuard<'_>, unlock; ZkPermit, release; ZkExclusiveGuard<'_>, unlock
+}
+
+struct Multi(ZkMultiLock, ZkMutex);
+
+/// Of the locks it is made of, the one that a scenario is about.
+struct First<'a>(ZkMultiGuard<'a>);
+
+impl Lockable for Multi {
+    fn lock(&self) -> Result<Guard<'_>> {
+        Ok(Box::new(First(self.0.lock()?)))
+    }
+
+    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
+        Ok(self.0.try_lock()?.map(|guard| Box::new(First(guard)) as Guard))
+    }
+
+    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+        Ok(self.0.lock_timeout(timeout)?.map(|guard| Box::new(First(guard)) as Guard))
+    }
+
+    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
+        Ok(Box::new(First(self.0.lock_with(cancel)?)))
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.1.contenders()
+    }
+
+    fn is_owned_here(&self) -> Option<bool> {
+        Some(self.1.is_owned_by_current_thread())
+    }
+}
+
+impl Deref for First<'_> {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        self.0.holds().next().expect("its first member")
+    }
+}
+
+impl Guarded for First<'_> {
+    fn unlock(self: Box<Self>) -> Result<()> {
+        // The first member is let go last.
+        self.0.unlock().map_err(|e| match e {
+            Error::Several { mut failures } => failures.pop().expect("two at least"),
+            e => e,
+        })
+    }
+}
+
+/// With its session's timeout.
+struct Leader(ZkElection, Duration);
+
+struct Term(Leadership, ZkCandidate);
+
+impl Lockable for Leader {
+    fn lock(&self) -> Result<Guard<'_>> {
+        let candidate = self.0.join()?;
+        Ok(Box::new(Term(candidate.wait_leader()?, candidate)))
+    }
+
+    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
+        self.lock_timeout(self.1 / 6)
+    }
+
+    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+        let candidate = self.0.join()?;
+        Ok(candidate.wait_leader_timeout(timeout)?.map(|term| Box::new(Term(term, candidate)) as Guard))
+    }
+
+    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
+        let candidate = self.0.join()?;
+        Ok(Box::new(Term(candidate.wait_leader_with(cancel)?, candidate)))
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.candidates()
+    }
+}
+
+impl Deref for Term {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.0
+    }
+}
+
+impl Guarded for Term {
+    fn unlock(self: Box<Self>) -> Result<()> {
+        let lasted = self.0.check();
+        self.1.leave()?;
+        lasted
+    }
+}
