@@ -4,7 +4,7 @@ use crate::support::{
     contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
     raw::{EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
-    scene::{SOON, full_path, queue, session_of, until_empty},
+    scene::{SOON, full_path, session_of, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
@@ -28,6 +28,8 @@ pub const LOCKS: &str = "/limits/downloads/locks";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
+/// Long enough to have asked, on a busy machine.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// At most so many inside at once.
 pub struct Room {
@@ -134,7 +136,7 @@ fn permits_are_given_back_one_at_a_time_and_in_chunks() {
     assert!(other.try_acquire_many(2).unwrap().is_none());
     let theirs = other.try_acquire().unwrap().unwrap();
     five.truncate(1);
-    assert!(other.acquire_many_timeout(4, A_WHILE).unwrap().is_none());
+    assert!(other.acquire_many_timeout(4, PATIENCE).unwrap().is_none());
     let three = other.acquire_many_timeout(3, SOON).unwrap().unwrap();
     assert!(one.try_acquire().unwrap().is_none());
     assert!(three.iter().chain(&five).chain([&theirs]).all(|permit| permit.is_held()));
@@ -150,7 +152,7 @@ fn one_session_gets_no_more_than_there_are() {
     let again = ZkSemaphore::new(&session, PATH, 2).unwrap();
     let (first, second) = (semaphore.acquire().unwrap(), again.acquire().unwrap());
     assert!(semaphore.try_acquire().unwrap().is_none() && again.try_acquire().unwrap().is_none());
-    assert!(semaphore.acquire_timeout(A_WHILE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
     assert_eq!((first.hold_count(), second.hold_count()), (1, 1));
     let tokens = [first.fencing_token().unwrap(), second.fencing_token().unwrap()];
     assert!(tokens.is_sorted() && tokens[0] != tokens[1]);
@@ -228,7 +230,7 @@ fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
             one
         });
         assert!(semaphores[2].try_acquire().unwrap().is_none(), "somebody is ahead");
-        assert!(semaphores[0].acquire_timeout(A_WHILE).unwrap().is_none());
+        assert!(semaphores[0].acquire_timeout(PATIENCE).unwrap().is_none());
         held.release().unwrap();
         drop(many.join().unwrap());
         drop(few.join().unwrap());
@@ -249,7 +251,7 @@ fn leases_of_others_count_whatever_they_are_called() {
     assert!(semaphore.try_acquire().unwrap().is_none());
     foreign.create(&below("what is this"), b"", EPHEMERAL).unwrap();
     drop(ours);
-    assert!(semaphore.acquire_timeout(A_WHILE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
     foreign.delete(&lease).unwrap();
     assert!(semaphore.acquire_timeout(SOON).unwrap().is_some());
     foreign.close_session().unwrap();
@@ -342,7 +344,7 @@ fn nobody_gets_one_of_none() {
     let semaphore = semaphore(&session, 1);
     semaphore.set_permits(0).unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
-    assert!(semaphore.acquire_timeout(A_WHILE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || semaphore.acquire().unwrap().is_held());
         semaphore.set_permits(1).unwrap();
@@ -442,7 +444,7 @@ fn try_acquire_writes_nothing_while_none_is_free() {
 /// A foreign client is at the mutex, and permits are free.
 fn try_acquire_waits_for_who_passes_through_the_mutex() {
     let at = Shared::chroot();
-    let session = session_of(&at, Duration::from_secs(9));
+    let session = session_of(&at, Duration::from_secs(18));
     let semaphore = semaphore(&session, 2);
     drop(semaphore.acquire().unwrap());
     let mut foreign = Raw::connect(&at).unwrap();
@@ -458,7 +460,7 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
     let staying = foreign.create(&lock, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let start = Instant::now();
     assert!(semaphore.try_acquire().unwrap().is_none());
-    assert!(start.elapsed() < Duration::from_secs(9) / 6 + Duration::from_millis(1500));
+    assert!(start.elapsed() < session.timeout() / 6 + PATIENCE);
     foreign.delete(&staying).unwrap();
     assert!(semaphore.try_acquire().unwrap().is_some());
     until_nothing_left(&at);
@@ -507,8 +509,8 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     until_queue(&at, LEASES, 1);
     until_empty(&at, LOCKS);
     let start = Instant::now();
-    assert!(one.acquire_many_deadline(2, start + A_WHILE).unwrap().is_none());
-    assert!(start.elapsed() >= A_WHILE);
+    assert!(one.acquire_many_deadline(2, start + PATIENCE).unwrap().is_none());
+    assert!(start.elapsed() >= PATIENCE);
     until_queue(&at, LEASES, 1);
     assert!(one.acquire_deadline(Instant::now() + SOON).unwrap().is_some());
     drop(held);
@@ -621,8 +623,8 @@ fn second_lock_of_the_same_thread_waits() {
     let mutex = ZkSemaphoreMutex::new(&session, PATH).unwrap();
     let guard = mutex.lock().unwrap();
     assert!(mutex.try_lock().unwrap().is_none());
-    assert!(mutex.lock_timeout(A_WHILE).unwrap().is_none());
-    assert!(mutex.lock_deadline(Instant::now() + A_WHILE).unwrap().is_none());
+    assert!(mutex.lock_timeout(PATIENCE).unwrap().is_none());
+    assert!(mutex.lock_deadline(Instant::now() + PATIENCE).unwrap().is_none());
     let token = CancelToken::new();
     thread::scope(|scope| {
         let cancelled = spawn_waiting(scope, || mutex.lock_with(&token).map(drop));
@@ -670,7 +672,6 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
     for said in [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.lock_timeout(SOON).map(drop)] {
         assert_eq!(said, Err(Error::InconsistentLeases { path: PATH.into(), ours: 1, theirs: 3 }));
     }
-    assert_eq!(queue(&at, LEASES), Vec::<String>::new());
     until_nothing_left(&at);
     set_data(&at, b"1");
     let guard = mutex.lock().unwrap();

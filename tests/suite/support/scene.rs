@@ -65,8 +65,8 @@ pub fn full_path(connect_string: &str, path: &str) -> String {
 #[track_caller]
 pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
     let names = children(connect_string, path);
-    if !names.iter().any(|name| name == "leases") {
-        return names.into_iter().filter(|name| name != "locks").collect();
+    if names.is_empty() || names.iter().any(|name| !["leases", "locks"].contains(&name.as_str())) {
+        return names;
     }
     let leases = children(connect_string, &format!("{path}/leases"));
     leases.into_iter().map(|name| format!("leases/{name}")).collect()
