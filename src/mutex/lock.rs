@@ -11,7 +11,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -34,7 +34,7 @@ struct Common {
 impl Lock {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let common = settings.share("mutex", |settings| Common {
-            lane: Lane::new(Queue::new(settings.dir(), settings.layout, settings.acl)),
+            lane: Lane::new(settings.queue()),
             reentry: Reentry::new(),
             witness: settings.witness(),
         })?;

@@ -13,7 +13,7 @@ use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -95,7 +95,7 @@ impl ZkMutex {
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
     /// `/` and for what is below `/zookeeper`;
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this session has the same lock
-    /// with another layout or ACL already.
+    /// with another layout, ACL or wait strategy already.
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkMutex::builder(session, path).build()
     }
@@ -259,6 +259,8 @@ impl ZkMutex {
 impl HasLayout for ZkMutex {}
 
 impl HandsOver for ZkMutex {}
+
+impl HasWaitStrategy for ZkMutex {}
 
 impl Recipe for ZkMutex {
     fn make(settings: Settings) -> Result<Self> {

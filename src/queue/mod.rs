@@ -9,8 +9,11 @@ mod downgrade;
 mod failure;
 mod holding;
 pub(crate) mod name;
+mod parent;
+mod predecessor;
 mod release;
 mod rule;
+pub(crate) mod strategy;
 mod ticket;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +22,7 @@ use std::time::SystemTime;
 use self::attempt::Attempt;
 pub(crate) use self::holding::Holding;
 use self::name::{Kind, Layout, Name};
+use self::strategy::WaitStrategy;
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
@@ -30,6 +34,7 @@ pub(crate) struct Queue {
     dir: String,
     layout: Layout,
     acl: Acl,
+    strategy: WaitStrategy,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
     warned_numbers: AtomicBool,
@@ -83,10 +88,21 @@ impl Queue {
             dir,
             layout,
             acl,
+            strategy: WaitStrategy::default(),
             warned_junk: AtomicBool::new(false),
             warned_mixed: AtomicBool::new(false),
             warned_numbers: AtomicBool::new(false),
         }
+    }
+
+    /// With waiters that watch this.
+    pub(crate) fn waiting(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    pub(crate) fn strategy(&self) -> WaitStrategy {
+        self.strategy
     }
 
     pub(crate) fn layout(&self) -> Layout {

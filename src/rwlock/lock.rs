@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue};
+use crate::queue::{Contender, Holding, Mode};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -40,7 +40,7 @@ struct Common {
 impl Lock {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let common = settings.share("read/write lock", |settings| Common {
-            lane: Lane::new(Queue::new(settings.dir(), settings.layout, settings.acl)),
+            lane: Lane::new(settings.queue()),
             writes: Reentry::new(),
             reads: Reentry::new(),
             newest: Mutex::new(Weak::new()),

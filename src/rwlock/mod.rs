@@ -15,7 +15,7 @@ use crate::limit::Limit;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
 
 /// A read/write lock over ZooKeeper, re-entrant per thread: many hold it to read, or one to write.
 ///
@@ -350,6 +350,8 @@ impl ZkRwLock {
 impl HasLayout for ZkRwLock {}
 
 impl HandsOver for ZkRwLock {}
+
+impl HasWaitStrategy for ZkRwLock {}
 
 impl Recipe for ZkRwLock {
     fn make(settings: Settings) -> Result<Self> {

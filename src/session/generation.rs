@@ -164,6 +164,16 @@ impl Generation {
         self.simple(limit, move |zk| zk.get_children(&dir, false))
     }
 
+    /// Lists a node's children and leaves a watch on the list, if the node exists.
+    pub(crate) fn watch_children(
+        self: &Arc<Self>,
+        dir: &str,
+        limit: &Limit<'_>,
+    ) -> Result<Vec<String>, CallError> {
+        let dir = dir.to_owned();
+        self.simple(limit, move |zk| zk.get_children(&dir, true))
+    }
+
     /// Reads a node; `watch` leaves a watch on it, if it exists.
     pub(crate) fn read(
         self: &Arc<Self>,

@@ -30,6 +30,7 @@ mod session;
 mod session_faults;
 mod support;
 mod support_selftest;
+mod wait_strategies;
 
 fn main() -> std::process::ExitCode {
     support::runner::main(
@@ -72,6 +73,7 @@ fn main() -> std::process::ExitCode {
             mutex_waiting::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
+            wait_strategies::TESTS,
         ],
         runner_traps::TESTS,
     )

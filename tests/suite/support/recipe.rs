@@ -1,14 +1,16 @@
 //! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Held, Result, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock, ZkSession,
-    ZkWriteGuard,
+    CancelToken, Contender, Held, Result, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkRwLock,
+    ZkSession, ZkWriteGuard,
 };
 
 /// What a scenario runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipe {
     Mutex,
+    /// The mutex whose waiters watch the list of children.
+    Herd,
     Read,
     Write,
 }
@@ -19,6 +21,10 @@ impl Recipe {
         let rwlock = || ZkRwLock::new(session, path).unwrap();
         match self {
             Recipe::Mutex => Lock::Mutex(ZkMutex::new(session, path).unwrap()),
+            Recipe::Herd => {
+                let herd = ZkMutex::builder(session, path).wait_strategy(WaitStrategy::Parent);
+                Lock::Mutex(herd.build().unwrap())
+            }
             Recipe::Read => Lock::Read(rwlock()),
             Recipe::Write => Lock::Write(rwlock()),
         }
@@ -27,7 +33,7 @@ impl Recipe {
     /// In the path of its nodes and of no others: the link's own writes are creates and deletes too.
     pub fn mark(self) -> &'static str {
         match self {
-            Recipe::Mutex => "-lock-",
+            Recipe::Mutex | Recipe::Herd => "-lock-",
             Recipe::Read => "-__READ__",
             Recipe::Write => "-__WRIT__",
         }
@@ -37,6 +43,7 @@ impl Recipe {
     pub fn rival(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Herd => Recipe::Herd,
             Recipe::Read => Recipe::Write,
             Recipe::Write => Recipe::Read,
         }
@@ -46,6 +53,7 @@ impl Recipe {
     pub fn sole(self) -> Recipe {
         match self {
             Recipe::Mutex => Recipe::Mutex,
+            Recipe::Herd => Recipe::Herd,
             Recipe::Read | Recipe::Write => Recipe::Write,
         }
     }
@@ -156,6 +164,7 @@ macro_rules! per_recipe {
         pub const TESTS: &[$crate::support::Test] = &[
             $(
                 $crate::support::per_recipe!(@test Mutex "mutex" () $name $($seconds)?),
+                $crate::support::per_recipe!(@test Herd "herd" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Read "read" (embedded) $name $($seconds)?),
                 $crate::support::per_recipe!(@test Write "write" (embedded) $name $($seconds)?),
             )+
