@@ -88,7 +88,7 @@ pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
 pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use session::{
-    Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState,
-    ZkSession,
+    Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    SessionState, ZkSession,
 };
 pub use settings::LockBuilder;

@@ -122,8 +122,8 @@ impl Lane {
         })
     }
 
-    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`,
-    /// else its node is deleted. With `wait`, until the server has said so.
+    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`
+    /// and nobody asked for it, else its node is deleted. With `wait`, until the server has said so.
     pub(crate) fn release(
         &self,
         session: &ZkSession,
@@ -133,6 +133,7 @@ impl Lane {
     ) -> Result<()> {
         let (holding, turn) = (&tenure.holding, tenure.turn());
         if holding.loss().is_none()
+            && !holding.is_revoked()
             && holding.age() < hand_over
             && self.turnstile.pass(turn, tenure.clone()).is_ok()
         {

@@ -98,6 +98,11 @@ impl Lock {
         self.common.lane.queue.contenders(self.session.core(), &Limit::after(self.patience()))
     }
 
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
+    }
+
     pub(super) fn describe(&self) -> &'static str {
         self.common.lane.describe()
     }

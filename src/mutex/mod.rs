@@ -242,6 +242,36 @@ impl ZkMutex {
         self.lock.contenders()
     }
 
+    /// Asks whoever holds or waits for the lock by the node `contender` (of [`contenders`](Self::contenders)) to let go: its
+    /// guard's [`revoke_requested`](Held::revoke_requested) becomes ready. `false`: its node is gone already.
+    ///
+    /// The other side decides what to do about it, and when. Until it lets go nothing changes, and there is no answer; who cannot
+    /// wait for that asks an operator to end it. It may be a Curator client that called `makeRevocable`; other clients do not
+    /// listen. The node's data is written over, as with Curator's `Revoker.attemptRevoke`: [`Contender::data`] is
+    /// `__REVOKE__` from then on. Whoever may write to the node can ask.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// if let Some(holder) = mutex.contenders()?.first() {
+    ///     mutex.attempt_revoke(holder)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a sixth of the session timeout: it
+    /// may have been asked all the same, and may be asked again; [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does
+    /// not let us write; [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+        self.lock.revoke(contender)
+    }
+
     /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
     fn forever(&self, limit: Limit<'_>) -> Result<Held> {
         loop {

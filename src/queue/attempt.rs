@@ -236,6 +236,7 @@ impl<'a> Attempt<'a> {
             Ok(node) => {
                 ticket.czxid = Some(node.czxid);
                 ticket.armed_on = attach;
+                ticket.data = node.data;
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Requeue),

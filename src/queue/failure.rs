@@ -4,9 +4,13 @@ use crate::error::{Cause, Error};
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 
-/// `path` is a full one.
+/// Of a lock being taken; `path` is a full one.
 pub(super) fn failure(core: &Core, path: &str, e: CallError) -> Error {
-    let (op, path) = ("lock", core.shown(path).to_owned());
+    failure_of("lock", core, path, e)
+}
+
+pub(super) fn failure_of(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
+    let path = core.shown(path).to_owned();
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),

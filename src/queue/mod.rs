@@ -12,6 +12,7 @@ pub(crate) mod name;
 mod parent;
 mod predecessor;
 mod release;
+mod revoke;
 mod rule;
 pub(crate) mod strategy;
 mod ticket;

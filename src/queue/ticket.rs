@@ -17,12 +17,23 @@ pub(super) struct Ticket {
     /// What the read said that armed the watch on the node, and the connection that it stands on.
     pub(super) czxid: Option<i64>,
     pub(super) armed_on: u64,
+    /// The data that it read.
+    pub(super) data: Vec<u8>,
     is_granted: bool,
 }
 
 impl Ticket {
     pub(super) fn new(generation: Arc<Generation>, path: String, id: String, sequence: i64) -> Self {
-        Ticket { generation, path, id, sequence, czxid: None, armed_on: 0, is_granted: false }
+        Ticket {
+            generation,
+            path,
+            id,
+            sequence,
+            czxid: None,
+            armed_on: 0,
+            data: Vec::new(),
+            is_granted: false,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -33,6 +44,7 @@ impl Ticket {
     pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<Holding, Refused> {
         let hold = Hold::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
         self.generation.shared.lease.grant(&hold)?;
+        hold.told(&self.data);
         self.is_granted = true;
         let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
         Ok(Holding::new(&self.generation, hold, self.id.clone(), renew_parent))

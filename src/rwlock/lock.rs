@@ -139,7 +139,10 @@ impl Lock {
         let Some(turn) = common.lane.turn(&ask)? else { return Ok(None) };
         let newest = common.newest.lock().upgrade();
         let is_open = |cohort: &Arc<Cohort>| {
-            cohort.holding.is_held() && cohort.holding.age() < self.hand_over && cohort.join()
+            cohort.holding.is_held()
+                && !cohort.holding.is_revoked()
+                && cohort.holding.age() < self.hand_over
+                && cohort.join()
         };
         if let Some(cohort) = newest.filter(is_open) {
             return Ok(Some(cohort));
@@ -201,6 +204,11 @@ impl Lock {
         let mut all = self.common.lane.queue.contenders(self.session.core(), &limit)?;
         all.retain(|contender| contender.reads == reading);
         Ok(all)
+    }
+
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
     }
 
     pub(super) fn describe(&self) -> &'static str {

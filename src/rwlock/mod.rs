@@ -345,6 +345,17 @@ impl ZkRwLock {
     pub fn writers(&self) -> Result<Vec<Contender>> {
         self.lock.contenders(false)
     }
+
+    /// Asks one of the [`readers`](Self::readers) or [`writers`](Self::writers) to let go, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke). Readers that share a node are asked together, and no more of
+    /// them join it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+        self.lock.revoke(contender)
+    }
 }
 
 impl HasLayout for ZkRwLock {}

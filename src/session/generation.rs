@@ -192,6 +192,17 @@ impl Generation {
         })
     }
 
+    /// Overwrites a node's data, whatever its version.
+    pub(crate) fn set_data(
+        self: &Arc<Self>,
+        path: &str,
+        data: Vec<u8>,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        let path = path.to_owned();
+        self.simple(limit, move |zk| zk.set_data(&path, data, None)).map(drop)
+    }
+
     /// The node's czxid, if it exists.
     pub(crate) fn czxid(self: &Arc<Self>, path: &str, limit: &Limit<'_>) -> Result<Option<i64>, CallError> {
         let path = path.to_owned();
@@ -246,6 +257,7 @@ impl Generation {
             Ok(node) => {
                 hold.set_armed_on(attach);
                 hold.seen(node.czxid);
+                hold.told(&node.data);
                 Ok(node.czxid)
             }
             Err(CallError::NoNode) => {

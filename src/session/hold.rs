@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
+use super::revocation::{REVOKE_MESSAGE, Revocation, RevokeSignal};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 
@@ -24,6 +25,7 @@ pub(crate) struct Hold {
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
     armed_on: AtomicU64,
     alarm: Arc<Alarm>,
+    revocation: Arc<Revocation>,
     on_loss: Mutex<Option<OnLoss>>,
 }
 
@@ -44,6 +46,7 @@ impl Hold {
             czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
             armed_on: AtomicU64::new(armed_on),
             alarm: Arc::new(alarm),
+            revocation: Revocation::new(),
             on_loss: Mutex::new(Some(on_loss)),
         })
     }
@@ -64,6 +67,22 @@ impl Hold {
     /// Notes what a read that armed the watch on this node said.
     pub(crate) fn seen(&self, czxid: i64) {
         let _ = self.czxid.set(czxid);
+    }
+
+    /// Notes what the node's data says: whether its holder is asked to let go.
+    pub(crate) fn told(&self, data: &[u8]) {
+        if data == REVOKE_MESSAGE && self.revocation.request() {
+            log::info!("{}: asked to let the lock go", self.path);
+        }
+    }
+
+    /// Whether the holder was asked to let go, as far as is known.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revocation.is_requested()
+    }
+
+    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
+        self.revocation.signal()
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {

@@ -23,6 +23,7 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod revocation;
 mod runner_traps;
 mod rwlock;
 mod rwlock_faults;
@@ -71,6 +72,7 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
             wait_strategies::TESTS,

@@ -181,8 +181,9 @@ impl Chores {
             Chore::Watch { hold } => match code {
                 err::OK => {
                     let mut r = Reader::new(body);
-                    r.buffer()?;
+                    let data = r.buffer()?;
                     hold.seen(r.stat()?);
+                    hold.told(data);
                     return Ok(());
                 }
                 err::NO_NODE => {

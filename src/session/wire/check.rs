@@ -10,7 +10,7 @@ pub(crate) fn reply(op: i32, body: &[u8]) -> Result<(), Malformed> {
     let mut r = Reader::new(body);
     match op {
         op::CREATE | op::CREATE_CONTAINER => r.string().map(drop),
-        op::EXISTS => r.stat().map(drop),
+        op::EXISTS | op::SET_DATA => r.stat().map(drop),
         op::GET_DATA => {
             r.buffer()?;
             r.stat().map(drop)
@@ -50,6 +50,7 @@ mod tests {
         assert!(reply(op::CREATE, &[0, 0, 0, 1, 0xff]).is_err());
         assert!(reply(op::EXISTS, &[0; 67]).is_err());
         assert!(reply(op::EXISTS, &[0; 68]).is_ok());
+        assert!(reply(op::SET_DATA, &[0; 67]).is_err());
         assert!(watch_event(&[0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, b'/']).is_ok());
