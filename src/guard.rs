@@ -21,6 +21,13 @@ pub(crate) trait Owner: Send + Sync {
 
     /// Ends one guard of this thread; waits for the outcome if `wait`.
     fn release(&self, thread: ThreadId, wait: bool) -> Result<()>;
+
+    /// Ends this thread's only guard and leaves the lock held, by the node at the path that this gives. The guard stays if that
+    /// fails. Only for recipes whose guards offer it.
+    fn persist(&self, _thread: ThreadId) -> Result<String> {
+        let reason = "this lock cannot outlive its session".to_owned();
+        Err(Error::InvalidConfig { what: "persistent lock", reason })
+    }
 }
 
 /// A hold of a lock; every guard derefs to it.
@@ -146,6 +153,13 @@ impl Held {
     /// The path of the lock's node.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Leaves the lock held without us; if that fails, it is released as by a drop.
+    pub(crate) fn persist(mut self) -> Result<String> {
+        let path = self.owner.persist(self.thread)?;
+        self.is_released = true;
+        Ok(path)
     }
 
     pub(crate) fn unlock(mut self) -> Result<()> {

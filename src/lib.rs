@@ -82,7 +82,7 @@ pub use cancel::CancelToken;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use mutex::{MutexBuilder, OwnedZkMutexGuard, ZkMutex, ZkMutexGuard};
+pub use mutex::{MutexBuilder, OwnedZkMutexGuard, PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;

@@ -103,6 +103,11 @@ impl Lock {
         self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
     }
 
+    /// Ends a lock that outlives sessions.
+    pub(super) fn release_persistent(&self, name: &str) -> Result<bool> {
+        self.common.lane.queue.release_persistent(self.session.core(), name, self.patience())
+    }
+
     pub(super) fn describe(&self) -> &'static str {
         self.common.lane.describe()
     }
@@ -128,5 +133,21 @@ impl Owner for Hand {
         let Some(tenure) = common.reentry.leave(thread) else { return Ok(()) };
         common.witness.released(thread);
         common.lane.release(session, &tenure, *hand_over, wait)
+    }
+
+    fn persist(&self, thread: ThreadId) -> Result<String> {
+        let Lock { session, common, data, .. } = &*self.lock;
+        if common.reentry.count(thread) > 1 {
+            let reason = "this thread has other guards on it: drop them first".to_owned();
+            return Err(Error::InvalidConfig { what: "persistent lock", reason });
+        }
+        let limit = Limit::after(self.lock.patience());
+        let path = common.lane.queue.persist(session.core(), &self.tenure.holding, data, &limit)?;
+        if let Some(tenure) = common.reentry.leave(thread) {
+            common.witness.released(thread);
+            // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
+            let _ = common.lane.release(session, &tenure, Duration::ZERO, false);
+        }
+        Ok(self.lock.shown(&path))
     }
 }

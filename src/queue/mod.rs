@@ -10,6 +10,7 @@ mod failure;
 mod holding;
 pub(crate) mod name;
 mod parent;
+mod persist;
 mod predecessor;
 mod release;
 mod revoke;
@@ -77,10 +78,18 @@ pub struct Contender {
     pub sequence: i64,
     /// What the contender wrote in its node; by default this crate's write their host and process id.
     pub data: Vec<u8>,
-    /// The session that owns the node.
+    /// The session that owns the node; zero if none does, see [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
     pub created: SystemTime,
+}
+
+impl Contender {
+    /// Whether it is a lock that outlives sessions, until somebody
+    /// [releases it by name](crate::ZkMutex::release_persistent).
+    pub fn is_persistent(&self) -> bool {
+        self.session_id == 0
+    }
 }
 
 impl Queue {

@@ -33,14 +33,15 @@ impl Attempt<'_> {
             causes(AHEAD_GONE, AHEAD_CHANGED),
         );
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
-        match generation.read(&ahead.path, true, limit) {
-            Ok(_) => {}
+        // One that was written to since it was made may leave a persistent node in its place that the listing did not show yet.
+        let sole = match generation.read(&ahead.path, true, limit) {
+            Ok(node) => ahead.sole && node.version == 0,
             Err(CallError::NoNode) => return Ok(false),
             Err(e) => return Err(self.stop(&ahead.path, e)),
-        }
+        };
         // With its own watch in place a hold needs no second listing, if that one is all there is.
         // Further back in the queue the wait is what it is for, and it can wait a little itself.
-        if ahead.sole {
+        if sole {
             self.watch_own(ticket, attach)?;
         }
         // All watches stand on the connection that the listing came from, or nothing is known.
@@ -72,12 +73,12 @@ impl Attempt<'_> {
                 ticket.armed_on = 0;
                 return Ok(false);
             }
-            if rung & AHEAD_GONE != 0 {
-                // Events come in the order of what happened: our own node stood when that one went.
-                return Ok(ahead.sole && ticket.armed_on == attach && generation.shared.attach() == attach);
-            }
             if rung & AHEAD_CHANGED != 0 {
                 return Ok(false);
+            }
+            if rung & AHEAD_GONE != 0 {
+                // Events come in the order of what happened: our own node stood when that one went.
+                return Ok(sole && ticket.armed_on == attach && generation.shared.attach() == attach);
             }
             if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
                 return Ok(false);

@@ -1,4 +1,4 @@
-//! One contender's node. Dropped before it is granted, it is deleted for sure.
+//! One contender's node. Dropped before it is granted or kept, it is deleted for sure.
 
 use std::sync::Arc;
 
@@ -38,6 +38,12 @@ impl Ticket {
 
     pub(super) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+    }
+
+    /// Leaves the node where it is; gives its path.
+    pub(super) fn keep(mut self) -> String {
+        self.is_granted = true;
+        std::mem::take(&mut self.path)
     }
 
     /// Makes it a hold, if the lease is fresh.

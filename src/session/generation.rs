@@ -51,6 +51,8 @@ pub(crate) enum Naming {
     Numbered,
     /// The name is whole.
     AsGiven,
+    /// The same, and the node outlives the session.
+    Persistent,
 }
 
 /// What a read of a node says.
@@ -58,6 +60,8 @@ pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
+    /// How often its data was set.
+    pub(crate) version: i32,
     pub(crate) created: SystemTime,
 }
 
@@ -113,6 +117,7 @@ impl Generation {
         let mode = match naming {
             Naming::Numbered => CreateMode::EphemeralSequential,
             Naming::AsGiven => CreateMode::Ephemeral,
+            Naming::Persistent => CreateMode::Persistent,
         };
         let outcome = self.call(
             limit,
@@ -188,6 +193,7 @@ impl Generation {
             data,
             czxid: stat.czxid,
             owner: stat.ephemeral_owner,
+            version: stat.version,
             created: UNIX_EPOCH.checked_add(created).unwrap_or(UNIX_EPOCH),
         })
     }
@@ -201,6 +207,12 @@ impl Generation {
     ) -> Result<(), CallError> {
         let path = path.to_owned();
         self.simple(limit, move |zk| zk.set_data(&path, data, None)).map(drop)
+    }
+
+    /// Deletes a node, once; see [`delete`](Self::delete) for what must go.
+    pub(crate) fn delete_now(self: &Arc<Self>, path: &str, limit: &Limit<'_>) -> Result<(), CallError> {
+        let path = path.to_owned();
+        self.simple(limit, move |zk| zk.delete(&path, None))
     }
 
     /// The node's czxid, if it exists.
