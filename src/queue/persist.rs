@@ -90,7 +90,7 @@ impl Queue {
     /// Deletes a persistent contender. False: there is no such node.
     pub(crate) fn release_persistent(&self, core: &Core, name: &str, patience: Duration) -> Result<bool> {
         // With an id in its name no other node can ever bear it: it can be deleted again blindly.
-        if !name::parse(name).is_some_and(|parsed| !parsed.id.is_empty()) || name.contains('/') {
+        if name::parse(name).is_none_or(|parsed| parsed.id.is_empty()) || name.contains('/') {
             return Err(refused(name, "is not the name of a contender's node with an id in it"));
         }
         let (path, limit) = (path::join(&self.dir, name), Limit::after(patience));

@@ -96,10 +96,10 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
                 let enters = &enters;
                 // Each of them is once the one that waits for the holder alone.
                 scope.spawn(move || match (number + round) % 4 {
-                    0 => drop(waiting(waiter, BOTH[0]).lock().map(|_guard| enters()).unwrap()),
-                    1 => drop(waiting(waiter, BOTH[1]).lock().map(|_guard| enters()).unwrap()),
-                    2 => drop(ZkRwLock::new(waiter, LOCK).unwrap().read().map(|_guard| enters()).unwrap()),
-                    _ => drop(ZkRwLock::new(waiter, LOCK).unwrap().write().map(|_guard| enters()).unwrap()),
+                    0 => waiting(waiter, BOTH[0]).lock().map(|_guard| enters()).unwrap(),
+                    1 => waiting(waiter, BOTH[1]).lock().map(|_guard| enters()).unwrap(),
+                    2 => ZkRwLock::new(waiter, LOCK).unwrap().read().map(|_guard| enters()).unwrap(),
+                    _ => ZkRwLock::new(waiter, LOCK).unwrap().write().map(|_guard| enters()).unwrap(),
                 });
                 until_queue(&at, LOCK, 2 + number);
             }

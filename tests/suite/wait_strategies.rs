@@ -39,8 +39,8 @@ fn a_release_wakes_one_waiter_or_the_herd() {
         held.fencing_token().unwrap(); // its node is watched now, not at some time later
         let (gate, go_on) = crossbeam_channel::bounded::<()>(0);
         thread::scope(|scope| {
-            for number in 1..=WAITERS {
-                let (lock, granted, go_on) = (&mutexes[number], &granted, &go_on);
+            for (number, lock) in mutexes.iter().enumerate().skip(1) {
+                let (granted, go_on) = (&granted, &go_on);
                 scope.spawn(move || {
                     let _guard = lock.lock().unwrap();
                     granted.lock().push(number);
@@ -104,8 +104,8 @@ fn a_herd_is_granted_in_the_order_of_the_queue() {
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let held = mutexes[0].lock().unwrap();
-        for number in 1..5 {
-            let (lock, order) = (&mutexes[number], &order);
+        for (number, lock) in mutexes.iter().enumerate().skip(1) {
+            let order = &order;
             scope.spawn(move || {
                 let _guard = lock.lock().unwrap();
                 order.lock().push(number);
