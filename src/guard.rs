@@ -9,8 +9,8 @@ use crate::error::{Cause, Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::limit::Limit;
 use crate::queue::{Holding, Release};
-use crate::session::LostSignal;
 use crate::session::generation::CallError;
+use crate::session::{LostSignal, RevokeSignal};
 
 /// The recipe behind a guard.
 pub(crate) trait Owner: Send + Sync {
@@ -21,6 +21,13 @@ pub(crate) trait Owner: Send + Sync {
 
     /// Ends one guard of this thread, without waiting for anything; with `wait`, the outcome can be waited for.
     fn release(&self, thread: ThreadId, wait: bool) -> Release;
+
+    /// Ends this thread's only guard and leaves the lock held, by the node at the path that this gives. The guard stays if that
+    /// fails. Only for recipes whose guards offer it.
+    fn persist(&self, _thread: ThreadId) -> Result<String> {
+        let reason = "this lock cannot outlive its session".to_owned();
+        Err(Error::InvalidConfig { what: "persistent lock", reason })
+    }
 }
 
 /// A hold of a lock; every guard derefs to it.
@@ -69,6 +76,36 @@ impl Held {
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
         self.owner.holding().signal()
+    }
+
+    /// A signal that becomes ready once somebody asks for the lock back, by
+    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`; also if that was before the lock was held.
+    /// It never becomes ready by a release or a loss. Does no I/O.
+    ///
+    /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
+    /// the others get it: a lock that is asked for is not handed to another thread of this process.
+    ///
+    /// As with [`lost`](Self::lost) the node is watched from then on. A lock that is handed from thread to thread was asked for by
+    /// its node: the next guard's signal is ready at once.
+    ///
+    /// ```no_run
+    /// # fn step() -> bool { false }
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// let guard = mutex.lock()?;
+    /// let asked = guard.revoke_requested();
+    /// while !asked.is_requested() && step() {}
+    /// guard.unlock()
+    /// # }
+    /// ```
+    ///
+    /// Source: Curator's `Revocable.makeRevocable`.
+    pub fn revoke_requested(&self) -> RevokeSignal {
+        self.owner.holding().ask_for_watch();
+        self.owner.holding().revoke_signal()
     }
 
     /// Why the hold was lost, if it was.
@@ -130,6 +167,13 @@ impl Held {
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
         self.owner.holding().ask_for_watch();
+    }
+
+    /// Leaves the lock held without us; if that fails, it is released as by a drop.
+    pub(crate) fn persist(mut self) -> Result<String> {
+        let path = self.owner.persist(self.thread)?;
+        self.is_released = true;
+        Ok(path)
     }
 
     pub(crate) fn unlock(self) -> Result<()> {

@@ -89,16 +89,17 @@ pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclu
 pub use fencing::FencingToken;
 pub use guard::Held;
 pub use multi::{HeldAll, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{MutexBuilder, OwnedZkMutexGuard, ZkMutex, ZkMutexGuard};
+pub use mutex::{MutexBuilder, OwnedZkMutexGuard, PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
+pub use queue::strategy::WaitStrategy;
 pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use semaphore::{
     OwnedZkSemaphoreMutexGuard, SemaphoreBuilder, SemaphoreMutexBuilder, ZkPermit, ZkSemaphore,
     ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
 };
 pub use session::{
-    Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, SessionBuilder, SessionEvent, SessionState,
-    ZkSession,
+    Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    SessionState, ZkSession,
 };
 pub use settings::LockBuilder;

@@ -9,6 +9,7 @@ use crate::local::places;
 use crate::local::witness::Witness;
 use crate::queue::Queue;
 use crate::queue::name::Layout;
+use crate::queue::strategy::WaitStrategy;
 use crate::session::path;
 use crate::session::{Acl, ZkSession};
 
@@ -24,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) acl: Acl,
     pub(crate) layout: Layout,
     pub(crate) hand_over: Duration,
+    pub(crate) strategy: WaitStrategy,
 }
 
 /// A lock that a [`LockBuilder`] makes.
@@ -37,10 +39,18 @@ pub(crate) trait HasLayout: Recipe {}
 /// One whose holds can go from thread to thread.
 pub(crate) trait HandsOver: Recipe {}
 
+/// One whose waiters can watch this or that.
+pub(crate) trait HasWaitStrategy: Recipe {}
+
 impl Settings {
     /// The lock's full path.
     pub(crate) fn dir(&self) -> String {
         format!("{}{}", self.session.core().chroot(), self.path)
+    }
+
+    /// The lock's queue.
+    pub(crate) fn queue(&self) -> Queue {
+        Queue::new(self.dir(), self.layout, self.acl).waiting(self.strategy)
     }
 
     pub(crate) fn witness(&self) -> Witness {
@@ -63,13 +73,15 @@ impl Settings {
         })
     }
 
-    /// All users of one lock in one session have the same node names and ACLs.
+    /// All users of one lock in one session have the same node names and ACLs, and wait alike: they share nodes.
     pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
-        if queue.layout() == self.layout && queue.acl() == self.acl {
+        let (path, layout, acl, strategy) = (&self.path, queue.layout(), queue.acl(), queue.strategy());
+        if layout == self.layout && acl == self.acl && strategy == self.strategy {
             return Ok(());
         }
-        let (path, layout, acl) = (&self.path, queue.layout(), queue.acl());
-        let reason = format!("{path:?} is in use on this session with layout {layout:?} and ACL {acl:?}");
+        let reason = format!(
+            "{path:?} is in use on this session with layout {layout:?}, ACL {acl:?} and wait strategy {strategy:?}"
+        );
         Err(Error::InvalidConfig { what, reason })
     }
 }
@@ -83,6 +95,7 @@ pub struct LockBuilder<L> {
     acl: Acl,
     layout: Layout,
     hand_over: Duration,
+    strategy: WaitStrategy,
     lock: PhantomData<fn() -> L>,
 }
 
@@ -95,6 +108,7 @@ impl<L> LockBuilder<L> {
             acl: Acl::default(),
             layout: Layout::default(),
             hand_over: Duration::from_millis(20),
+            strategy: WaitStrategy::default(),
             lock: PhantomData,
         }
     }
@@ -114,7 +128,7 @@ impl<L> LockBuilder<L> {
 
     /// Checks what can be checked here.
     pub(crate) fn settings(self) -> Result<Settings> {
-        let LockBuilder { session, path, data, acl, layout, hand_over, .. } = self;
+        let LockBuilder { session, path, data, acl, layout, hand_over, strategy, .. } = self;
         path::lock_path(session.core().chroot(), &path)?;
         let data = data.unwrap_or_else(default_data);
         if data.len() > MAX_DATA {
@@ -122,7 +136,7 @@ impl<L> LockBuilder<L> {
                 format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
             return Err(Error::InvalidConfig { what: "node data", reason });
         }
-        Ok(Settings { session, path, data, acl, layout, hand_over })
+        Ok(Settings { session, path, data, acl, layout, hand_over, strategy })
     }
 }
 
@@ -147,6 +161,15 @@ impl<L: HandsOver> LockBuilder<L> {
 }
 
 #[allow(private_bounds)]
+impl<L: HasWaitStrategy> LockBuilder<L> {
+    /// What threads that wait for the lock watch; default [`WaitStrategy::Predecessor`].
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+}
+
+#[allow(private_bounds)]
 impl<L: Recipe> LockBuilder<L> {
     /// Makes the lock. Nothing is sent.
     ///
@@ -154,7 +177,7 @@ impl<L: Recipe> LockBuilder<L> {
     ///
     /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
     /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this path,
-    /// or this session the same with another layout or ACL, and for data beyond ZooKeeper's limit of 1 MiB for a
+    /// or this session the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit of 1 MiB for a
     /// request.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)

@@ -7,12 +7,18 @@ use zk_mutex::testing::TestServer;
 pub struct Servers {
     connect_string: String,
     /// Stops with this value.
-    _embedded: Option<TestServer>,
+    embedded: Option<TestServer>,
 }
 
 impl Servers {
     pub fn connect_string(&self) -> &str {
         &self.connect_string
+    }
+
+    /// The embedded server, if it is that.
+    #[allow(dead_code)] // most examples do not care
+    pub fn embedded(&self) -> Option<&TestServer> {
+        self.embedded.as_ref()
     }
 }
 
@@ -22,7 +28,7 @@ impl Args {
     pub fn servers(&self, shared: &[&str]) -> Servers {
         let environment = std::env::var("ZK_CONNECT").ok().filter(|servers| !servers.is_empty());
         if let Some(servers) = self.text(super::CONNECT.0).map(str::to_owned).or(environment) {
-            return Servers { connect_string: servers, _embedded: None };
+            return Servers { connect_string: servers, embedded: None };
         }
         if let Some(flag) = shared.iter().find(|flag| self.text(flag).is_some()) {
             self.refuse(&format!(
@@ -37,7 +43,7 @@ impl Args {
                     "{}: no --connect and no ZK_CONNECT, so it runs on an embedded test server of its own, {at}",
                     self.program
                 );
-                Servers { connect_string: at, _embedded: Some(server) }
+                Servers { connect_string: at, embedded: Some(server) }
             }
             Err(error) => {
                 eprintln!("{}: the embedded server: {error}", self.program);

@@ -74,7 +74,8 @@ impl Raw {
         self.call(CLOSE, &[]).map(drop)
     }
 
-    fn call(&mut self, op: i32, body: &[u8]) -> io::Result<Vec<u8>> {
+    /// A request and its answer; what happened to watches meanwhile is not told.
+    pub fn call(&mut self, op: i32, body: &[u8]) -> io::Result<Vec<u8>> {
         self.xid += 1;
         send(&mut self.output, &request(self.xid, op, body))?;
         self.output.flush()?;
@@ -91,7 +92,7 @@ fn request(xid: i32, op: i32, body: &[u8]) -> Vec<u8> {
     [&xid.to_be_bytes()[..], &op.to_be_bytes(), body].concat()
 }
 
-fn string(text: &str) -> Vec<u8> {
+pub fn string(text: &str) -> Vec<u8> {
     [&(text.len() as i32).to_be_bytes()[..], text.as_bytes()].concat()
 }
 

@@ -144,11 +144,12 @@ impl<S: Send + 'static> Lane<S> {
         })
     }
 
-    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`,
-    /// else its node is deleted. With `wait`, what the server says of that can be waited for.
+    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`
+    /// and nobody asked for it, else its node is deleted. With `wait`, what the server says of that can be waited for.
     pub(crate) fn release(&self, tenure: &Arc<Tenure>, hand_over: Duration, wait: bool) -> Release {
         let (holding, turn) = (&tenure.holding, tenure.turn());
         if holding.loss().is_none()
+            && !holding.is_revoked()
             && holding.age() < hand_over
             && self.turnstile.pass(turn, tenure.clone()).is_ok()
         {

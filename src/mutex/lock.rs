@@ -11,7 +11,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue, Release};
+use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -34,7 +34,7 @@ struct Common {
 impl Lock {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let common = settings.share("mutex", |settings| Common {
-            lane: Lane::new(Queue::new(settings.dir(), settings.layout, settings.acl)),
+            lane: Lane::new(settings.queue()),
             reentry: Reentry::new(),
             witness: settings.witness(),
         })?;
@@ -114,6 +114,16 @@ impl Lock {
         self.common.lane.queue.contenders(self.session.core(), &Limit::after(self.patience()))
     }
 
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
+    }
+
+    /// Ends a lock that outlives sessions.
+    pub(super) fn release_persistent(&self, name: &str) -> Result<bool> {
+        self.common.lane.queue.release_persistent(self.session.core(), name, self.patience())
+    }
+
     pub(super) fn describe(&self) -> &'static str {
         self.common.lane.describe()
     }
@@ -139,5 +149,21 @@ impl Owner for Hand {
         let Some(tenure) = common.reentry.leave(thread) else { return Release::of_guard_only(None) };
         common.witness.released(thread);
         common.lane.release(&tenure, *hand_over, wait)
+    }
+
+    fn persist(&self, thread: ThreadId) -> Result<String> {
+        let Lock { session, common, data, .. } = &*self.lock;
+        if common.reentry.count(thread) > 1 {
+            let reason = "this thread has other guards on it: drop them first".to_owned();
+            return Err(Error::InvalidConfig { what: "persistent lock", reason });
+        }
+        let limit = Limit::after(self.lock.patience());
+        let path = common.lane.queue.persist(session.core(), &self.tenure.holding, data, &limit)?;
+        if let Some(tenure) = common.reentry.leave(thread) {
+            common.witness.released(thread);
+            // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
+            let _ = common.lane.release(&tenure, Duration::ZERO, false);
+        }
+        Ok(self.lock.shown(&path))
     }
 }

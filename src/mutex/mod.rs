@@ -1,19 +1,21 @@
 //! `ZkMutex`: one holder at a time, over all processes.
 
 mod lock;
+mod persistent;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::lock::Lock;
+pub use self::persistent::PersistentLock;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -87,6 +89,67 @@ guards! {
     OwnedZkMutexGuard
 }
 
+impl ZkMutexGuard<'_> {
+    /// **Dangerous.** Leaves the lock held for good, by a node that belongs to no session: nobody holds it until somebody calls
+    /// [`release_persistent`](ZkMutex::release_persistent) with its name, from any process, at any later time.
+    ///
+    /// For work that outlives the process that began it, as a migration that another run will end. Mind what is given up:
+    ///
+    /// * If nobody releases it, it stays locked for ever: no crash, no expiry, no restart of ZooKeeper ends it. Store its
+    ///   [`name`](PersistentLock::name) first thing; [`contenders`](ZkMutex::contenders) shows it too
+    ///   ([`is_persistent`](Contender::is_persistent)).
+    /// * There is no lease, no [`lost`](Held::lost) and no [`check`](Held::check) any more: whether it still stands can only be asked
+    ///   of the server. Who may delete its node can end it.
+    /// * Take the [`fencing_token`](Held::fencing_token) before: it is good for as long as the lock stands.
+    ///
+    /// There is no gap: the new node is made in the place of ours while that still stands, and whoever waits goes on waiting. This
+    /// holds for waiters of this library, of Curator, kazoo and go-zookeeper, which list the queue before they take the lock.
+    ///
+    /// ```no_run
+    /// # fn store(_: &str) {}
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
+    /// let kept = mutex.lock()?.persist()?;
+    /// store(kept.name());
+    /// session.close()?; // and the lock is held all the same
+    ///
+    /// // Another day, another process:
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
+    /// assert!(mutex.release_persistent(kept.name())?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// In each case the lock is released, as by a drop. [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this thread has
+    /// other guards on it; [`Error::Lost`](crate::Error::Lost) when the hold was lost before the new node stood for sure;
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of the session timeout;
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses; [`Error::Server`](crate::Error::Server) where the queue's
+    /// sequence numbers are used up.
+    ///
+    /// A new node that was made and is not needed is deleted in the background. Only if the session is lost just then it may
+    /// stay behind; a warning in the log names it.
+    pub fn persist(self) -> Result<PersistentLock> {
+        self.held.persist().map(PersistentLock::new)
+    }
+}
+
+impl OwnedZkMutexGuard {
+    /// **Dangerous.** As [`ZkMutexGuard::persist`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutexGuard::persist`].
+    pub fn persist(self) -> Result<PersistentLock> {
+        self.held.persist().map(PersistentLock::new)
+    }
+}
+
 impl ZkMutex {
     /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
     ///
@@ -95,7 +158,7 @@ impl ZkMutex {
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
     /// `/` and for what is below `/zookeeper`;
     /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this session has the same lock
-    /// with another layout or ACL already.
+    /// with another layout, ACL or wait strategy already.
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkMutex::builder(session, path).build()
     }
@@ -242,6 +305,52 @@ impl ZkMutex {
         self.lock.contenders()
     }
 
+    /// Asks whoever holds or waits for the lock by the node `contender` (of [`contenders`](Self::contenders)) to let go: its
+    /// guard's [`revoke_requested`](Held::revoke_requested) becomes ready. `false`: its node is gone already.
+    ///
+    /// The other side decides what to do about it, and when. Until it lets go nothing changes, and there is no answer; who cannot
+    /// wait for that asks an operator to end it. It may be a Curator client that called `makeRevocable`; other clients do not
+    /// listen. The node's data is written over, as with Curator's `Revoker.attemptRevoke`: [`Contender::data`] is
+    /// `__REVOKE__` from then on. Whoever may write to the node can ask.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// if let Some(holder) = mutex.contenders()?.first() {
+    ///     mutex.attempt_revoke(holder)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a sixth of the session timeout: it
+    /// may have been asked all the same, and may be asked again; [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does
+    /// not let us write; [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+        self.lock.revoke(contender)
+    }
+
+    /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of its node below the lock's path:
+    /// that of [`PersistentLock::name`] or [`Contender::name`]. `false`: there is no such node any more.
+    ///
+    /// Any process may, whoever made it: make sure that the work it protects is over. To ask again after an error is safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when it is not the name of a contender with an id in it, or the node
+    /// belongs to a session: such a node is not deleted. [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not
+    /// answer within a sixth of the session timeout: it may have been released all the same.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses; [`Error::Closed`](crate::Error::Closed) when the session is
+    /// closed.
+    pub fn release_persistent(&self, name: &str) -> Result<bool> {
+        self.lock.release_persistent(name)
+    }
+
     /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
     fn forever(&self, limit: Limit<'_>) -> Result<Held> {
         loop {
@@ -259,6 +368,8 @@ impl ZkMutex {
 impl HasLayout for ZkMutex {}
 
 impl HandsOver for ZkMutex {}
+
+impl HasWaitStrategy for ZkMutex {}
 
 impl Recipe for ZkMutex {
     fn make(settings: Settings) -> Result<Self> {

@@ -1,43 +1,44 @@
 //! One request's way through the queue: make a node, see who is ahead, wait, hold.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::failure::failure;
 use super::name::{self, Kind, Name};
 use super::rule::{self, Claim, Verdict};
+use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
 use crate::error::{Cause, Error, Result};
-use crate::limit::{Ended, Limit};
+use crate::limit::Limit;
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{CallError, Generation, Naming};
 use crate::session::lease::Refused;
 use crate::session::path;
 
-const OWN_GONE: u8 = 1;
-const OWN_CHANGED: u8 = 2;
-const AHEAD_GONE: u8 = 4;
-const AHEAD_CHANGED: u8 = 8;
-const SESSION: u8 = 16;
+pub(super) const OWN_GONE: u8 = 1;
+pub(super) const OWN_CHANGED: u8 = 2;
+pub(super) const AHEAD_GONE: u8 = 4;
+pub(super) const AHEAD_CHANGED: u8 = 8;
+pub(super) const SESSION: u8 = 16;
 
 /// A waiter this old watches its own node too, to notice if somebody deletes it.
-const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
+pub(super) const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
-const SAFETY_POLL: Duration = Duration::from_secs(60);
+pub(super) const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 pub(super) struct Attempt<'a> {
-    queue: &'a Queue,
-    request: &'a Request<'a>,
-    bell: Arc<Bell>,
+    pub(super) queue: &'a Queue,
+    pub(super) request: &'a Request<'a>,
+    pub(super) bell: Arc<Bell>,
     /// Somebody else's live contender was listed ahead of us.
     seen_ahead: bool,
 }
 
 /// Why a step did not lead on.
-enum Stop {
+pub(super) enum Stop {
     /// Somebody is ahead, and the request goes no further.
     Busy,
     Fail(Error),
@@ -47,12 +48,12 @@ enum Stop {
     Requeue,
 }
 
-type Step<T> = std::result::Result<T, Stop>;
+pub(super) type Step<T> = std::result::Result<T, Stop>;
 
 /// Whom a listing shows ahead of us.
-struct Ahead {
-    path: String,
-    sole: bool,
+pub(super) struct Ahead {
+    pub(super) path: String,
+    pub(super) sole: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -152,25 +153,38 @@ impl<'a> Attempt<'a> {
             if generation.number != ticket.generation.number {
                 return Err(Stop::Requeue);
             }
-            let attach = generation.shared.attach();
-            let Some(ahead) = self.look(ticket)? else { return Ok(()) };
-            self.seen_ahead = true;
-            if self.request.mode == Mode::Try {
-                return Err(Stop::Busy);
-            }
-            (self.request.on_blocked)(true);
-            if self.wait(ticket, &ahead, attach)? {
+            let is_first = match self.queue.strategy {
+                WaitStrategy::Predecessor => self.behind_predecessor(ticket)?,
+                WaitStrategy::Parent => self.before_parent(ticket)?,
+            };
+            if is_first {
                 return Ok(());
             }
         }
     }
 
-    /// Lists the queue: who is just ahead of our node?
-    fn look(&self, ticket: &Ticket) -> Step<Option<Ahead>> {
+    /// Somebody is listed ahead of us: for those who only try that is the end.
+    pub(super) fn blocked(&mut self) -> Step<()> {
+        self.seen_ahead = true;
+        if self.request.mode == Mode::Try {
+            return Err(Stop::Busy);
+        }
+        (self.request.on_blocked)(true);
+        Ok(())
+    }
+
+    /// Lists the queue: who is just ahead of our node? `watch` leaves a watch on the list.
+    pub(super) fn look(&self, ticket: &Ticket, watch: bool) -> Step<Option<Ahead>> {
         let Queue { dir, .. } = self.queue;
+        let limit = &self.request.limit;
         // A node of ours may go between the listing and the look at what we know of it.
         let before = ticket.generation.shared.debris();
-        let children = match ticket.generation.children(dir, &self.request.limit) {
+        let listed = if watch {
+            ticket.generation.watch_children(dir, limit)
+        } else {
+            ticket.generation.children(dir, limit)
+        };
+        let children = match listed {
             Ok(children) => children,
             Err(CallError::NoNode) => return Err(Stop::Requeue),
             Err(e) => return Err(self.stop(dir, e)),
@@ -213,73 +227,8 @@ impl<'a> Attempt<'a> {
         Ok(rule::order_by_czxid(dated))
     }
 
-    /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
-    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, attach: u64) -> Step<bool> {
-        let generation = ticket.generation.clone();
-        let limit = &self.request.limit;
-        self.bell.hush(!(OWN_GONE | OWN_CHANGED));
-        // Bells before watches: an event may come before the answer to the read that armed its watch.
-        let causes = |gone, changed| Causes { gone, changed };
-        let _ahead = generation.shared.nodes.register(
-            ahead.path.clone(),
-            &self.bell,
-            causes(AHEAD_GONE, AHEAD_CHANGED),
-        );
-        let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
-        match generation.read(&ahead.path, true, limit) {
-            Ok(_) => {}
-            Err(CallError::NoNode) => return Ok(false),
-            Err(e) => return Err(self.stop(&ahead.path, e)),
-        }
-        // With its own watch in place a hold needs no second listing, if that one is all there is.
-        // Further back in the queue the wait is what it is for, and it can wait a little itself.
-        if ahead.sole {
-            self.watch_own(ticket, attach)?;
-        }
-        // All watches stand on the connection that the listing came from, or nothing is known.
-        if generation.shared.attach() != attach {
-            return Ok(false);
-        }
-        log::debug!("{}: waiting for {}", ticket.path, ahead.path);
-        let mut look_after_own = true;
-        let mut until = Instant::now() + OWN_WATCH_AFTER;
-        loop {
-            let rung = match self.bell.wait(&limit.or_at(until)) {
-                Ended::Got(rung) => rung,
-                Ended::Deadline if !limit.is_past() && look_after_own => {
-                    look_after_own = false;
-                    until = Instant::now() + SAFETY_POLL;
-                    self.watch_own(ticket, attach)?;
-                    continue;
-                }
-                Ended::Deadline if !limit.is_past() => return Ok(false),
-                Ended::Deadline | Ended::Disconnected => {
-                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
-                }
-                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
-            };
-            if rung & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
-            }
-            if rung & OWN_CHANGED != 0 {
-                ticket.armed_on = 0;
-                return Ok(false);
-            }
-            if rung & AHEAD_GONE != 0 {
-                // Events come in the order of what happened: our own node stood when that one went.
-                return Ok(ahead.sole && ticket.armed_on == attach && generation.shared.attach() == attach);
-            }
-            if rung & AHEAD_CHANGED != 0 {
-                return Ok(false);
-            }
-            if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
-                return Ok(false);
-            }
-        }
-    }
-
     /// Arms the watch on our own node, if it is not armed on this connection.
-    fn watch_own(&self, ticket: &mut Ticket, attach: u64) -> Step<()> {
+    pub(super) fn watch_own(&self, ticket: &mut Ticket, attach: u64) -> Step<()> {
         if ticket.armed_on == attach {
             return Ok(());
         }
@@ -287,6 +236,7 @@ impl<'a> Attempt<'a> {
             Ok(node) => {
                 ticket.czxid = Some(node.czxid);
                 ticket.armed_on = attach;
+                ticket.data = node.data;
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Requeue),
@@ -294,13 +244,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn own_gone(&self, ticket: &Ticket) -> Stop {
+    pub(super) fn own_gone(&self, ticket: &Ticket) -> Stop {
         log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
         Stop::Requeue
     }
 
     /// Whether the watches still stand, as far as is known.
-    fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
+    pub(super) fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
         self.request.core.state() == SessionState::Connected && generation.shared.attach() == attach
     }
 
@@ -391,7 +341,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn stop(&self, path: &str, e: CallError) -> Stop {
+    pub(super) fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.request.core;
         Stop::Fail(match e {
             CallError::ConnectionLoss => return Stop::Again,

@@ -131,7 +131,7 @@ impl Count {
         seen: &Node,
         limit: &Limit<'_>,
     ) -> Result<bool, CallError> {
-        match generation.set_data(&self.path, number.to_string().into_bytes(), seen.version, limit) {
+        match generation.set_data(&self.path, number.to_string().into_bytes(), Some(seen.version), limit) {
             Ok(()) => Ok(true),
             Err(CallError::BadVersion | CallError::NoNode) => Ok(false),
             Err(e) => Err(e),

@@ -4,7 +4,7 @@ use crate::error::{Cause, Error};
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 
-/// `path` is a full one.
+/// Of a lock being taken; `path` is a full one.
 pub(crate) fn failure(core: &Core, path: &str, e: CallError) -> Error {
     failure_of("lock", core, path, e)
 }

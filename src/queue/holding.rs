@@ -11,7 +11,7 @@ use crate::error::LossReason;
 use crate::limit::Limit;
 use crate::session::generation::{CallError, Generation};
 use crate::session::hold::{Hold, LostSignal};
-use crate::session::{Outcome, Shared};
+use crate::session::{Outcome, RevokeSignal, Shared};
 
 pub(crate) struct Holding {
     /// Weak: a guard that is never dropped must not keep a client instance running.
@@ -68,6 +68,15 @@ impl Holding {
 
     pub(crate) fn part(&self, signal: &LostSignal) {
         self.hold.part(signal);
+    }
+
+    /// Whether somebody asked for the lock back, as far as is known.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.hold.is_revoked()
+    }
+
+    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
+        self.hold.revoke_signal()
     }
 
     pub(crate) fn valid_for(&self) -> Duration {

@@ -12,8 +12,13 @@ mod gone;
 mod holding;
 pub(crate) mod leases;
 pub(crate) mod name;
+mod parent;
+mod persist;
+mod predecessor;
 mod release;
+mod revoke;
 mod rule;
+pub(crate) mod strategy;
 mod taking;
 mod ticket;
 
@@ -28,6 +33,7 @@ pub(crate) use self::gone::Leftovers;
 pub(crate) use self::holding::{Going, Holding};
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
+use self::strategy::WaitStrategy;
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::session::acl::Acl;
@@ -43,6 +49,7 @@ pub(crate) struct Queue {
     family: Family,
     /// Whose node is above: it stays, and is made as it should be.
     above: Option<Arc<Count>>,
+    strategy: WaitStrategy,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
     warned_numbers: AtomicBool,
@@ -86,10 +93,18 @@ pub struct Contender {
     pub sequence: i64,
     /// What the contender wrote in its node; by default this crate's write their host and process id.
     pub data: Vec<u8>,
-    /// The session that owns the node.
+    /// The session that owns the node; zero if none does, see [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
     pub created: SystemTime,
+}
+
+impl Contender {
+    /// Whether it is a lock that outlives sessions, until somebody
+    /// [releases it by name](crate::ZkMutex::release_persistent).
+    pub fn is_persistent(&self) -> bool {
+        self.session_id == 0
+    }
 }
 
 impl Queue {
@@ -100,6 +115,7 @@ impl Queue {
             acl,
             family: Family::Locks,
             above: None,
+            strategy: WaitStrategy::default(),
             warned_junk: AtomicBool::new(false),
             warned_mixed: AtomicBool::new(false),
             warned_numbers: AtomicBool::new(false),
@@ -121,6 +137,16 @@ impl Queue {
             count.get(generation, false, limit)?;
         }
         generation.make_parents(&self.dir, self.acl, limit)
+    }
+
+    /// With waiters that watch this.
+    pub(crate) fn waiting(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    pub(crate) fn strategy(&self) -> WaitStrategy {
+        self.strategy
     }
 
     pub(crate) fn layout(&self) -> Layout {

@@ -1,4 +1,4 @@
-//! One contender's node. Dropped before it is granted, it is deleted for sure.
+//! One contender's node. Dropped before it is granted or kept, it is deleted for sure.
 
 use std::sync::Arc;
 
@@ -17,22 +17,40 @@ pub(super) struct Ticket {
     /// What the read said that armed the watch on the node, and the connection that it stands on.
     pub(super) czxid: Option<i64>,
     pub(super) armed_on: u64,
+    /// The data that it read.
+    pub(super) data: Vec<u8>,
     is_granted: bool,
 }
 
 impl Ticket {
     pub(super) fn new(generation: Arc<Generation>, path: String, id: String, sequence: i64) -> Self {
-        Ticket { generation, path, id, sequence, czxid: None, armed_on: 0, is_granted: false }
+        Ticket {
+            generation,
+            path,
+            id,
+            sequence,
+            czxid: None,
+            armed_on: 0,
+            data: Vec::new(),
+            is_granted: false,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
 
+    /// Leaves the node where it is; gives its path.
+    pub(super) fn keep(mut self) -> String {
+        self.is_granted = true;
+        std::mem::take(&mut self.path)
+    }
+
     /// Makes it a hold, if the lease is fresh.
     pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<Holding, Refused> {
         let hold = Hold::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
         self.generation.shared.lease.grant(&hold)?;
+        hold.told(&self.data);
         self.is_granted = true;
         let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
         Ok(Holding::new(&self.generation, hold, Going::Named { id: self.id.clone(), renew_parent }))

@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue, Release};
+use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
 
@@ -40,7 +40,7 @@ struct Common {
 impl Lock {
     pub(super) fn new(settings: Settings) -> Result<Self> {
         let common = settings.share("read/write lock", |settings| Common {
-            lane: Lane::new(Queue::new(settings.dir(), settings.layout, settings.acl)),
+            lane: Lane::new(settings.queue()),
             writes: Reentry::new(),
             reads: Reentry::new(),
             newest: Mutex::new(Weak::new()),
@@ -167,7 +167,7 @@ impl Lock {
 
     /// Whether new members may join.
     fn is_open(&self, cohort: &Cohort) -> bool {
-        cohort.holding.is_held() && cohort.holding.age() < self.hand_over
+        cohort.holding.is_held() && !cohort.holding.is_revoked() && cohort.holding.age() < self.hand_over
     }
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
@@ -239,6 +239,11 @@ impl Lock {
         let mut all = self.common.lane.queue.contenders(self.session.core(), &limit)?;
         all.retain(|contender| contender.reads == reading);
         Ok(all)
+    }
+
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -15,7 +15,7 @@ use crate::limit::Limit;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
 
 /// A read/write lock over ZooKeeper, re-entrant per thread: many hold it to read, or one to write.
 ///
@@ -345,11 +345,24 @@ impl ZkRwLock {
     pub fn writers(&self) -> Result<Vec<Contender>> {
         self.lock.contenders(false)
     }
+
+    /// Asks one of the [`readers`](Self::readers) or [`writers`](Self::writers) to let go, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke). Readers that share a node are asked together, and no more of
+    /// them join it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+        self.lock.revoke(contender)
+    }
 }
 
 impl HasLayout for ZkRwLock {}
 
 impl HandsOver for ZkRwLock {}
+
+impl HasWaitStrategy for ZkRwLock {}
 
 impl Recipe for ZkRwLock {
     fn make(settings: Settings) -> Result<Self> {

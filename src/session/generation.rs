@@ -53,15 +53,17 @@ pub(crate) enum Naming {
     Numbered,
     /// The name is whole.
     AsGiven,
+    /// The same, and the node outlives the session.
+    Persistent,
 }
 
 /// What a read of a node says.
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
-    /// How often its data was changed.
-    pub(crate) version: i32,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
+    /// How often its data was set.
+    pub(crate) version: i32,
     pub(crate) created: SystemTime,
 }
 
@@ -117,6 +119,7 @@ impl Generation {
         let mode = match naming {
             Naming::Numbered => CreateMode::EphemeralSequential,
             Naming::AsGiven => CreateMode::Ephemeral,
+            Naming::Persistent => CreateMode::Persistent,
         };
         let outcome = self.call(
             limit,
@@ -202,8 +205,8 @@ impl Generation {
         self.simple(limit, move |zk| zk.get_children(&dir, false))
     }
 
-    /// As [`children`](Self::children), and leaves a watch on the list, if the node exists.
-    pub(crate) fn children_watched(
+    /// Lists a node's children and leaves a watch on the list, if the node exists.
+    pub(crate) fn watch_children(
         self: &Arc<Self>,
         dir: &str,
         limit: &Limit<'_>,
@@ -224,18 +227,6 @@ impl Generation {
         self.simple(limit, move |zk| zk.create(&path, data, entries, CreateMode::Persistent).map(drop))
     }
 
-    /// Changes a node's data, if it is as it was at `version`.
-    pub(crate) fn set_data(
-        self: &Arc<Self>,
-        path: &str,
-        data: Vec<u8>,
-        version: i32,
-        limit: &Limit<'_>,
-    ) -> Result<(), CallError> {
-        let path = path.to_owned();
-        self.simple(limit, move |zk| zk.set_data(&path, data, Some(version)).map(drop))
-    }
-
     /// Reads a node; `watch` leaves a watch on it, if it exists.
     pub(crate) fn read(
         self: &Arc<Self>,
@@ -248,11 +239,29 @@ impl Generation {
         let created = Duration::from_millis(u64::try_from(stat.ctime).unwrap_or(0));
         Ok(Node {
             data,
-            version: stat.version,
             czxid: stat.czxid,
             owner: stat.ephemeral_owner,
+            version: stat.version,
             created: UNIX_EPOCH.checked_add(created).unwrap_or(UNIX_EPOCH),
         })
+    }
+
+    /// Changes a node's data; with a `version`, if it is as it was at that.
+    pub(crate) fn set_data(
+        self: &Arc<Self>,
+        path: &str,
+        data: Vec<u8>,
+        version: Option<i32>,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
+        let path = path.to_owned();
+        self.simple(limit, move |zk| zk.set_data(&path, data, version)).map(drop)
+    }
+
+    /// Deletes a node, once; see [`delete`](Self::delete) for what must go.
+    pub(crate) fn delete_now(self: &Arc<Self>, path: &str, limit: &Limit<'_>) -> Result<(), CallError> {
+        let path = path.to_owned();
+        self.simple(limit, move |zk| zk.delete(&path, None))
     }
 
     /// The node's czxid, if it exists.
@@ -322,6 +331,7 @@ impl Generation {
             Ok(node) => {
                 hold.set_armed_on(attach);
                 if hold.seen(node.czxid) {
+                    hold.told(&node.data);
                     return Ok(node.czxid);
                 }
                 self.shared.lease.gone(hold);

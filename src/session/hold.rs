@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
+use super::revocation::{REVOKE_MESSAGE, Revocation, RevokeSignal};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 
@@ -28,6 +29,7 @@ pub(crate) struct Hold {
     alarm: Arc<Alarm>,
     /// Of several holds as one: raised with the first that is lost.
     common: Mutex<Vec<LostSignal>>,
+    revocation: Arc<Revocation>,
     on_loss: Mutex<Option<OnLoss>>,
 }
 
@@ -57,6 +59,7 @@ impl Hold {
             armed_on: AtomicU64::new(armed_on),
             alarm: Arc::new(Alarm::new()),
             common: Mutex::new(Vec::new()),
+            revocation: Revocation::new(),
             on_loss: Mutex::new(Some(on_loss)),
         })
     }
@@ -78,6 +81,22 @@ impl Hold {
     pub(crate) fn seen(&self, czxid: i64) -> bool {
         let known = *self.czxid.get_or_init(|| czxid);
         !self.is_fixed || known == czxid
+    }
+
+    /// Notes what the node's data says: whether its holder is asked to let go.
+    pub(crate) fn told(&self, data: &[u8]) {
+        if data == REVOKE_MESSAGE && self.revocation.request() {
+            log::info!("{}: asked to let the lock go", self.path);
+        }
+    }
+
+    /// Whether the holder was asked to let go, as far as is known.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revocation.is_requested()
+    }
+
+    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
+        self.revocation.signal()
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {

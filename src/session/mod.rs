@@ -14,6 +14,7 @@ mod link;
 pub(crate) mod nonce;
 pub(crate) mod path;
 mod pool;
+pub(crate) mod revocation;
 mod shared;
 pub(crate) mod wire;
 
@@ -29,6 +30,7 @@ pub use config::{LeaseProof, RetryPolicy};
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use hold::LostSignal;
 pub(crate) use link::Outcome;
+pub use revocation::RevokeSignal;
 pub(crate) use shared::Shared;
 pub(crate) use wire::code::err::NO_AUTH;
 

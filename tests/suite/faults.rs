@@ -293,6 +293,15 @@ fn waiting(recipe: Recipe, fault: Fault) {
         let own = before.iter().map(|name| stage.path_of(name)).find(|path| *path != holder).unwrap();
         stage.plan();
         match fault {
+            // Who watches the list reads again when that changes, and its own node when that does.
+            LostReply(OpKind::GetChildren) if recipe == Recipe::Herd => {
+                let junk = stage.path_of("junk");
+                stage.raw().create(&junk, b"", raw::PERSISTENT).unwrap();
+                stage.raw().delete(&junk).unwrap();
+            }
+            LostReply(OpKind::GetData) if recipe == Recipe::Herd => {
+                stage.raw().set_data(&own, b"revoke").unwrap();
+            }
             // A revocation makes it read again, its node's loss makes it queue again.
             LostReply(OpKind::GetChildren | OpKind::GetData) => {
                 let (node, data) = recipe.looked_at(&holder, &full_path(&stage.clean, PATH));

@@ -29,6 +29,8 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod persistent;
+mod revocation;
 mod runner_traps;
 mod rwlock;
 mod rwlock_faults;
@@ -38,6 +40,7 @@ mod session;
 mod session_faults;
 mod support;
 mod support_selftest;
+mod wait_strategies;
 
 fn main() -> std::process::ExitCode {
     support::runner::main(
@@ -87,10 +90,13 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            persistent::TESTS,
+            revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
             semaphore::TESTS,
             semaphore_faults::TESTS,
+            wait_strategies::TESTS,
         ],
         runner_traps::TESTS,
     )

@@ -13,8 +13,8 @@ use std::{
 };
 use zk_mutex::{
     Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LeaseProof,
-    LossReason, LostSignal, MutexBuilder, OwnedZkMutexGuard, RetryPolicy, SessionBuilder, SessionEvent,
-    SessionState, ZkMutex, ZkMutexGuard, ZkSession,
+    LossReason, LostSignal, MutexBuilder, OwnedZkMutexGuard, PersistentLock, RetryPolicy, RevokeSignal,
+    SessionBuilder, SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -180,12 +180,13 @@ fn which_types_may_go_to_other_threads() {
     both::<ZkSession>();
     both::<ZkMutex>();
     both::<CancelToken>();
-    both::<LostSignal>();
+    both::<(LostSignal, RevokeSignal)>();
+    both::<PersistentLock>();
     both::<FencingToken>();
     both::<Contender>();
     both::<(Error, Cause, HostFailure, LossReason)>();
     both::<(SessionEvent, SessionState)>();
-    both::<(Acl, Layout, LeaseProof, RetryPolicy, MutexBuilder)>();
+    both::<(Acl, Layout, WaitStrategy, LeaseProof, RetryPolicy, MutexBuilder)>();
     send::<SessionBuilder>();
     shared::<Held>();
     shared::<ZkMutexGuard<'_>>();

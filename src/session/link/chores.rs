@@ -213,8 +213,10 @@ impl Chores {
             Chore::Watch { hold } => match code {
                 err::OK => {
                     let mut r = Reader::new(body);
-                    r.buffer()?;
-                    if !hold.seen(r.stat()?) {
+                    let data = r.buffer()?;
+                    if hold.seen(r.stat()?) {
+                        hold.told(data);
+                    } else {
                         shared.lease.gone(hold);
                     }
                     return Ok(());

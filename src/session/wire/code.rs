@@ -37,7 +37,7 @@ pub(crate) mod op {
 
     /// The operations that go through the quorum, among those that a client of ours sends.
     pub(crate) fn is_write(op: i32) -> bool {
-        matches!(op, CREATE | CREATE_CONTAINER | DELETE)
+        matches!(op, CREATE | CREATE_CONTAINER | DELETE | SET_DATA)
     }
 }
 

@@ -246,6 +246,22 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
 }
 
 #[test]
+fn acknowledged_data_extends_the_lease_from_when_it_was_sent() {
+    for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
+        let mut rig = Rig::up();
+        rig.pass(T / 4);
+        let before = rig.shared.lease.remaining(rig.now);
+        rig.ask(op::SET_DATA, "/l/n");
+        let body = if code == err::OK { [0; 68].as_slice() } else { &[] };
+        for (xid, op, _) in rig.sent() {
+            let (code, body) = if op == op::SET_DATA { (code, body) } else { (err::OK, [].as_slice()) };
+            rig.reply(xid, code, body);
+        }
+        assert_eq!(rig.shared.lease.remaining(rig.now), before + T / 4);
+    }
+}
+
+#[test]
 fn a_throttled_write_proves_nothing() {
     let mut rig = Rig::up();
     rig.pass(T / 4);
@@ -634,6 +650,27 @@ fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
     assert_eq!(op, op::GET_DATA);
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
+}
+
+#[test]
+fn a_holder_is_asked_to_let_go_by_the_data_that_its_watch_reads() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.pass(WATCH_AFTER * 2);
+    let node = |data: &[u8]| {
+        let length = i32::try_from(data.len()).unwrap().to_be_bytes();
+        [&length[..], data, &[0; 68]].concat()
+    };
+    for (data, is_asked) in
+        [(&b"host:1"[..], false), (b"__REVOKE__!", false), (b"__REVOKE__", true), (b"", true)]
+    {
+        let (xid, op, _) = rig.sent().pop().unwrap();
+        assert_eq!(op, op::GET_DATA);
+        rig.reply(xid, err::OK, &node(data));
+        assert_eq!((hold.is_revoked(), hold.revoke_signal().is_requested()), (is_asked, is_asked));
+        rig.m.watched(event::DATA_CHANGED, "/l/n", rig.now);
+    }
+    assert_eq!(hold.loss(), None);
 }
 
 #[test]

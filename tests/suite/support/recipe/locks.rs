@@ -2,7 +2,7 @@
 use super::Recipe;
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Error, Held, Leadership, Member, Result, ZkCandidate, ZkElection,
+    CancelToken, Contender, Error, Held, Leadership, Member, Result, WaitStrategy, ZkCandidate, ZkElection,
     ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit,
     ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
 };
@@ -36,17 +36,17 @@ pub trait Guarded: Deref<Target = Held> {
 
 #[track_caller]
 pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
-    let mutex = |_| ZkMutex::builder(session, path).build().unwrap();
+    let mutex = |strategy| ZkMutex::builder(session, path).wait_strategy(strategy).build().unwrap();
     let rwlock = || ZkRwLock::new(session, path).unwrap();
     match recipe {
-        Recipe::Mutex => Box::new(Mutex(mutex(()))),
-        Recipe::Herd => Box::new(Mutex(mutex(()))),
+        Recipe::Mutex => Box::new(Mutex(mutex(WaitStrategy::Predecessor))),
+        Recipe::Herd => Box::new(Mutex(mutex(WaitStrategy::Parent))),
         Recipe::Read => Box::new(Read(rwlock())),
         Recipe::Write => Box::new(Write(rwlock())),
         Recipe::Permit => Box::new(Permit(ZkSemaphore::new(session, path, 1).unwrap())),
         Recipe::Leader => Box::new(Leader(ZkElection::new(session, path).unwrap(), session.timeout())),
         Recipe::Multi => {
-            let mutex = mutex(());
+            let mutex = mutex(WaitStrategy::Predecessor);
             // Taken after the lock that a scenario is about.
             let beside = ZkRwLock::new(session, &format!("{path}-beside")).unwrap();
             let members = [Member::from(&mutex), Member::read(&beside)];

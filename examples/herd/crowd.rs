@@ -1,0 +1,56 @@
+//! The back of a long queue: waiters that are a connection each, with a node and a watch as a `ZkMutex` of the strategy has them.
+//!
+//! A session has five threads, which a thousand waiters need not have for their watches to be counted.
+
+#[path = "../load/raw.rs"]
+#[allow(dead_code)] // it is the client of the example `load`
+mod raw;
+
+use raw::{Raw, string};
+use std::io;
+use zk_mutex::WaitStrategy;
+
+const GET_CHILDREN: i32 = 8;
+const EPHEMERAL: i32 = 1;
+/// Behind everybody who gets his number from the server.
+const FIRST_NUMBER: usize = 1_000_000;
+
+pub struct Crowd {
+    dir: String,
+    waiters: Vec<(Raw, String)>,
+}
+
+impl Crowd {
+    /// Puts `count` nodes at the end of the queue.
+    pub fn queue(host: &str, dir: &str, count: usize) -> io::Result<Crowd> {
+        let waiters = (0..count).map(|number| {
+            let mut raw = Raw::connect(host)?;
+            let name = format!("_c_{}-lock-{:010}", uuid::Uuid::new_v4(), FIRST_NUMBER + number);
+            let path = raw.create(&format!("{dir}/{name}"), EPHEMERAL)?;
+            Ok((raw, path))
+        });
+        Ok(Crowd { dir: dir.to_owned(), waiters: waiters.collect::<io::Result<_>>()? })
+    }
+
+    /// Each sets its watch; the first in the crowd waits for the node `ahead`.
+    pub fn watch(&mut self, strategy: WaitStrategy, ahead: &str) -> io::Result<()> {
+        let mut ahead = ahead.to_owned();
+        for (raw, path) in &mut self.waiters {
+            match strategy {
+                WaitStrategy::Parent => {
+                    let mut body = string(&self.dir);
+                    body.push(1);
+                    raw.call(GET_CHILDREN, &body)?;
+                }
+                _ => raw.watch(&ahead)?,
+            }
+            ahead.clone_from(path);
+        }
+        Ok(())
+    }
+
+    /// Ends their sessions, and with them their nodes.
+    pub fn leave(self) -> io::Result<()> {
+        self.waiters.into_iter().try_for_each(|(raw, _)| raw.close())
+    }
+}

@@ -1,0 +1,297 @@
+//! A holder is asked to let go: it hears of it, and what becomes of its lock then is its own affair.
+use crate::{
+    embedded_faults::{exists, raw, start},
+    support::{
+        Raw, Shared,
+        contend::{proxied, session, spawn_waiting, until_queue},
+        raw::EPHEMERAL_SEQUENTIAL,
+        scenarios,
+        scene::{SOON, full_path, session_of, until_empty, until_event, until_state},
+        until,
+    },
+};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkRwLock, ZkSession,
+    testing::{Matcher, Op},
+};
+
+const LOCK: &str = "/locks/orders";
+/// What Curator writes, and compares with.
+const MESSAGE: &[u8] = b"__REVOKE__";
+/// Long enough to see that something does not come.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+fn mutex(session: &ZkSession) -> ZkMutex {
+    ZkMutex::new(session, LOCK).unwrap()
+}
+
+#[track_caller]
+fn comes(asked: &RevokeSignal) {
+    assert!(asked.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()), "not asked");
+    assert!(asked.is_requested() && asked.clone().is_requested());
+}
+
+#[track_caller]
+fn does_not_come(asked: &RevokeSignal) {
+    assert!(asked.recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()) && !asked.is_requested(), "asked");
+}
+
+/// Writes as any other client may.
+#[track_caller]
+fn write(at: &str, path: &str, data: &[u8]) {
+    Raw::connect(at).and_then(|mut raw| raw.set_data(&full_path(at, path), data)).unwrap();
+}
+
+fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (holder, other) = (mutex(&ours), mutex(&theirs));
+    let guard = holder.lock().unwrap();
+    let (asked, clone) = (guard.revoke_requested(), guard.revoke_requested());
+    does_not_come(&asked);
+    let contender = other.contenders().unwrap().remove(0);
+    assert!(other.attempt_revoke(&contender).unwrap());
+    comes(&asked);
+    comes(&clone);
+    comes(&guard.revoke_requested());
+    assert_eq!(other.contenders().unwrap()[0].data, MESSAGE, "Curator's own bytes");
+    assert!(guard.is_held() && !guard.lost().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(other.try_lock().unwrap().is_none(), "nothing happens by itself");
+    assert!(theirs.attempt_revoke(guard.path()).unwrap(), "asked again, and by the node's path");
+    guard.unlock().unwrap();
+    let next = other.lock_timeout(SOON).unwrap().unwrap();
+    does_not_come(&next.revoke_requested());
+    assert!(!other.attempt_revoke(&contender).unwrap(), "its node is gone");
+    assert!(!theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap());
+    drop(next);
+    until_empty(&at, LOCK);
+}
+
+fn only_curators_message_is_a_request() {
+    let at = Shared::chroot();
+    let lock = mutex(&session(&at));
+    let guard = lock.lock().unwrap();
+    let asked = guard.revoke_requested();
+    let mut long = MESSAGE.to_vec();
+    long.resize(900_000, b'_');
+    for data in [&b""[..], b"__REVOKE_", b"__REVOKE__ ", b"__revoke__", &long, b"host:1"] {
+        write(&at, guard.path(), data);
+    }
+    does_not_come(&asked);
+    write(&at, guard.path(), MESSAGE);
+    comes(&asked);
+    assert!(guard.is_held());
+    drop(guard);
+    until_empty(&at, LOCK);
+}
+
+fn a_request_from_before_anybody_listened_is_heard() {
+    let at = Shared::chroot();
+    let lock = mutex(&session(&at));
+    let guard = lock.lock().unwrap();
+    write(&at, guard.path(), MESSAGE);
+    comes(&guard.revoke_requested());
+    drop(guard);
+    // The watch that the token asks for hears of it too.
+    let guard = lock.lock().unwrap();
+    write(&at, guard.path(), MESSAGE);
+    guard.fencing_token().unwrap();
+    assert!(guard.revoke_requested().is_requested());
+}
+
+fn neither_a_release_nor_a_loss_is_a_request() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = mutex(&ours);
+    let guard = lock.lock().unwrap();
+    let released = guard.revoke_requested();
+    guard.unlock().unwrap();
+    let guard = lock.lock().unwrap();
+    let lost = guard.revoke_requested();
+    Raw::connect(&at).and_then(|mut raw| raw.delete(&full_path(&at, guard.path()))).unwrap();
+    assert!(guard.lost().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
+    ours.close().unwrap();
+    for signal in [released, lost] {
+        does_not_come(&signal);
+    }
+    drop(theirs);
+}
+
+fn who_is_asked_while_it_waits_knows_once_it_holds() {
+    for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
+        let at = Shared::chroot();
+        let (ours, theirs) = (session(&at), session(&at));
+        let make = |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
+        let (first, second) = (make(&theirs), make(&ours));
+        // Asked before it watches its own node, and after; granted at once, and when it has looked again.
+        let now = Duration::ZERO;
+        for (pause, then) in [(now, now), (A_WHILE, now), (now, A_WHILE), (A_WHILE, A_WHILE)] {
+            let held = first.lock().unwrap();
+            thread::scope(|scope| {
+                let waiter = spawn_waiting(scope, || {
+                    let guard = second.lock().unwrap();
+                    comes(&guard.revoke_requested());
+                    assert!(guard.is_held());
+                });
+                until_queue(&at, LOCK, 2);
+                thread::sleep(pause);
+                let behind = first.contenders().unwrap().remove(1);
+                assert!(first.attempt_revoke(&behind).unwrap());
+                thread::sleep(then);
+                assert!(!held.revoke_requested().is_requested());
+                drop(held);
+                waiter.join().unwrap();
+            });
+            until_empty(&at, LOCK);
+        }
+    }
+}
+
+fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let here = ZkMutex::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
+    let there = mutex(&theirs);
+    let order = parking_lot::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let guard = here.lock().unwrap();
+        let asked = guard.revoke_requested();
+        let remote = spawn_waiting(scope, || {
+            let _guard = there.lock().unwrap();
+            order.lock().push("there");
+        });
+        until_queue(&at, LOCK, 2);
+        let local = spawn_waiting(scope, || {
+            let guard = here.lock().unwrap();
+            order.lock().push("here");
+            assert!(!guard.revoke_requested().is_requested(), "another node, of which nobody asked");
+        });
+        assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap());
+        comes(&asked);
+        drop(guard);
+        remote.join().unwrap();
+        local.join().unwrap();
+    });
+    assert_eq!(order.into_inner(), ["there", "here"]);
+    until_empty(&at, LOCK);
+}
+
+fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = ZkRwLock::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
+    let other = ZkRwLock::new(&theirs, LOCK).unwrap();
+    thread::scope(|scope| {
+        let reading = lock.read().unwrap();
+        let beside = scope.spawn(|| {
+            let reading = lock.read().unwrap();
+            comes(&reading.revoke_requested());
+            reading.path().to_owned()
+        });
+        until("they share a node", SOON, || (other.readers().unwrap().len() == 1).then_some(()));
+        let reader = other.readers().unwrap().remove(0);
+        assert!(other.attempt_revoke(&reader).unwrap());
+        comes(&reading.revoke_requested());
+        assert_eq!(beside.join().unwrap(), reading.path());
+        let late = scope.spawn(|| lock.read().unwrap().path().to_owned()).join().unwrap();
+        assert_ne!(late, reading.path());
+    });
+    let writing = lock.write().unwrap();
+    assert!(other.attempt_revoke(&other.writers().unwrap()[0]).unwrap());
+    comes(&writing.revoke_requested());
+    drop(writing);
+    until_empty(&at, LOCK);
+}
+
+fn a_request_made_while_the_holder_is_cut_off_is_heard_when_it_is_back() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let session = session_of(&through, Duration::from_secs(20));
+    let events = session.subscribe();
+    let lock = mutex(&session);
+    let guard = lock.lock().unwrap();
+    let asked = guard.revoke_requested();
+    guard.fencing_token().unwrap();
+    proxy.refuse(true);
+    proxy.cut();
+    until_state(&session, SessionState::Suspended);
+    write(&at, guard.path(), MESSAGE);
+    assert!(!asked.is_requested());
+    proxy.refuse(false);
+    until_event(&events, |event| *event == SessionEvent::Reconnected);
+    comes(&asked);
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    until_empty(&at, LOCK);
+}
+
+fn a_request_or_its_answer_that_is_lost_is_made_again() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (lock, other) = (mutex(&ours), mutex(&theirs));
+    for lose_answer in [false, true] {
+        let guard = lock.lock().unwrap();
+        let asked = guard.revoke_requested();
+        let contender = other.contenders().unwrap().remove(0);
+        server.clear_log();
+        if lose_answer {
+            server.drop_reply(Op::SetData);
+        } else {
+            server.drop_request(Op::SetData);
+        }
+        assert!(other.attempt_revoke(&contender).unwrap());
+        assert_eq!((server.pending_faults(), server.count(Matcher::from(Op::SetData))), (0, 2));
+        comes(&asked);
+        guard.unlock().unwrap();
+    }
+    until_empty(&at, LOCK);
+}
+
+fn asking_ends_in_time_and_says_what_kept_it() {
+    let (server, at) = start();
+    let theirs = session_of(&at, Duration::from_secs(6));
+    let other = mutex(&theirs);
+    let mut foreign = raw(&at);
+    foreign.mkdirs(LOCK).unwrap();
+    let name = format!("{LOCK}/_c_0c8f8d6e-6c0f-4f0e-9d55-0a1b2c3d4e5f-lock-");
+    let node = foreign.create(&name, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let contender = other.contenders().unwrap().remove(0);
+    foreign.set_acl(&node, 1).unwrap();
+    let said = other.attempt_revoke(&contender);
+    assert_eq!(said, Err(Error::NoAuth { op: "attempt_revoke", path: node.clone() }));
+    server.black_hole(true);
+    for _ in 0..2 {
+        let start = Instant::now();
+        let said = theirs.attempt_revoke(&node);
+        assert!(matches!(said, Err(Error::Unavailable { op: "attempt_revoke", .. })), "{said:?}");
+        assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
+    }
+    server.black_hole(false);
+    for path in
+        ["/locks/orders", "/locks/orders/leases", "relative", "/", "/zookeeper/config-lock-0000000001"]
+    {
+        let said = theirs.attempt_revoke(path);
+        assert!(matches!(said, Err(Error::InvalidPath { .. })), "{path}: {said:?}");
+    }
+    assert!(exists(&at, &node));
+    theirs.close().unwrap();
+    assert!(matches!(theirs.attempt_revoke(&node), Err(Error::Closed { .. })));
+}
+
+scenarios![
+    a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
+    only_curators_message_is_a_request,
+    a_request_from_before_anybody_listened_is_heard,
+    neither_a_release_nor_a_loss_is_a_request,
+    who_is_asked_while_it_waits_knows_once_it_holds,
+    a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here,
+    readers_that_share_a_node_are_asked_together_and_nobody_joins_them,
+    a_request_made_while_the_holder_is_cut_off_is_heard_when_it_is_back,
+    a_request_or_its_answer_that_is_lost_is_made_again on embedded,
+    asking_ends_in_time_and_says_what_kept_it on embedded,
+];
