@@ -30,15 +30,17 @@ def ours(layout):
 
 
 CURATOR, KAZOO, FOREIGN = Crew("Curator"), Crew("kazoo"), Crew("zookeeper-client")
-# kazoo respects what ends so and a number; without it, only kazoo's own names.
-KAZOO_WITH_PATTERNS = Crew("kazoo", {"patterns": "-lock-"})
+# Told so, kazoo respects names that end so and with a number; else only its own.
+KAZOO_MUTEX = Crew("kazoo", {"writes": "-lock-"})
+KAZOO_RWLOCK = Crew("kazoo", {"writes": "-__WRIT__", "reads": "-__READ__"})
 
 GROUPS = [
     Group("mutex", "mutex", [ours("curator"), CURATOR, FOREIGN]),
     Group("mutex-kazoo", "mutex", [ours("kazoo"), KAZOO]),
-    Group("mutex-patterns", "mutex", [ours("curator"), KAZOO_WITH_PATTERNS]),
+    Group("mutex-patterns", "mutex", [ours("curator"), KAZOO_MUTEX]),
     Group("rwlock", "rwlock", [ours("curator"), CURATOR]),
     Group("rwlock-kazoo", "rwlock", [ours("kazoo"), KAZOO]),
+    Group("rwlock-patterns", "rwlock", [ours("curator"), KAZOO_RWLOCK]),
     Group("semaphore", "semaphore", [CURATOR], {"leases": "3"}, pause=5000),
     Group("election", "election", [CURATOR]),
 ]

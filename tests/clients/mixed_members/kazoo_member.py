@@ -54,15 +54,21 @@ def writes(section, thread):
     return (section + thread) % 3 == 0
 
 
+def patterns(task, *kinds):
+    """The ends of other clients' names that kazoo is told to respect, beside its own."""
+    return [task[kind] for kind in kinds if kind in task]
+
+
 def mutex(client, task, thread, ledger):
-    lock = client.Lock(task["path"], ledger.who, extra_lock_patterns=task.get("patterns", "").split())
+    lock = client.Lock(task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes"))
     for _ in range(int(task["sections"])):
         with lock:
             ledger.section("write", lock.node)
 
 
 def rwlock(client, task, thread, ledger):
-    reading, writing = client.ReadLock(task["path"], ledger.who), client.WriteLock(task["path"], ledger.who)
+    reading = client.ReadLock(task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes"))
+    writing = client.WriteLock(task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes", "reads"))
     for section in range(int(task["sections"])):
         deed, lock = ("write", writing) if writes(section, thread) else ("read", reading)
         with lock:

@@ -6,7 +6,7 @@
 //!
 //! Each thread (so many to a session) takes the lock at PATH for so many sections, each for a pause, and notes them in
 //! DIRECTORY. It says "ready" when it is connected, and begins when it is sent a line. There may be more to say:
-//! layout=curator or kazoo for ours, patterns=STRING for kazoo, leases=N of a semaphore.
+//! layout=curator or kazoo for ours, writes=END and reads=END of names that kazoo is to respect, leases=N of a semaphore.
 
 mod foreign;
 mod ledger;
