@@ -1,0 +1,63 @@
+package mixed;
+
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.io.RandomAccessFile;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Locale;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
+
+/** One thread's access to the group's files: the counter, and the notes of who came and went when. */
+final class Ledger {
+    final String who;
+    private final Path counter;
+    private final OutputStream lines;
+    /** Nanoseconds: how long a section lasts, besides what it does. */
+    private final long pause;
+
+    Ledger(Member.Task task, int thread) throws IOException {
+        String directory = task.text("dir");
+        who = task.text("name") + "." + thread;
+        pause = TimeUnit.MICROSECONDS.toNanos(task.number("pause"));
+        counter = Path.of(directory, "counter");
+        // Lines of all members, each written at once, come to stand in the order in which they were written.
+        lines = new FileOutputStream(Path.of(directory, "ledger").toFile(), true);
+    }
+
+    /** One section, alone; the node is the one that holds the lock, of which the number is noted. */
+    void write(String node) throws IOException {
+        long count = count();
+        note('+', "write", node, count);
+        LockSupport.parkNanos(pause);
+        // Reading and writing are two steps on purpose: nothing but the lock joins them.
+        setCount(count + 1);
+        note('-', "write", node, count + 1);
+    }
+
+    /** One section, beside others that read, or that have a lease. */
+    void read(String node) throws IOException {
+        note('+', "read", node, count());
+        LockSupport.parkNanos(pause);
+        note('-', "read", node, count());
+    }
+
+    private long count() throws IOException { return Long.parseLong(Files.readString(counter).strip()); }
+
+    /** Over the old digits, so that the file is never empty, not even where the lock fails. */
+    private void setCount(long count) throws IOException {
+        try (RandomAccessFile file = new RandomAccessFile(counter.toFile(), "rw")) {
+            file.write(bytes(String.format(Locale.ROOT, "%010d%n", count)));
+        }
+    }
+
+    private void note(char sign, String deed, String node, long count) throws IOException {
+        String number = node.substring(node.length() - 10);
+        lines.write(bytes(String.join(" ", "" + sign, deed, number, who, count + "\n")));
+    }
+
+    private static byte[] bytes(String text) { return text.getBytes(StandardCharsets.US_ASCII); }
+}

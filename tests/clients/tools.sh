@@ -1,0 +1,73 @@
+# What run and mixed stand on: kazoo from PyPI, Curator from Debian, and commands that end with their script. To be
+# sourced in the project's root; builds under ${CARGO_TARGET_DIR:-target}/clients.
+# shellcheck shell=bash
+
+KAZOO=2.11.0
+target=${CARGO_TARGET_DIR:-$PWD/target}/clients
+mkdir -p "$target"
+
+die() { echo "$0: $*" >&2; exit 1; }
+
+install() { # Debian packages
+    command -v apt-get >/dev/null || die "no apt-get to install $* with"
+    local as_root=(env DEBIAN_FRONTEND=noninteractive)
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || die "install $*, or run this as root"
+        as_root=(sudo -n "${as_root[@]}")
+    fi
+    echo "$0: installing $*" >&2
+    "${as_root[@]}" apt-get update -q >&2
+    "${as_root[@]}" apt-get install -y -q --no-install-recommends "$@" >&2
+}
+
+# Runs a command for so long at most; it ends with this script, however that ends.
+child=
+trap '[ -z "$child" ] || kill "$child" 2>/dev/null || :' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+run() { # seconds name command..
+    local code=0
+    timeout -k 10 "$1" "${@:3}" </dev/null &
+    child=$!
+    wait "$child" || code=$?
+    child=
+    [ "$code" != 124 ] || die "$2 has not ended after $1 s"
+    [ "$code" = 0 ] || die "$2 ended with $code"
+}
+
+# Sets `python` to one that has kazoo.
+kazoo() {
+    local venv=$target/venv has='import sys; from kazoo.version import __version__ as v; sys.exit(v != sys.argv[1])'
+    python=$venv/bin/python
+    if ! "$python" -c "$has" "$KAZOO" 2>/dev/null; then
+        python3 -c 'import ensurepip, venv' 2>/dev/null || install python3 python3-venv
+        python3 -m venv --clear "$venv"
+        "$python" -m pip install -q --disable-pip-version-check "kazoo==$KAZOO"
+    fi
+    echo "== kazoo $KAZOO, $("$python" --version)"
+}
+
+# Sets `java` to the command that runs our classes beside Curator's, all but the class.
+curator() {
+    local jars=() missing=() jar path classes=$target/classes version
+    for jar in curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava slf4j-api slf4j-nop; do
+        jars+=("/usr/share/java/$jar.jar")
+    done
+    java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    command -v "${java}c" >/dev/null || missing+=(default-jdk-headless)
+    for jar in "${jars[@]}"; do [ -e "$jar" ] || { missing+=(libcurator-recipes-java); break; }; done
+    [ ${#missing[@]} = 0 ] || install "${missing[@]}"
+    path=$(IFS=:; echo "${jars[*]}")
+    if [ ! -e "$classes/built" ] || [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
+        rm -rf "$classes"
+        mkdir "$classes"
+        # It warns of annotations of Curator's that Debian does not carry.
+        find tests/clients -name '*.java' -print0 |
+            xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" 2>"$target/javac.log" ||
+            { cat "$target/javac.log" >&2; die "javac fails"; }
+        touch "$classes/built"
+    fi
+    version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null || echo "of unknown version")
+    echo "== Curator $version, $("$java" -version 2>&1 | head -n 1)"
+    java=("$java" -Xmx256m -XX:+UseSerialGC -cp "$classes:$path")
+}
