@@ -18,7 +18,8 @@ pub(crate) enum Verdict<'n, 'a> {
     Wait {
         /// The last of those ahead: only its going can change anything for us.
         predecessor: &'n Name<'a>,
-        /// Nobody else is ahead, and nothing follows it in its place: when it goes, we hold, without another listing.
+        /// Nobody else is ahead, and nothing follows it in its place (unless it is written to first): when it goes, we hold, without
+        /// another listing.
         sole: bool,
     },
     /// It is not listed.
@@ -79,10 +80,11 @@ pub(crate) fn unordered(names: &[Name]) -> bool {
 
 /// A contender's place in the queue.
 ///
-/// Numbers of one parent are all different, but for one case: a writer of Curator's (5.5 and later) that turns reader makes a
+/// Numbers of one parent are all different, but for two cases: a writer of Curator's (5.5 and later) that turns reader makes a
 /// read node with its write's number and then deletes the write. The write goes first then, so that whoever comes next watches
-/// the read, which outlives it. What is left is decided by the name, so that everybody sees one order: of two nodes ahead of
-/// each other neither would ever go first, and of two equal ones both would.
+/// the read, which outlives it. And a hold that is to outlive its session leaves a persistent node of its number and kind. What is
+/// left is decided by the name, so that everybody sees one order: of two nodes ahead of each other neither would ever go first, and
+/// of two equal ones both would.
 fn place<'a>(name: &Name<'a>) -> (i64, Kind, &'a str) {
     // `Kind` is ordered so that reads come last.
     (name.sequence, name.kind, name.full)

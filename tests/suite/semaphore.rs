@@ -202,9 +202,11 @@ fn closed_session_frees_its_permits() {
     let permits = one.acquire_many(3).unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || other.acquire_many(3).unwrap());
+        let start = Instant::now();
         ours.close().unwrap();
         assert!(permits.iter().all(|permit| !permit.is_held()));
         assert!(waiter.join().unwrap().iter().all(|permit| permit.is_held()));
+        assert!(start.elapsed() < SOON, "woken, and not by chance: {:?}", start.elapsed());
     });
     assert!(matches!(one.acquire().map(drop), Err(Error::Closed { .. })));
     assert!(matches!(ZkSemaphore::new(&ours, PATH, 3).map(drop), Err(Error::Closed { .. })));

@@ -2,6 +2,7 @@
 //! waited, the number changed at the worst moment.
 use crate::{
     embedded_faults::{raw, start},
+    faults_process::{Process, child},
     semaphore::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
         Raw, Server, Shared,
@@ -544,6 +545,28 @@ fn permits_are_had_after_an_outage_that_ended_the_session() {
     until_nothing_left(&at);
 }
 
+fn permits_and_the_place_of_a_killed_process_come_free() {
+    if let Some(address) = child() {
+        let session = session_of(&address, Duration::from_secs(2));
+        let semaphore = semaphore(&session, 2);
+        let _held = semaphore.acquire().unwrap();
+        println!("held");
+        semaphore.acquire_many(2).unwrap();
+        return;
+    }
+    let at = Shared::chroot();
+    let here = "permits_and_the_place_of_a_killed_process_come_free";
+    let mut process = Process::start(module_path!(), here, &at, &[]);
+    assert_eq!(process.says(), "held");
+    let session = session(&at);
+    let semaphore = semaphore(&session, 2);
+    until_queue(&at, LEASES, 3);
+    assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
+    drop(process); // killed
+    assert_eq!(semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.len()), Some(2));
+    until_nothing_left(&at);
+}
+
 /// On both servers.
 fn queue_and_permits_outlast_a_restart() {
     let server = Server::start();
@@ -702,6 +725,7 @@ scenarios![
     cut_connections_keep_the_place_and_miss_no_change_of_the_number,
     expired_session_loses_its_permits_and_waits_on_in_the_next on embedded,
     permits_are_had_after_an_outage_that_ended_the_session,
+    permits_and_the_place_of_a_killed_process_come_free,
     queue_and_permits_outlast_a_restart,
     flapping_connections_let_nobody_in_beyond_the_number on embedded,
     number_lowered_before_the_grant_is_respected on embedded,
