@@ -70,6 +70,10 @@ impl Lock {
         Ok(Lock { session, path, data, common })
     }
 
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
+    }
+
     pub(super) fn path(&self) -> &str {
         &self.path
     }

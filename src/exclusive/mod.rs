@@ -94,7 +94,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// is as in [`ZkMutex`](crate::ZkMutex).
 #[derive(Clone)]
 pub struct ZkExclusiveLock {
-    lock: Arc<Lock>,
+    pub(crate) lock: Arc<Lock>,
 }
 
 /// Settings of a [`ZkExclusiveLock`]; from [`ZkExclusiveLock::builder`].

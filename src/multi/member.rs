@@ -6,12 +6,14 @@ use std::thread::ThreadId;
 
 use super::order::Place;
 use crate::error::Result;
+use crate::exclusive::ZkExclusiveLock;
 use crate::guard::Held;
 use crate::limit::Limit;
 use crate::mutex::ZkMutex;
 use crate::queue::Mode;
 use crate::queue::name::Kind;
 use crate::rwlock::ZkRwLock;
+use crate::semaphore::{ZkSemaphore, ZkSemaphoreMutex};
 use crate::session::ZkSession;
 
 /// What a multi-lock asks of each of its members.
@@ -32,8 +34,9 @@ pub(super) trait Part: Send + Sync {
 
 /// One lock of a [`ZkMultiLock`](crate::ZkMultiLock), and how it is to be held.
 ///
-/// A [`ZkMutex`] is one by itself; a [`ZkRwLock`] is one to [`read`](Self::read) or to
-/// [`write`](Self::write). It keeps the lock and its session alive, as a clone of the lock does.
+/// A [`ZkMutex`], a [`ZkSemaphoreMutex`] and a [`ZkExclusiveLock`] are members by themselves; a [`ZkRwLock`]
+/// is one to [`read`](Self::read) or to [`write`](Self::write), a [`ZkSemaphore`] is one with so many
+/// [`permits`](Self::permits). A member keeps its lock and its session alive, as a clone of the lock does.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -58,6 +61,11 @@ impl Member {
     /// A read/write lock, to write.
     pub fn write(lock: &ZkRwLock) -> Self {
         Member(Arc::new(Half { lock: lock.clone(), kind: Kind::Write }))
+    }
+
+    /// A semaphore, for so many of its permits at once.
+    pub fn permits(semaphore: &ZkSemaphore, permits: u32) -> Self {
+        Member(Arc::new(Permits { semaphore: semaphore.clone(), permits }))
     }
 
     /// The lock's path, as it was given.
@@ -86,17 +94,26 @@ impl fmt::Debug for Member {
     }
 }
 
-impl From<ZkMutex> for Member {
-    fn from(mutex: ZkMutex) -> Self {
-        Member(Arc::new(mutex))
-    }
+/// A lock that is a member by itself.
+macro_rules! by_itself {
+    ($($lock:ty),+) => {
+        $(
+            impl From<$lock> for Member {
+                fn from(lock: $lock) -> Self {
+                    Member(Arc::new(lock))
+                }
+            }
+
+            impl From<&$lock> for Member {
+                fn from(lock: &$lock) -> Self {
+                    lock.clone().into()
+                }
+            }
+        )+
+    };
 }
 
-impl From<&ZkMutex> for Member {
-    fn from(mutex: &ZkMutex) -> Self {
-        mutex.clone().into()
-    }
-}
+by_itself!(ZkMutex, ZkSemaphoreMutex, ZkExclusiveLock);
 
 impl From<&Member> for Member {
     fn from(member: &Member) -> Self {
@@ -151,5 +168,80 @@ impl Part for Half {
 
     fn is_held_by(&self, thread: ThreadId) -> Result<bool> {
         self.lock.lock.has_guards(thread)
+    }
+}
+
+/// A semaphore, for several permits.
+struct Permits {
+    semaphore: ZkSemaphore,
+    permits: u32,
+}
+
+impl Part for Permits {
+    fn kind(&self) -> &'static str {
+        "semaphore"
+    }
+
+    fn session(&self) -> &ZkSession {
+        self.semaphore.lock.session()
+    }
+
+    fn path(&self) -> &str {
+        self.semaphore.path()
+    }
+
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        self.semaphore.lock.acquire(self.permits, mode, limit)
+    }
+
+    /// Its permits are no thread's.
+    fn is_held_by(&self, _: ThreadId) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl Part for ZkSemaphoreMutex {
+    fn kind(&self) -> &'static str {
+        "semaphore mutex"
+    }
+
+    fn session(&self) -> &ZkSession {
+        self.lock.session()
+    }
+
+    fn path(&self) -> &str {
+        self.path()
+    }
+
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        self.lock.acquire(1, mode, limit)
+    }
+
+    /// Its guards are no thread's.
+    fn is_held_by(&self, _: ThreadId) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl Part for ZkExclusiveLock {
+    fn kind(&self) -> &'static str {
+        "exclusive lock"
+    }
+
+    fn session(&self) -> &ZkSession {
+        self.lock.session()
+    }
+
+    fn path(&self) -> &str {
+        self.path()
+    }
+
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+        Ok(self.lock.acquire(mode, limit)?.map(|held| vec![held]))
+    }
+
+    /// Its guards are no thread's.
+    fn is_held_by(&self, _: ThreadId) -> Result<bool> {
+        Ok(false)
     }
 }

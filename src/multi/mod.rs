@@ -48,8 +48,8 @@ use crate::queue::Mode;
 /// multi-locks, of all processes, never wait for each other in a circle, provided that
 ///
 /// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the set may
-///   be waiting, and no permit, which may have come from another thread and cannot be seen. A member that
-///   the thread holds already is refused, with [`Error::WouldDeadlock`];
+///   be waiting. A member that the thread holds already is refused, with [`Error::WouldDeadlock`]; but a
+///   permit, or a guard that may move between threads, belongs to no thread and cannot be seen;
 /// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has members on
 ///   several ensembles. Within one, the order is that of the paths, however its hosts are written.
 ///

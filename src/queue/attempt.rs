@@ -251,7 +251,10 @@ impl<'a> Attempt<'a> {
 
     /// Whether the watches still stand, as far as is known.
     pub(super) fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
-        self.request.core.state() == SessionState::Connected && generation.shared.attach() == attach
+        // A later session may be connected already; nothing stands of an earlier one then.
+        self.request.core.state() == SessionState::Connected
+            && generation.shared.attach() == attach
+            && !generation.shared.lease.is_over()
     }
 
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.

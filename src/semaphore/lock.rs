@@ -17,7 +17,7 @@ use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
 
 /// One user's semaphore: the shared one, and what is this user's own.
-pub(super) struct Lock {
+pub(crate) struct Lock {
     session: ZkSession,
     path: String,
     data: Vec<u8>,
@@ -56,6 +56,10 @@ impl Lock {
             return Ok(());
         }
         Err(Error::InconsistentLeases { path: self.path.clone(), ours: told, theirs })
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.session
     }
 
     pub(super) fn path(&self) -> &str {

@@ -84,7 +84,7 @@ use crate::settings::LockBuilder;
 /// the oldest permit that may still be held (see [`holders`](Self::holders)), and it tells permits apart.
 #[derive(Clone)]
 pub struct ZkSemaphore {
-    lock: Arc<Lock>,
+    pub(crate) lock: Arc<Lock>,
 }
 
 /// Settings of a [`ZkSemaphore`]; from [`ZkSemaphore::builder`].

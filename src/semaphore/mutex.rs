@@ -44,7 +44,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// [`lock`](Self::lock) is [`Error::InconsistentLeases`](crate::Error::InconsistentLeases).
 #[derive(Clone)]
 pub struct ZkSemaphoreMutex {
-    lock: Arc<Lock>,
+    pub(crate) lock: Arc<Lock>,
 }
 
 /// Settings of a [`ZkSemaphoreMutex`]; from [`ZkSemaphoreMutex::builder`].

@@ -2,7 +2,7 @@
 use crate::support::{
     Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, over_exclusive, per_recipe, raw,
     recipe::{Guard, Lock},
-    scene::{SOON, full_path, queue, session_of, until_empty, until_event, until_state},
+    scene::{SOON, expire, full_path, queue, session_of, until_empty, until_event, until_state},
     until,
 };
 use crossbeam_channel::{Receiver, bounded};
@@ -109,8 +109,7 @@ impl Stage {
             }
             (Restart, None) => unreachable!(),
             (Expiry, _) => {
-                let (id, password) = self.proxy.sessions().pop().unwrap();
-                raw::expire(&self.clean, id, &password).unwrap();
+                expire(&self.proxy, &self.clean);
             }
             (Cut, _) => self.proxy.cut(),
             (BlackHole, _) => {

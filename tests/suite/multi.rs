@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, HeldAll, LossReason, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock, ZkMutex,
-    ZkRwLock, ZkSession,
+    CancelToken, Error, HeldAll, LossReason, Member, OwnedZkMultiGuard, ZkExclusiveLock, ZkMultiGuard,
+    ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const A: &str = "/locks/a";
@@ -392,7 +392,48 @@ fn which_types_may_go_to_other_threads() {
     assert_not_send!(ZkMultiGuard<'_>, OwnedZkMultiGuard);
 }
 
+fn every_kind_of_lock_is_a_member() {
+    const PATHS: [&str; 6] = ["/l/mutex", "/l/read", "/l/write", "/l/permits", "/l/one", "/l/simple"];
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let members = |session| {
+        [
+            Member::from(ZkMutex::new(session, PATHS[0]).unwrap()),
+            Member::read(&ZkRwLock::new(session, PATHS[1]).unwrap()),
+            Member::write(&ZkRwLock::new(session, PATHS[2]).unwrap()),
+            Member::permits(&ZkSemaphore::new(session, PATHS[3], 3).unwrap(), 2),
+            Member::from(ZkSemaphoreMutex::new(session, PATHS[4]).unwrap()),
+            Member::from(ZkExclusiveLock::new(session, PATHS[5]).unwrap()),
+        ]
+    };
+    let (lock, others) = (ZkMultiLock::new(members(&ours)).unwrap(), members(&theirs));
+    // Each other one's hold keeps the whole out, but for a read beside a read.
+    let alone = others.map(|member| ZkMultiLock::new([member]).unwrap());
+    for (one, path) in alone.iter().zip(PATHS) {
+        let theirs = elsewhere(|| {
+            let guard = one.lock().unwrap();
+            let is_free = thread::scope(|s| s.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap());
+            guard.unlock().unwrap();
+            is_free
+        });
+        assert_eq!(theirs, path == "/l/read", "{path}");
+    }
+    let guard = lock.lock().unwrap();
+    assert_eq!(guard.fencing_tokens().unwrap().len(), 7, "two permits have a token each");
+    for (one, path) in alone.iter().zip(PATHS) {
+        assert_eq!(elsewhere(|| one.try_lock().unwrap().is_some()), path == "/l/read", "{path}");
+    }
+    guard.unlock().unwrap();
+    for one in &alone {
+        assert!(elsewhere(|| one.lock_timeout(SOON).unwrap().is_some()));
+    }
+    for path in [PATHS[0], PATHS[1], PATHS[2], "/l/permits/leases", "/l/one/leases", PATHS[5]] {
+        until_empty(&at, path);
+    }
+}
+
 scenarios![
+    every_kind_of_lock_is_a_member,
     opposite_orders_never_deadlock,
     all_are_held_and_all_are_let_go,
     a_busy_member_rolls_the_others_back,

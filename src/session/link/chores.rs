@@ -155,8 +155,16 @@ impl Chores {
                     return Ok(());
                 }
                 (true, err::OK) => {
+                    let children = match check::children(body) {
+                        Ok(children) => children,
+                        Err(e) => {
+                            // The connection ends for it; the sweep does not.
+                            self.requeue(id, entry, now);
+                            return Err(e);
+                        }
+                    };
                     let (parent, node) = (parent.clone(), node.clone());
-                    self.swept(&parent, node, body, now, shared)?;
+                    self.swept(&parent, node, &children, now, shared);
                     return Ok(());
                 }
                 (true, err::NO_NODE) => {
@@ -244,15 +252,7 @@ impl Chores {
     }
 
     /// The listing shows whether the node of a lost create exists.
-    fn swept(
-        &mut self,
-        parent: &str,
-        id: String,
-        body: &[u8],
-        now: BootTime,
-        shared: &Shared,
-    ) -> Result<(), Malformed> {
-        let children = check::children(body)?;
+    fn swept(&mut self, parent: &str, id: String, children: &[&str], now: BootTime, shared: &Shared) {
         match children.iter().find(|name| name.contains(&id)) {
             Some(name) => {
                 log::debug!("{parent}/{name}: created, its reply was lost; deleting it");
@@ -261,7 +261,6 @@ impl Chores {
             }
             None => shared.remove_debris(&id),
         }
-        Ok(())
     }
 
     /// The connection is gone: what was sent on it goes again on the next one, from the start.

@@ -595,6 +595,22 @@ fn a_removal_survives_an_answer_that_is_none() {
 }
 
 #[test]
+fn a_sweep_survives_an_answer_that_is_none() {
+    let mut rig = Rig::up();
+    rig.shared.add_debris("id");
+    rig.m.chore(Chore::Sweep { parent: "/l".into(), id: "id".into() }, rig.now);
+    rig.prove();
+    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
+    assert!(rig.m.cut.is_some());
+    rig.attach(7);
+    rig.prove();
+    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &[0, 0, 0, 0]);
+    assert!(rig.shared.debris().is_empty());
+}
+
+#[test]
 fn a_removal_ends_with_its_session() {
     let mut rig = Rig::up();
     let (_, outcome) = rig.remove(None);
