@@ -116,7 +116,11 @@ impl Lock {
             Lock::Write(lock) => lock.write_timeout(timeout)?.map(Guard::Write),
             Lock::Leader(election, _) => {
                 let candidate = election.join()?;
-                candidate.wait_leader_timeout(timeout)?.map(|term| Guard::Leader(term, candidate))
+                match candidate.wait_leader_timeout(timeout)? {
+                    Some(term) => Some(Guard::Leader(term, candidate)),
+                    // Whoever asked looks at the queue next.
+                    None => candidate.leave().map(|()| None)?,
+                }
             }
         })
     }
