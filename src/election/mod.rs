@@ -5,6 +5,7 @@ mod candidate;
 mod event;
 mod leadership;
 mod runner;
+mod standing;
 
 use std::fmt;
 use std::ops::ControlFlow;

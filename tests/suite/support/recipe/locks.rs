@@ -197,7 +197,11 @@ impl Lockable for Leader {
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
         let candidate = self.0.join()?;
-        Ok(candidate.wait_leader_timeout(timeout)?.map(|term| Box::new(Term(term, candidate)) as Guard))
+        match candidate.wait_leader_timeout(timeout)? {
+            Some(term) => Ok(Some(Box::new(Term(term, candidate)))),
+            // Whoever asked looks at the queue next.
+            None => candidate.leave().map(|()| None),
+        }
     }
 
     fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
