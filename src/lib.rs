@@ -15,8 +15,19 @@
 //! # }
 //! ```
 //!
-//! Many readers or one writer: [`ZkRwLock`]. To test a program that locks: the module `testing`, behind the
-//! feature of that name.
+//! | lock | for |
+//! | --- | --- |
+//! | [`ZkMutex`] | one at a time |
+//! | [`ZkRwLock`] | many that read, or one that writes |
+//! | [`ZkSemaphore`] | at most *n* at a time; the number can be changed while it is in use |
+//! | [`ZkSemaphoreMutex`] | one at a time, locked by one thread and unlocked by another |
+//! | [`ZkMultiLock`] | several locks as one, without deadlocks |
+//! | [`ZkElection`] | a leader, and those who stand by |
+//! | [`ZkExclusiveLock`] | the simplest protocol, for small groups |
+//!
+//! Which of them when, what each costs, and with which clients of other languages: [`guide::which_lock`]. Coming
+//! from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a program that locks: the
+//! module `testing`, behind the feature of that name.
 //!
 //! # What you can rely on
 //!
@@ -54,6 +65,9 @@
 //! | a panic | released by the drop; no poisoning | the next one gets it |
 //! | the process is killed | – | gets it when the server expires the session |
 //!
+//! A leader ([`ZkElection`]) sees what a holder sees; its candidate stands again by itself, and waits as a waiter
+//! does, but without an end. A lock that was made [persistent](ZkMutexGuard::persist) has no guard and is never lost.
+//!
 //! # Threads and forks
 //!
 //! See [`ZkSession`]. The library logs through [`log`](https://docs.rs/log): session transitions at
@@ -69,6 +83,7 @@ mod error;
 mod exclusive;
 mod fencing;
 mod guard;
+pub mod guide;
 mod lane;
 mod limit;
 mod local;

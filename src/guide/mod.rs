@@ -1,0 +1,7 @@
+//! Chapters to read: no code.
+
+#[doc = include_str!("which_lock.md")]
+pub mod which_lock {}
+
+#[doc = include_str!("migration.md")]
+pub mod migration {}
