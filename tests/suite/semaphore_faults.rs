@@ -5,7 +5,7 @@ use crate::{
     faults_process::{Process, child},
     semaphore::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
-        Raw, Server, Shared,
+        Ensemble, Raw, Server, Shared,
         contend::{proxied, session, spawn_waiting, until_queue},
         scenarios,
         scene::{SOON, full_path, queue, session_of, until_event, until_state},
@@ -650,6 +650,32 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids, "swept by the sessions, not with them");
 }
 
+/// Each session reads from a server of its own, and what one has made another may not show yet.
+fn members_of_an_ensemble_let_in_no_more_than_there_are() {
+    const PERMITS: u32 = 2;
+    let ensemble = Ensemble::start(3);
+    let sessions: Vec<_> = (0..3).map(|member| session(&ensemble.member(member).connect_string())).collect();
+    let room = Room::of(PERMITS);
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (sessions, room) = (&sessions, &room);
+            scope.spawn(move || {
+                // Without hand-over: each comes by another session than the one before.
+                let builder = ZkSemaphore::builder(&sessions[thread % 3], PATH, PERMITS);
+                let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
+                for round in 0..40 {
+                    let permits = semaphore.acquire_many(1 + (round % 3 == 0) as u32).unwrap();
+                    room.enter(permits.len());
+                    assert!(permits.iter().all(|permit| permit.is_held()));
+                    room.leave(permits.len());
+                }
+            });
+        }
+    });
+    assert_eq!(room.most(), PERMITS);
+    until_nothing_left(&ensemble.member(0).connect_string());
+}
+
 // ---- the number, at the worst moment ----
 
 fn number_lowered_before_the_grant_is_respected() {
@@ -728,6 +754,7 @@ scenarios![
     permits_and_the_place_of_a_killed_process_come_free,
     queue_and_permits_outlast_a_restart,
     flapping_connections_let_nobody_in_beyond_the_number on embedded,
+    members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
     number_lowered_before_the_grant_is_respected on embedded,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];
