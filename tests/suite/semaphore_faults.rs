@@ -40,6 +40,13 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
+/// A session that is back at once after a cut: the more faults in little time.
+fn eager(at: &str) -> ZkSession {
+    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
+    builder.retry_policy(eager).connect().unwrap()
+}
+
 /// Waits until just these permits have nodes.
 #[track_caller]
 fn until_just(at: &str, permits: &[ZkPermit]) {
@@ -67,7 +74,7 @@ fn delete(at: &str, folder: &str, name: &str) {
 
 fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
     let (server, at) = start();
-    let (ours, theirs) = (session(&at), session(&at));
+    let (ours, theirs) = (eager(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
     let id = ours.session_id();
     for lose in LOSE {
@@ -146,7 +153,7 @@ fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
 
 fn making_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let (server, at) = start();
-    let (session, hasty) = (session(&at), session_of(&at, Duration::from_secs(4)));
+    let (session, hasty) = (eager(&at), session_of(&at, Duration::from_secs(4)));
     for lose in LOSE {
         for op in [Op::GetData, Op::Create] {
             lose(&server, op.on(PATH));
@@ -609,11 +616,7 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     const ROUNDS: usize = 12;
     const PERMITS: u32 = 3;
     let (server, at) = start();
-    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
-    let sessions = [(); 2].map(|()| {
-        let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
-        builder.retry_policy(eager).connect().unwrap()
-    });
+    let sessions = [(); 2].map(|()| eager(&at));
     let ids = sessions.each_ref().map(ZkSession::session_id);
     let semaphores = sessions.each_ref().map(|session| semaphore(session, PERMITS));
     let (room, calm, rounds) = (Room::of(PERMITS), AtomicBool::new(false), AtomicUsize::new(0));
