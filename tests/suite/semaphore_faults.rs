@@ -5,7 +5,7 @@ use crate::{
     faults_process::{Process, child},
     semaphore::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
-        Raw, Server, Shared,
+        Ensemble, Raw, Server, Shared,
         contend::{proxied, session, spawn_waiting, until_queue},
         scenarios,
         scene::{SOON, full_path, queue, session_of, until_event, until_state},
@@ -40,6 +40,13 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
 }
 
+/// A session that is back at once after a cut: the more faults in little time.
+fn eager(at: &str) -> ZkSession {
+    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
+    builder.retry_policy(eager).connect().unwrap()
+}
+
 /// Waits until just these permits have nodes.
 #[track_caller]
 fn until_just(at: &str, permits: &[ZkPermit]) {
@@ -67,7 +74,7 @@ fn delete(at: &str, folder: &str, name: &str) {
 
 fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
     let (server, at) = start();
-    let (ours, theirs) = (session(&at), session(&at));
+    let (ours, theirs) = (eager(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
     let id = ours.session_id();
     for lose in LOSE {
@@ -146,7 +153,7 @@ fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
 
 fn making_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let (server, at) = start();
-    let (session, hasty) = (session(&at), session_of(&at, Duration::from_secs(4)));
+    let (session, hasty) = (eager(&at), session_of(&at, Duration::from_secs(4)));
     for lose in LOSE {
         for op in [Op::GetData, Op::Create] {
             lose(&server, op.on(PATH));
@@ -609,11 +616,7 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     const ROUNDS: usize = 12;
     const PERMITS: u32 = 3;
     let (server, at) = start();
-    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
-    let sessions = [(); 2].map(|()| {
-        let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
-        builder.retry_policy(eager).connect().unwrap()
-    });
+    let sessions = [(); 2].map(|()| eager(&at));
     let ids = sessions.each_ref().map(ZkSession::session_id);
     let semaphores = sessions.each_ref().map(|session| semaphore(session, PERMITS));
     let (room, calm, rounds) = (Room::of(PERMITS), AtomicBool::new(false), AtomicUsize::new(0));
@@ -648,6 +651,32 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     assert_eq!(room.most(), PERMITS);
     until_nothing_left(&at);
     assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids, "swept by the sessions, not with them");
+}
+
+/// Each session reads from a server of its own, and what one has made another may not show yet.
+fn members_of_an_ensemble_let_in_no_more_than_there_are() {
+    const PERMITS: u32 = 2;
+    let ensemble = Ensemble::start(3);
+    let sessions: Vec<_> = (0..3).map(|member| session(&ensemble.member(member).connect_string())).collect();
+    let room = Room::of(PERMITS);
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (sessions, room) = (&sessions, &room);
+            scope.spawn(move || {
+                // Without hand-over: each comes by another session than the one before.
+                let builder = ZkSemaphore::builder(&sessions[thread % 3], PATH, PERMITS);
+                let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
+                for round in 0..40 {
+                    let permits = semaphore.acquire_many(1 + (round % 3 == 0) as u32).unwrap();
+                    room.enter(permits.len());
+                    assert!(permits.iter().all(|permit| permit.is_held()));
+                    room.leave(permits.len());
+                }
+            });
+        }
+    });
+    assert_eq!(room.most(), PERMITS);
+    until_nothing_left(&ensemble.member(0).connect_string());
 }
 
 // ---- the number, at the worst moment ----
@@ -728,6 +757,7 @@ scenarios![
     permits_and_the_place_of_a_killed_process_come_free,
     queue_and_permits_outlast_a_restart,
     flapping_connections_let_nobody_in_beyond_the_number on embedded,
+    members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
     number_lowered_before_the_grant_is_respected on embedded,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];
