@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::places;
 use crate::local::witness::Witness;
 use crate::queue::Queue;
 use crate::queue::name::Layout;
@@ -63,9 +64,12 @@ impl Settings {
         what: &'static str,
         make: impl FnOnce(&Settings) -> T,
     ) -> Result<Arc<T>> {
-        self.session.core().shelve(&self.dir(), || make(self)).ok_or_else(|| Error::InvalidConfig {
-            what,
-            reason: format!("{:?} is in use on this session by another kind of lock", self.path),
+        let core = self.session.core();
+        let (place, dir) = ((core.ensemble(), self.dir()), self.dir());
+        places::settle(place, what, || core.shelve(&dir, || make(self))).map_err(|other| {
+            let reason =
+                format!("{:?} is in use in this process by another kind of lock ({other})", self.path);
+            Error::InvalidConfig { what, reason }
         })
     }
 
@@ -159,9 +163,9 @@ impl<L: Recipe> LockBuilder<L> {
     /// # Errors
     ///
     /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
-    /// `/zookeeper`; [`Error::InvalidConfig`] when this session has another kind of lock at this path,
-    /// or the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit of 1 MiB for a
-    /// request.
+    /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this path,
+    /// or this session the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit
+    /// of 1 MiB for a request.
     pub fn build(self) -> Result<L> {
         let LockBuilder { session, path, data, acl, layout, hand_over, strategy, .. } = self;
         path::lock_path(session.core().chroot(), &path)?;

@@ -2,6 +2,7 @@
 
 mod tenure;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,14 +10,15 @@ use std::time::Duration;
 pub(crate) use self::tenure::Tenure;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
-use crate::local::turnstile::{Entry, Phase, Turnstile};
+use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request};
 use crate::session::{SessionState, ZkSession};
 
-pub(crate) struct Lane {
+/// `S` is what several threads can have at once.
+pub(crate) struct Lane<S = Infallible> {
     pub(crate) queue: Queue,
-    turnstile: Arc<Turnstile<Arc<Tenure>>>,
+    turnstile: Arc<Turnstile<Arc<Tenure>, S>>,
 }
 
 /// What one thread asks for.
@@ -33,13 +35,21 @@ pub(crate) struct Ask<'a> {
 }
 
 /// A turn that is passed on unless it leads to a hold.
-pub(crate) struct Turn<'a> {
-    turnstile: &'a Turnstile<Arc<Tenure>>,
+pub(crate) struct Turn<'a, S> {
+    turnstile: &'a Turnstile<Arc<Tenure>, S>,
     number: u64,
     contended: bool,
 }
 
-impl Lane {
+/// What a wait for the turn led to.
+pub(crate) enum Admission<'a, S> {
+    /// The turn, and perhaps the lock.
+    Turn(Turn<'a, S>, Option<Arc<Tenure>>),
+    /// Another thread has let this one in.
+    Share(S),
+}
+
+impl<S: Send + 'static> Lane<S> {
     pub(crate) fn new(queue: Queue) -> Self {
         Lane { queue, turnstile: Arc::new(Turnstile::new()) }
     }
@@ -47,7 +57,11 @@ impl Lane {
     /// The lock for this thread alone: handed over by another thread, or by way of the queue.
     pub(crate) fn hold(&self, ask: &Ask<'_>) -> Result<Option<Arc<Tenure>>> {
         loop {
-            let Some((turn, baton)) = self.enter(ask, true)? else { return Ok(None) };
+            let (turn, baton) = match self.enter(ask, Wants::All)? {
+                Some(Admission::Turn(turn, baton)) => (turn, baton),
+                Some(Admission::Share(_)) => continue, // never: it is not what was asked for
+                None => return Ok(None),
+            };
             let number = turn.number;
             if let Some(tenure) = baton {
                 if tenure.is_taken_over(number) {
@@ -72,25 +86,26 @@ impl Lane {
         }
     }
 
-    /// This thread's turn, which it passes on when it has what it wants.
-    pub(crate) fn turn(&self, ask: &Ask<'_>) -> Result<Option<Turn<'_>>> {
-        Ok(self.enter(ask, false)?.map(|(turn, _)| turn))
+    /// This thread's turn, which it passes on when it has what it wants; or what another thread shares with it.
+    pub(crate) fn turn(&self, ask: &Ask<'_>) -> Result<Option<Admission<'_, S>>> {
+        self.enter(ask, Wants::Share)
     }
 
     /// Goes through the queue for a hold that does not keep the turn.
-    pub(crate) fn share(&self, ask: &Ask<'_>, turn: &Turn<'_>) -> Result<Option<Holding>> {
+    pub(crate) fn share(&self, ask: &Ask<'_>, turn: &Turn<'_, S>) -> Result<Option<Holding>> {
         self.go(ask, turn, &|| Box::new(|| ()))
     }
 
-    fn enter(&self, ask: &Ask<'_>, takes_baton: bool) -> Result<Option<(Turn<'_>, Option<Arc<Tenure>>)>> {
+    fn enter(&self, ask: &Ask<'_>, wants: Wants) -> Result<Option<Admission<'_, S>>> {
         let path = || ask.path.to_owned();
-        let (number, baton, contended) =
-            match self.turnstile.enter(ask.mode == Mode::Try, takes_baton, &ask.limit) {
-                Entry::Turn { number, baton, contended } => (number, baton, contended),
-                Entry::Busy | Entry::Deadline { contended: true } => return busy(ask).map(|()| None),
-                Entry::Deadline { contended: false } => return Err(unavailable(ask, Cause::Deadline)),
-                Entry::Cancelled => return Err(Error::Cancelled { path: path() }),
-            };
+        let (number, baton, contended) = match self.turnstile.enter(ask.mode == Mode::Try, wants, &ask.limit)
+        {
+            Entry::Turn { number, baton, contended } => (number, baton, contended),
+            Entry::Share(share) => return Ok(Some(Admission::Share(share))),
+            Entry::Busy | Entry::Deadline { contended: true } => return busy(ask).map(|()| None),
+            Entry::Deadline { contended: false } => return Err(unavailable(ask, Cause::Deadline)),
+            Entry::Cancelled => return Err(Error::Cancelled { path: path() }),
+        };
         let turn = Turn { turnstile: &self.turnstile, number, contended };
         if ask.session.state() == SessionState::Closed {
             if let Some(tenure) = baton {
@@ -98,13 +113,13 @@ impl Lane {
             }
             return Err(Error::Closed { op: "lock", path: path() });
         }
-        Ok(Some((turn, baton)))
+        Ok(Some(Admission::Turn(turn, baton)))
     }
 
     fn go(
         &self,
         ask: &Ask<'_>,
-        turn: &Turn<'_>,
+        turn: &Turn<'_, S>,
         on_loss: &dyn Fn() -> crate::session::hold::OnLoss,
     ) -> Result<Option<Holding>> {
         let phase = |blocked| {
@@ -168,13 +183,18 @@ fn unavailable(ask: &Ask<'_>, cause: Cause) -> Error {
     Error::Unavailable { op: "lock", path: ask.path.to_owned(), cause }
 }
 
-impl Turn<'_> {
+impl<S> Turn<'_, S> {
+    /// Lets in the thread that waits longest, if it wants a share; else this comes back.
+    pub(crate) fn share(&self, share: S) -> std::result::Result<(), S> {
+        self.turnstile.share(self.number, share)
+    }
+
     fn keep(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Turn<'_> {
+impl<S> Drop for Turn<'_, S> {
     fn drop(&mut self) {
         self.turnstile.leave(self.number);
     }

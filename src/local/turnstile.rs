@@ -2,6 +2,7 @@
 //!
 //! Whoever leaves passes the turn to the longest waiting, perhaps with a baton: the lock itself,
 //! handed over without a round trip. Each waiter has its own wake-up, so a release wakes one thread.
+//! Whoever gets what can be shared lets those in who wait next in line for the same.
 
 use std::collections::VecDeque;
 
@@ -10,28 +11,39 @@ use parking_lot::Mutex;
 
 use crate::limit::{Ended, Limit};
 
-pub(crate) struct Turnstile<B>(Mutex<State<B>>);
+/// `B` is what goes from one to the next, `S` what several can have.
+pub(crate) struct Turnstile<B, S>(Mutex<State<B, S>>);
 
-struct State<B> {
+struct State<B, S> {
     /// Whose turn it is.
     occupant: Option<u64>,
     phase: Phase,
     /// How often somebody was seen to hold the lock, or to stand ahead of us at the server.
     contended: u64,
     next: u64,
-    queue: VecDeque<Waiter<B>>,
+    queue: VecDeque<Waiter<B, S>>,
 }
 
-struct Waiter<B> {
+struct Waiter<B, S> {
     number: u64,
     is_try: bool,
-    takes_baton: bool,
-    sender: Sender<Message<B>>,
+    wants: Wants,
+    sender: Sender<Message<B, S>>,
 }
 
-enum Message<B> {
+enum Message<B, S> {
     Turn(Option<B>),
+    Share(S),
     Busy,
+}
+
+/// What one waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// All of it: takes the baton.
+    All,
+    /// A share: takes no baton.
+    Share,
 }
 
 /// What the occupant is at.
@@ -47,13 +59,15 @@ pub(crate) enum Phase {
 
 /// How an attempt to get the turn ended. `contended`: while we waited somebody held the lock, or
 /// stood ahead at the server.
-pub(crate) enum Entry<B> {
+pub(crate) enum Entry<B, S> {
     /// It is our turn, and perhaps our lock.
     Turn {
         number: u64,
         baton: Option<B>,
         contended: bool,
     },
+    /// Whose turn it was has let us in.
+    Share(S),
     /// Somebody holds the lock, or is ahead at the server: for those who only try.
     Busy,
     Deadline {
@@ -62,7 +76,7 @@ pub(crate) enum Entry<B> {
     Cancelled,
 }
 
-impl<B> Turnstile<B> {
+impl<B, S> Turnstile<B, S> {
     pub(crate) fn new() -> Self {
         Turnstile(Mutex::new(State {
             occupant: None,
@@ -73,9 +87,8 @@ impl<B> Turnstile<B> {
         }))
     }
 
-    /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided; who takes
-    /// no baton gets the bare turn.
-    pub(crate) fn enter(&self, is_try: bool, takes_baton: bool, limit: &Limit<'_>) -> Entry<B> {
+    /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided.
+    pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> Entry<B, S> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
             state.next += 1;
@@ -90,7 +103,7 @@ impl<B> Turnstile<B> {
                 return Entry::Busy;
             }
             let (sender, receiver) = bounded(1);
-            state.queue.push_back(Waiter { number, is_try, takes_baton, sender });
+            state.queue.push_back(Waiter { number, is_try, wants, sender });
             (number, state.contended - u64::from(is_contended), receiver)
         };
         let end = match limit.recv(&receiver) {
@@ -113,9 +126,10 @@ impl<B> Turnstile<B> {
         }
     }
 
-    fn entry(&self, message: Message<B>, number: u64, seen: u64) -> Entry<B> {
+    fn entry(&self, message: Message<B, S>, number: u64, seen: u64) -> Entry<B, S> {
         match message {
             Message::Turn(baton) => Entry::Turn { number, baton, contended: self.0.lock().contended > seen },
+            Message::Share(share) => Entry::Share(share),
             Message::Busy => Entry::Busy,
         }
     }
@@ -144,7 +158,7 @@ impl<B> Turnstile<B> {
             return Err(baton);
         }
         let mut baton = baton;
-        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.takes_baton) {
+        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::All) {
             match waiter.sender.try_send(Message::Turn(Some(baton))) {
                 Ok(()) => {
                     state.occupant = Some(waiter.number);
@@ -153,11 +167,31 @@ impl<B> Turnstile<B> {
                 }
                 Err(e) => match e.into_inner() {
                     Message::Turn(Some(back)) => baton = back,
-                    Message::Turn(None) | Message::Busy => return Ok(()), // never: it is what was sent
+                    _ => return Ok(()), // never: it is what was sent
                 },
             }
         }
         Err(baton)
+    }
+
+    /// Lets in the longest waiting, if it wants a share; the turn stays. Back it comes if nobody waits, or the longest waiting wants
+    /// more, or the turn is over.
+    pub(crate) fn share(&self, number: u64, share: S) -> Result<(), S> {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return Err(share);
+        }
+        let mut share = share;
+        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::Share) {
+            match waiter.sender.try_send(Message::Share(share)) {
+                Ok(()) => return Ok(()),
+                Err(e) => match e.into_inner() {
+                    Message::Share(back) => share = back,
+                    _ => return Ok(()), // never: it is what was sent
+                },
+            }
+        }
+        Err(share)
     }
 
     /// What the occupant is at now. Nothing happens if the turn is over.
@@ -186,14 +220,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn turn(t: &Turnstile<&'static str>, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
-        match t.enter(false, true, limit) {
+    fn turn(t: &Turnstile<&'static str, &'static str>, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
+        match t.enter(false, Wants::All, limit) {
             Entry::Turn { number, baton, .. } => (number, baton),
             _ => panic!("no turn"),
         }
     }
 
-    fn wait_for(t: &Turnstile<&'static str>, waiters: usize) {
+    fn wait_for(t: &Turnstile<&'static str, &'static str>, waiters: usize) {
         while t.0.lock().queue.len() < waiters {
             std::thread::yield_now();
         }
@@ -201,7 +235,7 @@ mod tests {
 
     #[test]
     fn threads_pass_in_the_order_they_came_and_the_baton_goes_along() {
-        let t = Arc::new(Turnstile::new());
+        let t = Arc::new(Turnstile::<_, &str>::new());
         let (first, _) = turn(&t, &Limit::NONE);
         let (order, seen) = bounded(8);
         let threads: Vec<_> = (0..5)
@@ -228,25 +262,26 @@ mod tests {
 
     #[test]
     fn a_deadline_tells_whether_anybody_held_the_lock() {
-        let t = Turnstile::<&str>::new();
+        let t = Turnstile::<&str, &str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
-        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: false }));
+        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: false }));
         t.set_phase(number, Phase::Holding);
-        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: true }));
+        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: true }));
         t.set_phase(number, Phase::Asking);
-        assert!(matches!(t.enter(false, true, &short()), Entry::Deadline { contended: false }));
+        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: false }));
         assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
     }
 
     #[test]
     fn a_turn_tells_whether_anybody_held_the_lock_before() {
-        let t = Turnstile::<&str>::new();
+        let t = Turnstile::<&str, &str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         t.set_phase(number, Phase::Holding);
         std::thread::scope(|s| {
-            let next =
-                s.spawn(|| matches!(t.enter(false, true, &Limit::NONE), Entry::Turn { contended: true, .. }));
+            let next = s.spawn(|| {
+                matches!(t.enter(false, Wants::All, &Limit::NONE), Entry::Turn { contended: true, .. })
+            });
             wait_for(&t, 1);
             t.leave(number);
             assert!(next.join().unwrap());
@@ -255,26 +290,27 @@ mod tests {
 
     #[test]
     fn who_only_tries_waits_for_the_occupants_attempt_and_no_longer() {
-        let t = Turnstile::<&str>::new();
+        let t = Turnstile::<&str, &str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let one = s.spawn(|| matches!(t.enter(true, true, &Limit::NONE), Entry::Busy));
+            let one = s.spawn(|| matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Busy));
             wait_for(&t, 1);
             t.set_phase(number, Phase::Holding);
             assert!(one.join().unwrap());
         });
-        assert!(matches!(t.enter(true, true, &Limit::NONE), Entry::Busy));
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Busy));
         t.leave(number);
-        assert!(matches!(t.enter(true, true, &Limit::NONE), Entry::Turn { .. }));
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Turn { .. }));
     }
 
     #[test]
     fn a_cancelled_waiter_leaves_the_queue() {
-        let (t, token) = (Turnstile::<&str>::new(), CancelToken::new());
+        let (t, token) = (Turnstile::<&str, &str>::new(), CancelToken::new());
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let waiter =
-                s.spawn(|| matches!(t.enter(false, true, &Limit::cancelled_by(&token)), Entry::Cancelled));
+            let waiter = s.spawn(|| {
+                matches!(t.enter(false, Wants::All, &Limit::cancelled_by(&token)), Entry::Cancelled)
+            });
             wait_for(&t, 1);
             token.cancel();
             assert!(waiter.join().unwrap());
@@ -284,22 +320,22 @@ mod tests {
 
     #[test]
     fn a_turn_that_was_forfeited_is_not_ended_twice() {
-        let t = Turnstile::<&str>::new();
+        let t = Turnstile::<&str, &str>::new();
         let (old, _) = turn(&t, &Limit::NONE);
         t.leave(old);
         let (new, _) = turn(&t, &Limit::NONE);
         assert_eq!(t.pass(old, "late"), Err("late"));
         t.leave(old);
-        assert!(matches!(t.enter(false, true, &Limit::after(Duration::ZERO)), Entry::Deadline { .. }));
+        assert!(matches!(t.enter(false, Wants::All, &Limit::after(Duration::ZERO)), Entry::Deadline { .. }));
         t.leave(new);
     }
 
     #[test]
     fn a_baton_is_not_forced_on_who_takes_none() {
-        let t = Turnstile::<&str>::new();
+        let t = Turnstile::<&str, &str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let reader = s.spawn(|| match t.enter(false, false, &Limit::NONE) {
+            let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE) {
                 Entry::Turn { number, baton, .. } => {
                     t.leave(number);
                     baton
@@ -313,5 +349,37 @@ mod tests {
             t.leave(number);
             assert_eq!((reader.join().unwrap(), writer.join().unwrap()), (None, None));
         });
+    }
+
+    #[test]
+    fn a_share_lets_in_who_waits_for_one_up_to_the_first_who_wants_all() {
+        let t = Turnstile::<&str, &str>::new();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE) {
+                Entry::Share(share) => share,
+                Entry::Turn { number, .. } => {
+                    t.leave(number);
+                    "a turn"
+                }
+                _ => "nothing",
+            };
+            let first = s.spawn(move || sharer(true));
+            wait_for(&t, 1);
+            let second = s.spawn(move || sharer(false));
+            wait_for(&t, 2);
+            let writer = s.spawn(|| t.leave(turn(&t, &Limit::NONE).0));
+            wait_for(&t, 3);
+            let behind = s.spawn(move || sharer(false));
+            wait_for(&t, 4);
+            assert_eq!(t.share(number + 9, "no turn"), Err("no turn"));
+            assert_eq!([t.share(number, "one"), t.share(number, "two")], [Ok(()), Ok(())]);
+            assert_eq!((first.join().unwrap(), second.join().unwrap()), ("one", "two"));
+            assert_eq!(t.share(number, "too many"), Err("too many"));
+            t.leave(number);
+            writer.join().unwrap();
+            assert_eq!(behind.join().unwrap(), "a turn");
+        });
+        assert_eq!(t.phase(), None);
     }
 }

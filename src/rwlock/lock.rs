@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::cohort::Cohort;
 use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
-use crate::lane::{Ask, Lane, Tenure};
+use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
 use crate::local::reentry::Reentry;
 use crate::local::witness::Witness;
@@ -29,7 +29,7 @@ pub(super) struct Lock {
 
 /// What all `ZkRwLock` of one path on one session share.
 struct Common {
-    lane: Lane,
+    lane: Lane<Arc<Cohort>>,
     writes: Reentry<Tenure>,
     reads: Reentry<Cohort>,
     /// The readers that others may still join.
@@ -136,21 +136,45 @@ impl Lock {
         let common = &self.common;
         let held_here = || common.writes.any(|tenure| tenure.holding.is_held());
         let ask = self.ask(Kind::Read, mode, limit, &held_here, thread)?;
-        let Some(turn) = common.lane.turn(&ask)? else { return Ok(None) };
-        let newest = common.newest.lock().upgrade();
-        let is_open = |cohort: &Arc<Cohort>| {
-            cohort.holding.is_held()
-                && !cohort.holding.is_revoked()
-                && cohort.holding.age() < self.hand_over
-                && cohort.join()
-        };
-        if let Some(cohort) = newest.filter(is_open) {
+        loop {
+            let turn = match common.lane.turn(&ask)? {
+                Some(Admission::Turn(turn, _)) => turn,
+                Some(Admission::Share(cohort)) if cohort.holding.is_held() => return Ok(Some(cohort)),
+                Some(Admission::Share(cohort)) => {
+                    // Lost on the way here.
+                    if cohort.leave() {
+                        cohort.holding.release(false);
+                    }
+                    continue;
+                }
+                None => return Ok(None),
+            };
+            let newest = common.newest.lock().upgrade();
+            if let Some(cohort) = newest.filter(|cohort| self.is_open(cohort) && cohort.join()) {
+                return Ok(Some(cohort));
+            }
+            let Some(holding) = common.lane.share(&ask, &turn)? else { return Ok(None) };
+            let cohort = Cohort::new(holding, 0);
+            *common.newest.lock() = Arc::downgrade(&cohort);
+            self.let_in(&cohort, &turn);
             return Ok(Some(cohort));
         }
-        let Some(holding) = common.lane.share(&ask, &turn)? else { return Ok(None) };
-        let cohort = Cohort::new(holding, 0);
-        *common.newest.lock() = Arc::downgrade(&cohort);
-        Ok(Some(cohort))
+    }
+
+    /// Whether new members may join.
+    fn is_open(&self, cohort: &Cohort) -> bool {
+        let holding = &cohort.holding;
+        holding.is_held() && !holding.is_revoked() && holding.age() < self.hand_over
+    }
+
+    /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
+    fn let_in(&self, cohort: &Arc<Cohort>, turn: &Turn<'_, Arc<Cohort>>) {
+        while self.is_open(cohort) && cohort.join() {
+            if turn.share(cohort.clone()).is_err() {
+                cohort.leave(); // never the last: we are in it
+                return;
+            }
+        }
     }
 
     fn ask<'a>(

@@ -309,27 +309,49 @@ fn readers_wait_for_foreign_writers_and_mutexes_only() {
     }
 }
 
-fn two_kinds_of_lock_on_one_path_are_refused_within_a_session() {
+fn two_kinds_of_lock_on_one_path_are_refused_within_a_process() {
     let at = Shared::chroot();
-    let (ours, theirs) = (session(&at), session(&at));
+    let (ours, other) = (session(&at), session(&at));
     let lock = ZkRwLock::new(&ours, LOCK).unwrap();
-    let refused = ZkMutex::new(&ours, LOCK).unwrap_err();
-    assert!(
-        matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("another kind")),
-        "{refused}"
-    );
+    // Through another session, and by another name for the same node.
+    let (server, chroot) = at.split_once('/').unwrap();
+    let rootless = session(server);
+    for (session, path) in
+        [(&ours, LOCK.to_owned()), (&other, LOCK.to_owned()), (&rootless, format!("/{chroot}{LOCK}"))]
+    {
+        let refused = ZkMutex::new(session, &path).unwrap_err();
+        assert!(
+            matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("read/write lock")),
+            "{refused}"
+        );
+    }
     let refused = ZkRwLock::builder(&ours, LOCK).layout(Layout::Kazoo).build().unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }));
-    // Between processes a mutex counts as a writer.
-    let mutex = ZkMutex::new(&theirs, LOCK).unwrap();
-    let held = mutex.lock().unwrap();
-    assert!(lock.try_read().unwrap().is_none());
-    drop(held);
-    let reading = lock.read().unwrap();
-    assert!(mutex.try_lock().unwrap().is_none());
-    drop(reading);
+    let same = ZkRwLock::new(&other, LOCK).unwrap();
+    assert!(ZkMutex::new(&ours, "/locks/another").is_ok());
     drop(lock);
+    assert!(ZkMutex::new(&ours, LOCK).is_err(), "the other session's lock stands");
+    let guard = same.read().unwrap();
+    drop(guard);
+    drop(same);
     assert!(ZkMutex::new(&ours, LOCK).is_ok(), "its path is free again");
+}
+
+fn nodes_carry_the_data_that_the_lock_was_made_with() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let mut data = b"shard 7".to_vec();
+    let lock = ZkRwLock::builder(&session, LOCK).data(data.as_slice()).build().unwrap();
+    data.fill(b'x');
+    let writing = lock.write().unwrap();
+    let beside = lock.read().unwrap();
+    for contender in [lock.writers().unwrap(), lock.readers().unwrap()].concat() {
+        assert_eq!(contender.data, b"shard 7", "{contender:?}");
+    }
+    drop((writing, beside));
+    let _reading = lock.read_timeout(SOON).unwrap();
+    let readers = lock.readers().unwrap();
+    assert!(readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(), "{readers:?}");
 }
 
 fn the_kazoo_layout_has_kazoos_names() {
@@ -358,6 +380,7 @@ scenarios![
     readers_of_one_process_share_a_node_for_as_long_as_they_may,
     a_timeout_leaves_no_node_behind,
     readers_wait_for_foreign_writers_and_mutexes_only,
-    two_kinds_of_lock_on_one_path_are_refused_within_a_session,
+    two_kinds_of_lock_on_one_path_are_refused_within_a_process,
+    nodes_carry_the_data_that_the_lock_was_made_with,
     the_kazoo_layout_has_kazoos_names,
 ];

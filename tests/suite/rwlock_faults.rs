@@ -289,6 +289,27 @@ fn shared_node_goes_with_its_last_reader() {
     }
 }
 
+fn readers_in_line_come_in_with_the_one_ahead_up_to_a_writer() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (lock, other) = (sharing(&ours), lock(&theirs));
+    let writing = other.write().unwrap();
+    server.clear_log();
+    thread::scope(|scope| {
+        let lock = &lock;
+        // Each leaves at once: who comes one by one finds nobody to join.
+        let read = move || drop(lock.read().unwrap());
+        let write = move || drop(lock.write().unwrap());
+        let ahead: Vec<_> = (0..5).map(|_| spawn_waiting(scope, read)).collect();
+        let writer = spawn_waiting(scope, write);
+        let behind: Vec<_> = (0..5).map(|_| spawn_waiting(scope, read)).collect();
+        drop(writing);
+        ahead.into_iter().chain([writer]).chain(behind).for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!((server.count(Op::Create.on(READ)), server.count(Op::Create.on(WRITE))), (2, 1));
+    until_empty(&at, LOCK);
+}
+
 // ---- all at once ----
 
 fn flapping_connections_let_nobody_in_beside_a_writer() {
@@ -409,6 +430,7 @@ scenarios![
     downgraded_hold_is_lost_with_its_session on embedded,
     readers_that_share_a_node_lose_it_together on embedded,
     shared_node_goes_with_its_last_reader on embedded,
+    readers_in_line_come_in_with_the_one_ahead_up_to_a_writer on embedded,
     flapping_connections_let_nobody_in_beside_a_writer on embedded,
     readers_and_writers_keep_their_order_over_a_restart,
 ];
