@@ -14,7 +14,7 @@ use super::{Holding, Queue};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Naming};
+use crate::session::generation::{ANY_VERSION, CallError, Naming};
 use crate::session::path;
 
 const PERSIST: &str = "persist";
@@ -74,7 +74,7 @@ impl Queue {
             };
             // Until it is kept the ticket's drop deletes the node. That the ephemeral one can be written to shows that it kept
             // everybody out until the other stood.
-            match generation.set_data(held.path(), data.to_vec(), limit) {
+            match generation.set_data(held.path(), data.to_vec(), ANY_VERSION, limit) {
                 Ok(()) => {}
                 Err(CallError::NoNode) => generation.shared.lease.node_deleted(held.path()),
                 Err(CallError::ConnectionLoss | CallError::Expired) => continue,

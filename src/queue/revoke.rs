@@ -8,7 +8,7 @@ use super::name;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
-use crate::session::generation::CallError;
+use crate::session::generation::{ANY_VERSION, CallError};
 use crate::session::revocation::REVOKE_MESSAGE;
 use crate::session::{ZkSession, path};
 
@@ -60,7 +60,7 @@ fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
     let limit = Limit::after(patience);
     loop {
         let generation = core.connected(OP, core.shown(path), &limit)?;
-        match generation.set_data(path, REVOKE_MESSAGE.to_vec(), &limit) {
+        match generation.set_data(path, REVOKE_MESSAGE.to_vec(), ANY_VERSION, &limit) {
             Ok(()) => {
                 log::debug!("{path}: asked to let go");
                 return Ok(true);

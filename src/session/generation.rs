@@ -60,10 +60,13 @@ pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
-    /// How often its data was set.
+    /// How often its data was changed.
     pub(crate) version: i32,
     pub(crate) created: SystemTime,
 }
+
+/// For a change whatever the node's version is.
+pub(crate) const ANY_VERSION: i32 = -1;
 
 /// Slack for scheduling: a call that may end this close to the caller's deadline is not made on the
 /// caller's thread.
@@ -169,8 +172,8 @@ impl Generation {
         self.simple(limit, move |zk| zk.get_children(&dir, false))
     }
 
-    /// Lists a node's children and leaves a watch on the list, if the node exists.
-    pub(crate) fn watch_children(
+    /// As [`children`](Self::children), and leaves a watch on the list, if the node exists.
+    pub(crate) fn children_watched(
         self: &Arc<Self>,
         dir: &str,
         limit: &Limit<'_>,
@@ -198,15 +201,16 @@ impl Generation {
         })
     }
 
-    /// Overwrites a node's data, whatever its version.
+    /// Changes a node's data, if it is as it was at `version`, or whatever it is ([`ANY_VERSION`]).
     pub(crate) fn set_data(
         self: &Arc<Self>,
         path: &str,
         data: Vec<u8>,
+        version: i32,
         limit: &Limit<'_>,
     ) -> Result<(), CallError> {
         let path = path.to_owned();
-        self.simple(limit, move |zk| zk.set_data(&path, data, None)).map(drop)
+        self.simple(limit, move |zk| zk.set_data(&path, data, Some(version)).map(drop))
     }
 
     /// Deletes a node, once; see [`delete`](Self::delete) for what must go.
