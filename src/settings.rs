@@ -177,8 +177,8 @@ impl<L: Recipe> LockBuilder<L> {
     ///
     /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
     /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this path,
-    /// or this session the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit of 1 MiB for a
-    /// request.
+    /// or this session the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit
+    /// of 1 MiB for a request.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }

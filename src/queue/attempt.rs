@@ -180,7 +180,7 @@ impl<'a> Attempt<'a> {
         // A node of ours may go between the listing and the look at what we know of it.
         let before = ticket.generation.shared.debris();
         let listed = if watch {
-            ticket.generation.watch_children(dir, limit)
+            ticket.generation.children_watched(dir, limit)
         } else {
             ticket.generation.children(dir, limit)
         };

@@ -161,7 +161,7 @@ impl Leases {
         // A node of ours may go between the listing and the look at what we know of it.
         let before = generation.shared.debris();
         let listed = if watch {
-            generation.watch_children(&self.dir, &want.limit)
+            generation.children_watched(&self.dir, &want.limit)
         } else {
             generation.children(&self.dir, &want.limit)
         };

@@ -167,7 +167,8 @@ impl Lock {
 
     /// Whether new members may join.
     fn is_open(&self, cohort: &Cohort) -> bool {
-        cohort.holding.is_held() && !cohort.holding.is_revoked() && cohort.holding.age() < self.hand_over
+        let holding = &cohort.holding;
+        holding.is_held() && !holding.is_revoked() && holding.age() < self.hand_over
     }
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.

@@ -62,7 +62,7 @@ pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
     pub(crate) czxid: i64,
     pub(crate) owner: i64,
-    /// How often its data was set.
+    /// How often its data was changed.
     pub(crate) version: i32,
     pub(crate) created: SystemTime,
 }
@@ -205,8 +205,8 @@ impl Generation {
         self.simple(limit, move |zk| zk.get_children(&dir, false))
     }
 
-    /// Lists a node's children and leaves a watch on the list, if the node exists.
-    pub(crate) fn watch_children(
+    /// As [`children`](Self::children), and leaves a watch on the list, if the node exists.
+    pub(crate) fn children_watched(
         self: &Arc<Self>,
         dir: &str,
         limit: &Limit<'_>,
