@@ -344,14 +344,21 @@ fn elections_and_locks_keep_off_each_others_paths() {
     );
     let refused = ZkElection::builder(&ours, PATH).acl(zk_mutex::Acl::CreatorAll).build().unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused}");
-    // From elsewhere, nobody can know: neither counts for the other.
-    let mutex = ZkMutex::new(&theirs, PATH).unwrap();
-    let held = mutex.lock().unwrap();
+    assert!(ZkMutex::new(&theirs, PATH).is_err(), "through another session");
+    // Of another process nobody can know: neither counts for the other.
+    const OTHER: &str = "/elections/other";
+    let mut raw = Raw::connect(&at).unwrap();
+    for (path, mark) in [(PATH, "lock-"), (OTHER, "latch-")] {
+        raw.mkdirs(&full_path(&at, path)).unwrap();
+        let prefix = full_path(&at, &format!("{path}/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-{mark}"));
+        raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
+    }
     let candidate = election.join().unwrap();
-    assert!(leads(&candidate).is_held() && held.is_held());
+    assert!(leads(&candidate).is_held());
+    let mutex = ZkMutex::new(&theirs, OTHER).unwrap();
+    let held = mutex.try_lock().unwrap();
+    assert!(held.is_some());
     assert_eq!((election.candidates().unwrap().len(), mutex.contenders().unwrap().len()), (1, 1));
-    drop(held);
-    assert!(mutex.try_lock().unwrap().is_some());
 }
 
 fn wiped_path_is_made_again_and_one_leads() {
