@@ -94,9 +94,15 @@ impl fmt::Debug for Member {
     }
 }
 
-/// A lock that is a member by itself.
+impl From<&Member> for Member {
+    fn from(member: &Member) -> Self {
+        member.clone()
+    }
+}
+
+/// A lock that is a member by itself; how it is asked for, and whether a thread holds it, where its guards are of a thread.
 macro_rules! by_itself {
-    ($($lock:ty),+) => {
+    ($($lock:ty, $kind:literal, |$me:ident, $mode:ident, $limit:ident| $acquired:expr, |$this:ident, $thread:ident| $held:expr;)+) => {
         $(
             impl From<$lock> for Member {
                 fn from(lock: $lock) -> Self {
@@ -109,38 +115,44 @@ macro_rules! by_itself {
                     lock.clone().into()
                 }
             }
+
+            impl Part for $lock {
+                fn kind(&self) -> &'static str {
+                    $kind
+                }
+
+                fn session(&self) -> &ZkSession {
+                    self.lock.session()
+                }
+
+                fn path(&self) -> &str {
+                    self.path()
+                }
+
+                fn acquire(&self, $mode: Mode, $limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+                    let $me = &self.lock;
+                    $acquired
+                }
+
+                fn is_held_by(&self, $thread: ThreadId) -> Result<bool> {
+                    let $this = &self.lock;
+                    $held
+                }
+            }
         )+
     };
 }
 
-by_itself!(ZkMutex, ZkSemaphoreMutex, ZkExclusiveLock);
-
-impl From<&Member> for Member {
-    fn from(member: &Member) -> Self {
-        member.clone()
-    }
-}
-
-impl Part for ZkMutex {
-    fn kind(&self) -> &'static str {
-        "mutex"
-    }
-
-    fn session(&self) -> &ZkSession {
-        self.lock.session()
-    }
-
-    fn path(&self) -> &str {
-        self.path()
-    }
-
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
-        Ok(self.lock.acquire(mode, limit)?.map(|held| vec![held]))
-    }
-
-    fn is_held_by(&self, thread: ThreadId) -> Result<bool> {
-        self.lock.has_guards(thread)
-    }
+by_itself! {
+    ZkMutex, "mutex",
+        |lock, mode, limit| Ok(lock.acquire(mode, limit)?.map(|held| vec![held])),
+        |lock, thread| lock.has_guards(thread);
+    ZkSemaphoreMutex, "semaphore mutex",
+        |lock, mode, limit| lock.acquire(1, mode, limit),
+        |_lock, _thread| Ok(false);
+    ZkExclusiveLock, "exclusive lock",
+        |lock, mode, limit| Ok(lock.acquire(mode, limit)?.map(|held| vec![held])),
+        |_lock, _thread| Ok(false);
 }
 
 /// A read/write lock, to read or to write.
@@ -195,52 +207,6 @@ impl Part for Permits {
     }
 
     /// Its permits are no thread's.
-    fn is_held_by(&self, _: ThreadId) -> Result<bool> {
-        Ok(false)
-    }
-}
-
-impl Part for ZkSemaphoreMutex {
-    fn kind(&self) -> &'static str {
-        "semaphore mutex"
-    }
-
-    fn session(&self) -> &ZkSession {
-        self.lock.session()
-    }
-
-    fn path(&self) -> &str {
-        self.path()
-    }
-
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
-        self.lock.acquire(1, mode, limit)
-    }
-
-    /// Its guards are no thread's.
-    fn is_held_by(&self, _: ThreadId) -> Result<bool> {
-        Ok(false)
-    }
-}
-
-impl Part for ZkExclusiveLock {
-    fn kind(&self) -> &'static str {
-        "exclusive lock"
-    }
-
-    fn session(&self) -> &ZkSession {
-        self.lock.session()
-    }
-
-    fn path(&self) -> &str {
-        self.path()
-    }
-
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
-        Ok(self.lock.acquire(mode, limit)?.map(|held| vec![held]))
-    }
-
-    /// Its guards are no thread's.
     fn is_held_by(&self, _: ThreadId) -> Result<bool> {
         Ok(false)
     }

@@ -1,7 +1,7 @@
 //! One request's way through the queue: make a node, see who is ahead, wait, hold.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::failure::failure;
 use super::name::{self, Kind, Name};
@@ -10,7 +10,7 @@ use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
+use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{CallError, Generation, Naming};
@@ -24,10 +24,10 @@ pub(super) const AHEAD_CHANGED: u8 = 8;
 pub(super) const SESSION: u8 = 16;
 
 /// A waiter this old watches its own node too, to notice if somebody deletes it.
-pub(super) const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
+const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
-pub(super) const SAFETY_POLL: Duration = Duration::from_secs(60);
+const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 pub(super) struct Attempt<'a> {
     pub(super) queue: &'a Queue,
@@ -244,13 +244,56 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    pub(super) fn own_gone(&self, ticket: &Ticket) -> Stop {
+    fn own_gone(&self, ticket: &Ticket) -> Stop {
         log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
         Stop::Requeue
     }
 
+    /// Waits, with watches that stand on the connection `attach`, until `outcome` makes something of what rang. False also for what is
+    /// the same to every strategy: something about our own node or the session has changed, and the queue must be read again.
+    pub(super) fn until_changed(
+        &self,
+        ticket: &mut Ticket,
+        attach: u64,
+        outcome: impl Fn(&Ticket, u8) -> Option<bool>,
+    ) -> Step<bool> {
+        let generation = ticket.generation.clone();
+        let limit = &self.request.limit;
+        let mut look_after_own = true;
+        let mut until = Instant::now() + OWN_WATCH_AFTER;
+        loop {
+            let rung = match self.bell.wait(&limit.or_at(until)) {
+                Ended::Got(rung) => rung,
+                Ended::Deadline if !limit.is_past() && look_after_own => {
+                    look_after_own = false;
+                    until = Instant::now() + SAFETY_POLL;
+                    self.watch_own(ticket, attach)?;
+                    continue;
+                }
+                Ended::Deadline if !limit.is_past() => return Ok(false),
+                Ended::Deadline | Ended::Disconnected => {
+                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
+                }
+                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
+            };
+            if rung & OWN_GONE != 0 {
+                return Err(self.own_gone(ticket));
+            }
+            if rung & OWN_CHANGED != 0 {
+                ticket.armed_on = 0;
+                return Ok(false);
+            }
+            if let Some(outcome) = outcome(ticket, rung) {
+                return Ok(outcome);
+            }
+            if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Whether the watches still stand, as far as is known.
-    pub(super) fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
+    fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
         // A later session may be connected already; nothing stands of an earlier one then.
         self.request.core.state() == SessionState::Connected
             && generation.shared.attach() == attach

@@ -1,15 +1,9 @@
 //! Waiting for the list of children to change: every change of the queue wakes every waiter.
 
-use std::time::Instant;
-
 use super::Mode;
-use super::attempt::{
-    AHEAD_CHANGED, Attempt, OWN_CHANGED, OWN_GONE, OWN_WATCH_AFTER, SAFETY_POLL, SESSION, Step,
-};
+use super::attempt::{AHEAD_CHANGED, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
 use super::ticket::Ticket;
-use crate::limit::Ended;
 use crate::session::bell::Causes;
-use crate::session::generation::CallError;
 
 impl Attempt<'_> {
     /// Lists the queue with a watch on the list, and waits for a change if somebody is ahead. True: nobody is; false: the queue must be
@@ -36,34 +30,6 @@ impl Attempt<'_> {
             return Ok(false);
         }
         log::debug!("{}: waiting for a change of the queue", ticket.path);
-        let limit = &self.request.limit;
-        let mut look_after_own = true;
-        let mut until = Instant::now() + OWN_WATCH_AFTER;
-        loop {
-            let rung = match self.bell.wait(&limit.or_at(until)) {
-                Ended::Got(rung) => rung,
-                Ended::Deadline if !limit.is_past() && look_after_own => {
-                    look_after_own = false;
-                    until = Instant::now() + SAFETY_POLL;
-                    self.watch_own(ticket, attach)?;
-                    continue;
-                }
-                Ended::Deadline if !limit.is_past() => return Ok(false),
-                Ended::Deadline | Ended::Disconnected => {
-                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
-                }
-                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
-            };
-            if rung & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
-            }
-            if rung & OWN_CHANGED != 0 {
-                ticket.armed_on = 0;
-                return Ok(false);
-            }
-            if rung & AHEAD_CHANGED != 0 || rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
-                return Ok(false);
-            }
-        }
+        self.until_changed(ticket, attach, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
     }
 }

@@ -1,13 +1,7 @@
 //! Waiting for the one node whose end concerns us: a release wakes one waiter.
 
-use std::time::Instant;
-
-use super::attempt::{
-    AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, OWN_WATCH_AFTER, SAFETY_POLL, SESSION,
-    Step,
-};
+use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
 use super::ticket::Ticket;
-use crate::limit::Ended;
 use crate::session::bell::Causes;
 use crate::session::generation::CallError;
 
@@ -49,40 +43,13 @@ impl Attempt<'_> {
             return Ok(false);
         }
         log::debug!("{}: waiting for {}", ticket.path, ahead.path);
-        let mut look_after_own = true;
-        let mut until = Instant::now() + OWN_WATCH_AFTER;
-        loop {
-            let rung = match self.bell.wait(&limit.or_at(until)) {
-                Ended::Got(rung) => rung,
-                Ended::Deadline if !limit.is_past() && look_after_own => {
-                    look_after_own = false;
-                    until = Instant::now() + SAFETY_POLL;
-                    self.watch_own(ticket, attach)?;
-                    continue;
-                }
-                Ended::Deadline if !limit.is_past() => return Ok(false),
-                Ended::Deadline | Ended::Disconnected => {
-                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
-                }
-                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
-            };
-            if rung & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
-            }
-            if rung & OWN_CHANGED != 0 {
-                ticket.armed_on = 0;
-                return Ok(false);
-            }
+        self.until_changed(ticket, attach, |ticket, rung| {
             if rung & AHEAD_CHANGED != 0 {
-                return Ok(false);
+                return Some(false);
             }
-            if rung & AHEAD_GONE != 0 {
-                // Events come in the order of what happened: our own node stood when that one went.
-                return Ok(sole && ticket.armed_on == attach && generation.shared.attach() == attach);
-            }
-            if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
-                return Ok(false);
-            }
-        }
+            // Events come in the order of what happened: our own node stood when that one went.
+            let stood = sole && ticket.armed_on == attach && generation.shared.attach() == attach;
+            (rung & AHEAD_GONE != 0).then_some(stood)
+        })
     }
 }
