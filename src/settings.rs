@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::local::places;
 use crate::local::witness::Witness;
-use crate::queue::Queue;
 use crate::queue::name::Layout;
 use crate::queue::strategy::WaitStrategy;
+use crate::queue::{Holding, Queue};
 use crate::session::path;
 use crate::session::{Acl, ZkSession};
 
@@ -46,6 +46,24 @@ impl Settings {
     /// The lock's full path.
     pub(crate) fn dir(&self) -> String {
         format!("{}{}", self.session.core().chroot(), self.path)
+    }
+
+    /// A full path as the user knows it.
+    pub(crate) fn shown(&self, full: &str) -> String {
+        self.session.core().shown(full).to_owned()
+    }
+
+    /// A sixth of the session timeout: the bound of single steps.
+    pub(crate) fn patience(&self) -> Duration {
+        self.session.timeout() / 6
+    }
+
+    /// A lost hold cannot be entered again.
+    pub(crate) fn check(&self, holding: &Holding) -> Result<()> {
+        match holding.loss() {
+            None => Ok(()),
+            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
+        }
     }
 
     /// The lock's queue.

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -28,9 +27,7 @@ const NODE: &str = "lock";
 
 /// One `ZkExclusiveLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
-    session: ZkSession,
-    path: String,
-    data: Vec<u8>,
+    pub(super) settings: Settings,
     common: Arc<Common>,
 }
 
@@ -66,36 +63,30 @@ impl Lock {
             let reason = format!("{:?} is in use on this session with ACL {:?}", settings.path, common.acl);
             return Err(Error::InvalidConfig { what, reason });
         }
-        let Settings { session, path, data, .. } = settings;
-        Ok(Lock { session, path, data, common })
+        Ok(Lock { settings, common })
     }
 
     pub(crate) fn session(&self) -> &ZkSession {
-        &self.session
+        &self.settings.session
     }
 
     pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// A sixth of the session timeout: the bound of single steps.
-    pub(super) fn patience(&self) -> Duration {
-        self.session.timeout() / 6
+        &self.settings.path
     }
 
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.path.clone() });
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        common.witness.warn(thread, &self.path);
+        common.witness.warn(thread, &self.settings.path);
         let Some(turn) = self.turn(mode, &limit)? else { return Ok(None) };
         let (turnstile, number) = (turn.turnstile, turn.number);
         let request = Request {
-            core: self.session.core(),
+            core: self.settings.session.core(),
             node: &common.node,
             acl: common.acl,
-            data: &self.data,
+            data: &self.settings.data,
             mode,
             limit,
             contended: turn.contended,
@@ -114,7 +105,7 @@ impl Lock {
         turnstile.set_phase(number, Phase::Holding);
         turn.keep();
         common.witness.holds(thread);
-        let path = self.session.core().shown(&common.node).to_owned();
+        let path = self.settings.shown(&common.node);
         Ok(Some(Held::new(Arc::new(Hand { lock: self.clone(), holding, turn: number }), thread, path, 0)))
     }
 
@@ -134,9 +125,9 @@ impl Lock {
             Entry::Share(never) => match never {},
             Entry::Busy | Entry::Deadline { contended: true } => return self.busy().map(|()| None),
             Entry::Deadline { contended: false } => return Err(self.unavailable(Cause::Deadline)),
-            Entry::Cancelled => return Err(Error::Cancelled { path: self.path.clone() }),
+            Entry::Cancelled => return Err(Error::Cancelled { path: self.settings.path.clone() }),
         };
-        if self.session.state() == SessionState::Closed {
+        if self.settings.session.state() == SessionState::Closed {
             return Err(self.closed());
         }
         Ok(Some(turn))
@@ -144,7 +135,7 @@ impl Lock {
 
     /// Somebody else has the lock, if an outage does not make that hearsay.
     fn busy(&self) -> Result<()> {
-        match self.session.state() {
+        match self.settings.session.state() {
             SessionState::Connected => Ok(()),
             SessionState::Closed => Err(self.closed()),
             _ => {
@@ -156,15 +147,15 @@ impl Lock {
     }
 
     fn closed(&self) -> Error {
-        Error::Closed { op: "lock", path: self.path.clone() }
+        Error::Closed { op: "lock", path: self.settings.path.clone() }
     }
 
     fn unavailable(&self, cause: Cause) -> Error {
-        Error::Unavailable { op: "lock", path: self.path.clone(), cause }
+        Error::Unavailable { op: "lock", path: self.settings.path.clone(), cause }
     }
 
     pub(super) fn holder(&self) -> Result<Option<Holder>> {
-        holder::read(self.session.core(), &self.common.node, &Limit::after(self.patience()))
+        holder::read(self.settings.session.core(), &self.common.node, &Limit::after(self.settings.patience()))
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -260,7 +260,7 @@ impl ZkExclusiveLock {
     }
 
     fn at_once(&self) -> Result<Option<Held>> {
-        self.lock.acquire(Mode::Try, Limit::after(self.lock.patience()))
+        self.lock.acquire(Mode::Try, Limit::after(self.lock.settings.patience()))
     }
 }
 

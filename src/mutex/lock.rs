@@ -17,10 +17,7 @@ use crate::settings::Settings;
 
 /// One `ZkMutex`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
-    session: ZkSession,
-    path: String,
-    data: Vec<u8>,
-    hand_over: Duration,
+    pub(super) settings: Settings,
     common: Arc<Common>,
 }
 
@@ -39,41 +36,35 @@ impl Lock {
             witness: settings.witness(),
         })?;
         settings.agree("mutex", &common.lane.queue)?;
-        let Settings { session, path, data, hand_over, .. } = settings;
-        Ok(Lock { session, path, data, hand_over, common })
+        Ok(Lock { settings, common })
     }
 
     pub(crate) fn session(&self) -> &ZkSession {
-        &self.session
+        &self.settings.session
     }
 
     pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// A sixth of the session timeout: the bound of single steps.
-    pub(super) fn patience(&self) -> Duration {
-        self.session.timeout() / 6
+        &self.settings.path
     }
 
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(tenure) = common.reentry.hold_of(thread) {
-            self.check(&tenure.holding)?;
+            self.settings.check(&tenure.holding)?;
             common.reentry.nest(thread);
             return Ok(Some(self.held(tenure, thread)));
         }
         if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.path.clone() });
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        common.witness.warn(thread, &self.path);
+        common.witness.warn(thread, &self.settings.path);
         let ask = Ask {
-            session: &self.session,
-            path: &self.path,
+            session: &self.settings.session,
+            path: &self.settings.path,
             kind: Kind::Lock,
             mode,
             limit,
-            data: &self.data,
+            data: &self.settings.data,
             is_held_here: &|| common.reentry.any(|tenure| tenure.holding.is_held()),
         };
         let Some(tenure) = common.lane.hold(&ask)? else { return Ok(None) };
@@ -82,21 +73,9 @@ impl Lock {
         Ok(Some(self.held(tenure, thread)))
     }
 
-    /// A lost hold cannot be entered again.
-    fn check(&self, holding: &Holding) -> Result<()> {
-        match holding.loss() {
-            None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
-        }
-    }
-
     fn held(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
-        let (fence, path) = (tenure.holding.hand_overs(), self.shown(tenure.holding.path()));
+        let (fence, path) = (tenure.holding.hand_overs(), self.settings.shown(tenure.holding.path()));
         Held::new(Arc::new(Hand { lock: self.clone(), tenure }), thread, path, fence)
-    }
-
-    fn shown(&self, full: &str) -> String {
-        self.session.core().shown(full).to_owned()
     }
 
     pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
@@ -106,22 +85,29 @@ impl Lock {
     /// Whether it has guards on the lock, through whatever session; an error if they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let tenure = self.common.reentry.hold_of(thread);
-        tenure.iter().try_for_each(|tenure| self.check(&tenure.holding))?;
+        tenure.iter().try_for_each(|tenure| self.settings.check(&tenure.holding))?;
         Ok(tenure.is_some() || self.common.witness.is_held_by(thread))
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        self.common.lane.queue.contenders(self.session.core(), &Limit::after(self.patience()))
+        self.common
+            .lane
+            .queue
+            .contenders(self.settings.session.core(), &Limit::after(self.settings.patience()))
     }
 
     /// Asks a contender to let go.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
-        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
+        self.common.lane.queue.revoke(self.settings.session.core(), &contender.name, self.settings.patience())
     }
 
     /// Ends a lock that outlives sessions.
     pub(super) fn release_persistent(&self, name: &str) -> Result<bool> {
-        self.common.lane.queue.release_persistent(self.session.core(), name, self.patience())
+        self.common.lane.queue.release_persistent(
+            self.settings.session.core(),
+            name,
+            self.settings.patience(),
+        )
     }
 
     pub(super) fn describe(&self) -> &'static str {
@@ -145,25 +131,30 @@ impl Owner for Hand {
     }
 
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
-        let Lock { common, hand_over, .. } = &*self.lock;
+        let Lock { settings, common } = &*self.lock;
         let Some(tenure) = common.reentry.leave(thread) else { return Release::of_guard_only(None) };
         common.witness.released(thread);
-        common.lane.release(&tenure, *hand_over, wait)
+        common.lane.release(&tenure, settings.hand_over, wait)
     }
 
     fn persist(&self, thread: ThreadId) -> Result<String> {
-        let Lock { session, common, data, .. } = &*self.lock;
+        let Lock { settings, common } = &*self.lock;
         if common.reentry.count(thread) > 1 {
             let reason = "this thread has other guards on it: drop them first".to_owned();
             return Err(Error::InvalidConfig { what: "persistent lock", reason });
         }
-        let limit = Limit::after(self.lock.patience());
-        let path = common.lane.queue.persist(session.core(), &self.tenure.holding, data, &limit)?;
+        let limit = Limit::after(settings.patience());
+        let path = common.lane.queue.persist(
+            settings.session.core(),
+            &self.tenure.holding,
+            &settings.data,
+            &limit,
+        )?;
         if let Some(tenure) = common.reentry.leave(thread) {
             common.witness.released(thread);
             // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
             let _ = common.lane.release(&tenure, Duration::ZERO, false);
         }
-        Ok(self.lock.shown(&path))
+        Ok(settings.shown(&path))
     }
 }

@@ -361,7 +361,7 @@ impl ZkMutex {
     }
 
     fn at_once(&self) -> Result<Option<Held>> {
-        self.lock.acquire(Mode::Try, Limit::after(self.lock.patience()))
+        self.lock.acquire(Mode::Try, Limit::after(self.lock.settings.patience()))
     }
 }
 

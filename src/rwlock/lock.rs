@@ -20,10 +20,7 @@ use crate::settings::Settings;
 
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
-    session: ZkSession,
-    path: String,
-    data: Vec<u8>,
-    hand_over: Duration,
+    settings: Settings,
     common: Arc<Common>,
 }
 
@@ -47,21 +44,15 @@ impl Lock {
             witness: settings.witness(),
         })?;
         settings.agree("read/write lock", &common.lane.queue)?;
-        let Settings { session, path, data, hand_over, .. } = settings;
-        Ok(Lock { session, path, data, hand_over, common })
+        Ok(Lock { settings, common })
     }
 
     pub(crate) fn session(&self) -> &ZkSession {
-        &self.session
+        &self.settings.session
     }
 
     pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// A sixth of the session timeout: the bound of single steps.
-    fn patience(&self) -> Duration {
-        self.session.timeout() / 6
+        &self.settings.path
     }
 
     pub(crate) fn acquire(
@@ -86,19 +77,19 @@ impl Lock {
     }
 
     pub(super) fn at_once(self: &Arc<Self>, kind: Kind) -> Result<Option<Held>> {
-        self.acquire(kind, Mode::Try, Limit::after(self.patience()))
+        self.acquire(kind, Mode::Try, Limit::after(self.settings.patience()))
     }
 
     fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(tenure) = common.writes.hold_of(thread) {
-            self.check(&tenure.holding)?;
+            self.settings.check(&tenure.holding)?;
             common.writes.nest(thread);
             return Ok(Some(self.writing(tenure, thread)));
         }
         if common.reads.hold_of(thread).is_some() {
             return Err(Error::WouldDeadlock {
-                path: self.path.clone(),
+                path: self.settings.path.clone(),
                 why: "this thread reads and would wait for itself: drop its read guards first",
             });
         }
@@ -113,7 +104,7 @@ impl Lock {
     fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, std::thread::current().id());
         if let Some(cohort) = common.reads.hold_of(thread) {
-            self.check(&cohort.holding)?;
+            self.settings.check(&cohort.holding)?;
             common.reads.nest(thread);
             return Ok(Some(self.reading(cohort, thread)));
         }
@@ -129,9 +120,9 @@ impl Lock {
 
     /// The thread that writes gets a read node of its own, in the write's place: what is left when it ends writing.
     fn read_beside(&self, tenure: &Tenure, limit: Limit<'_>) -> Result<Arc<Cohort>> {
-        self.check(&tenure.holding)?;
-        let (queue, core) = (&self.common.lane.queue, self.session.core());
-        let holding = queue.downgrade(core, &tenure.holding, &self.data, &limit)?;
+        self.settings.check(&tenure.holding)?;
+        let (queue, core) = (&self.common.lane.queue, self.settings.session.core());
+        let holding = queue.downgrade(core, &tenure.holding, &self.settings.data, &limit)?;
         Ok(Cohort::new(holding, tenure.holding.hand_overs()))
     }
 
@@ -168,7 +159,7 @@ impl Lock {
     /// Whether new members may join.
     fn is_open(&self, cohort: &Cohort) -> bool {
         let holding = &cohort.holding;
-        holding.is_held() && !holding.is_revoked() && holding.age() < self.hand_over
+        holding.is_held() && !holding.is_revoked() && holding.age() < self.settings.hand_over
     }
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
@@ -190,61 +181,49 @@ impl Lock {
         thread: ThreadId,
     ) -> Result<Ask<'a>> {
         if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.path.clone() });
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        self.common.witness.warn(thread, &self.path);
+        self.common.witness.warn(thread, &self.settings.path);
         Ok(Ask {
-            session: &self.session,
-            path: &self.path,
+            session: &self.settings.session,
+            path: &self.settings.path,
             kind,
             mode,
             limit,
-            data: &self.data,
+            data: &self.settings.data,
             is_held_here,
         })
     }
 
-    /// A lost hold cannot be entered again.
-    fn check(&self, holding: &Holding) -> Result<()> {
-        match holding.loss() {
-            None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
-        }
-    }
-
     fn writing(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
-        let (fence, path) = (tenure.holding.hand_overs(), self.shown(tenure.holding.path()));
+        let (fence, path) = (tenure.holding.hand_overs(), self.settings.shown(tenure.holding.path()));
         Held::new(Arc::new(Writer { lock: self.clone(), tenure }), thread, path, fence)
     }
 
     fn reading(self: &Arc<Self>, cohort: Arc<Cohort>, thread: ThreadId) -> Held {
-        let (fence, path) = (cohort.fence, self.shown(cohort.holding.path()));
+        let (fence, path) = (cohort.fence, self.settings.shown(cohort.holding.path()));
         Held::new(Arc::new(Reader { lock: self.clone(), cohort }), thread, path, fence)
-    }
-
-    fn shown(&self, full: &str) -> String {
-        self.session.core().shown(full).to_owned()
     }
 
     /// Whether it has guards on the lock, of either kind, through whatever session; an error if they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let (cohort, tenure) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
-        tenure.iter().try_for_each(|tenure| self.check(&tenure.holding))?;
-        cohort.iter().try_for_each(|cohort| self.check(&cohort.holding))?;
+        tenure.iter().try_for_each(|tenure| self.settings.check(&tenure.holding))?;
+        cohort.iter().try_for_each(|cohort| self.settings.check(&cohort.holding))?;
         Ok(cohort.is_some() || tenure.is_some() || self.common.witness.is_held_by(thread))
     }
 
     /// Who reads, or writes, or waits to.
     pub(super) fn contenders(&self, reading: bool) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.patience());
-        let mut all = self.common.lane.queue.contenders(self.session.core(), &limit)?;
+        let limit = Limit::after(self.settings.patience());
+        let mut all = self.common.lane.queue.contenders(self.settings.session.core(), &limit)?;
         all.retain(|contender| contender.reads == reading);
         Ok(all)
     }
 
     /// Asks a contender to let go.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
-        self.common.lane.queue.revoke(self.session.core(), &contender.name, self.patience())
+        self.common.lane.queue.revoke(self.settings.session.core(), &contender.name, self.settings.patience())
     }
 
     pub(super) fn describe(&self) -> &'static str {
@@ -272,14 +251,14 @@ impl Owner for Writer {
     }
 
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
-        let Lock { common, hand_over, .. } = &*self.lock;
+        let Lock { settings, common } = &*self.lock;
         let Some(tenure) = common.writes.leave(thread) else { return Release::of_guard_only(None) };
         let reads_on = common.reads.count(thread) > 0;
         if !reads_on {
             common.witness.released(thread);
         }
         // A thread that reads on must not be joined by a writer that is handed the write node.
-        let hand_over = if reads_on { Duration::ZERO } else { *hand_over };
+        let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
         common.lane.release(&tenure, hand_over, wait)
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
@@ -18,10 +18,7 @@ use crate::settings::Settings;
 
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {
-    session: ZkSession,
-    path: String,
-    data: Vec<u8>,
-    hand_over: Duration,
+    settings: Settings,
     common: Arc<Common>,
 }
 
@@ -44,44 +41,39 @@ impl Lock {
             Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl, count) }
         })?;
         settings.agree(what, &common.lane.queue)?;
-        let Settings { session, path, data, hand_over, .. } = settings;
-        Ok(Lock { session, path, data, hand_over, common })
+        Ok(Lock { settings, common })
     }
 
     /// Sees to it that the node says the number of permits that we were told. A connection that breaks meanwhile comes back in time.
     pub(super) fn agree(&self, told: u32) -> Result<()> {
-        let limit = Limit::after(self.session.timeout() / 2);
-        let theirs = self.common.leases.permits(self.session.core(), &limit)?;
+        let limit = Limit::after(self.settings.session.timeout() / 2);
+        let theirs = self.common.leases.permits(self.settings.session.core(), &limit)?;
         if theirs == told {
             return Ok(());
         }
-        Err(Error::InconsistentLeases { path: self.path.clone(), ours: told, theirs })
+        Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours: told, theirs })
     }
 
     pub(crate) fn session(&self) -> &ZkSession {
-        &self.session
+        &self.settings.session
     }
 
     pub(super) fn path(&self) -> &str {
-        &self.path
-    }
-
-    /// A sixth of the session timeout: the bound of single steps.
-    pub(super) fn patience(&self) -> Duration {
-        self.session.timeout() / 6
+        &self.settings.path
     }
 
     /// All of `number` leases, or none: somebody else is ahead, or has them.
     pub(crate) fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
         if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.path.clone() });
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        let limit = if mode == Mode::Try { limit.or_at(Instant::now() + self.patience()) } else { limit };
+        let limit =
+            if mode == Mode::Try { limit.or_at(Instant::now() + self.settings.patience()) } else { limit };
         self.check(number, &limit)?;
         let seen_full = Cell::new(false);
-        let core = self.session.core();
-        let want = Want { core, number, mode, limit, data: &self.data, seen_full: &seen_full };
-        let mut slice = self.patience() / 8;
+        let core = self.settings.session.core();
+        let want = Want { core, number, mode, limit, data: &self.settings.data, seen_full: &seen_full };
+        let mut slice = self.settings.patience() / 8;
         loop {
             if mode == Mode::Try && self.common.leases.is_full(&want)? {
                 return Ok(None);
@@ -103,7 +95,7 @@ impl Lock {
                 }
                 // As in the queue: it was shown, and an outage is not what kept us since.
                 Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                    if seen_full.get() && self.session.state() == SessionState::Connected =>
+                    if seen_full.get() && self.settings.session.state() == SessionState::Connected =>
                 {
                     return Ok(None);
                 }
@@ -162,9 +154,12 @@ impl Lock {
             return Ok(());
         }
         // It may have been raised since we looked.
-        let permits = leases.permits(self.session.core(), limit)?;
+        let permits = leases.permits(self.settings.session.core(), limit)?;
         if number > permits {
-            return refuse(format!("{number} are more than {:?} has, which is {permits}", self.path));
+            return refuse(format!(
+                "{number} are more than {:?} has, which is {permits}",
+                self.settings.path
+            ));
         }
         Ok(())
     }
@@ -172,12 +167,12 @@ impl Lock {
     /// The mutex, for one who wants leases.
     fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
         let ask = Ask {
-            session: &self.session,
-            path: &self.path,
+            session: &self.settings.session,
+            path: &self.settings.path,
             kind: Kind::Lock,
             mode: Mode::Wait,
             limit,
-            data: &self.data,
+            data: &self.settings.data,
             // Whoever has the mutex here says nothing of who has the leases.
             is_held_here: &|| false,
         };
@@ -187,7 +182,7 @@ impl Lock {
 
     /// What the mutex says of itself and means of the semaphore.
     fn of_ours(&self, e: Error) -> Error {
-        let path = self.path.clone();
+        let path = self.settings.path.clone();
         match e {
             Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
             Error::Cancelled { .. } => Error::Cancelled { path },
@@ -197,14 +192,14 @@ impl Lock {
     }
 
     fn held(&self, holding: Holding) -> Held {
-        let path = self.session.core().shown(holding.path()).to_owned();
-        let lease = Lease { _session: self.session.clone(), holding };
+        let path = self.settings.shown(holding.path());
+        let lease = Lease { _session: self.settings.session.clone(), holding };
         Held::new(Arc::new(lease), std::thread::current().id(), path, 0)
     }
 
     /// The number of permits at the server.
     pub(super) fn permits(&self) -> Result<u32> {
-        self.common.leases.permits(self.session.core(), &Limit::after(self.patience()))
+        self.common.leases.permits(self.settings.session.core(), &Limit::after(self.settings.patience()))
     }
 
     /// The number of permits as it was seen last.
@@ -213,24 +208,25 @@ impl Lock {
     }
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
-        let limit = Limit::after(self.patience());
-        if self.common.leases.set_permits(self.session.core(), permits, &limit)? {
+        let limit = Limit::after(self.settings.patience());
+        if self.common.leases.set_permits(self.settings.session.core(), permits, &limit)? {
             return Ok(());
         }
-        let reason = format!("the data of {:?} is something else, which is left as it is", self.path);
+        let reason =
+            format!("the data of {:?} is something else, which is left as it is", self.settings.path);
         Err(Error::InvalidConfig { what: "number of permits", reason })
     }
 
     /// The leases that stand.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.patience());
-        Ok(below("leases", self.common.leases.contenders(self.session.core(), &limit)?))
+        let limit = Limit::after(self.settings.patience());
+        Ok(below("leases", self.common.leases.contenders(self.settings.session.core(), &limit)?))
     }
 
     /// Who is at the mutex.
     pub(super) fn waiting(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.patience());
-        Ok(below("locks", self.common.lane.queue.contenders(self.session.core(), &limit)?))
+        let limit = Limit::after(self.settings.patience());
+        Ok(below("locks", self.common.lane.queue.contenders(self.settings.session.core(), &limit)?))
     }
 }
 
@@ -248,9 +244,9 @@ struct Passage<'a> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        let Lock { common, hand_over, .. } = self.lock;
+        let Lock { settings, common } = self.lock;
         // That it was lost concerns nobody any more.
-        let _ = common.lane.release(&self.tenure, *hand_over, false);
+        let _ = common.lane.release(&self.tenure, settings.hand_over, false);
     }
 }
 
