@@ -246,15 +246,12 @@ fn what_would_wait_for_itself_is_refused_when_it_is_made() {
     let (a, b) = (ZkMutex::new(&ours, A).unwrap(), ZkMutex::new(&ours, B).unwrap());
     let (same, elsewhere) = (ZkMutex::new(&again, A).unwrap(), ZkMutex::new(&above, &full).unwrap());
     let rates = ZkRwLock::new(&ours, C).unwrap();
-    let third = session(&at);
-    let other_kind = ZkRwLock::new(&third, A).unwrap();
-    let twice: [(&str, Vec<Member>); 6] = [
+    let twice: [(&str, Vec<Member>); 5] = [
         (A, vec![a.clone().into(), b.clone().into(), a.clone().into()]),
         (A, vec![(&a).into(), ZkMutex::new(&ours, A).unwrap().into()]),
         (A, vec![(&a).into(), (&same).into(), (&b).into()]),
         (&full, vec![(&a).into(), (&b).into(), (&elsewhere).into()]),
         (C, vec![Member::read(&rates), (&a).into(), Member::write(&rates)]),
-        (A, vec![(&a).into(), Member::read(&other_kind)]),
     ];
     for (twice, members) in twice {
         match ZkMultiLock::new(&members) {
