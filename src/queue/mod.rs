@@ -5,7 +5,6 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
-pub(crate) mod count;
 mod downgrade;
 mod failure;
 mod gone;
@@ -19,7 +18,6 @@ mod release;
 mod revoke;
 mod rule;
 pub(crate) mod strategy;
-mod taking;
 mod ticket;
 
 use std::sync::Arc;
@@ -27,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
-use self::count::Count;
 pub(crate) use self::failure::failure;
 pub(crate) use self::gone::Leftovers;
 pub(crate) use self::holding::{Going, Holding};
+use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
 use self::strategy::WaitStrategy;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use super::Outcome;
 use super::removal::{Next, Removal};
 use crate::clock::BootTime;
 use crate::session::hold::Hold;
@@ -17,10 +18,6 @@ use crate::session::shared::Shared;
 use crate::session::wire::code::{err, op};
 use crate::session::wire::record::{Reader, Writer};
 use crate::session::wire::{Malformed, check};
-
-/// How a chore ended: ZooKeeper's error code if it was refused for good. No answer at all (the
-/// sender is dropped) means that the session was lost first.
-pub(crate) type Outcome = Result<(), i32>;
 
 pub(crate) enum Chore {
     /// Delete our node `path`, whose id is `id`; then try to delete its parent too, if asked.

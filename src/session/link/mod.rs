@@ -24,7 +24,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use mio::net::TcpListener;
 use mio::{Poll, Waker};
 
-pub(crate) use chores::{Chore, Outcome};
+pub(crate) use chores::Chore;
 pub(crate) use machine::{LinkEvent, Settings};
 pub(crate) use removal::Removal;
 
@@ -56,6 +56,10 @@ pub(crate) struct Link {
     commands: Sender<Command>,
     waker: Arc<Waker>,
 }
+
+/// How a chore ended: ZooKeeper's error code if it was refused for good. No answer at all (the
+/// sender is dropped) means that the session was lost first.
+pub(crate) type Outcome = Result<(), i32>;
 
 /// Where the link's events go.
 pub(crate) type Report = Box<dyn Fn(LinkEvent) + Send>;

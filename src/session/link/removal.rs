@@ -7,7 +7,7 @@
 
 use crossbeam_channel::Sender;
 
-use super::chores::Outcome;
+use super::Outcome;
 use crate::session::nonce;
 use crate::session::shared::Shared;
 use crate::session::wire::Malformed;

@@ -50,7 +50,7 @@ impl Count {
     }
 
     /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data that is missing is written.
-    pub(super) fn get(
+    pub(in crate::queue) fn get(
         &self,
         generation: &Arc<Generation>,
         watch: bool,

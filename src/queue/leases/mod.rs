@@ -1,13 +1,16 @@
 //! A semaphore's leases: the children of one znode, as many held as the semaphore's number says.
 
+mod count;
+mod taking;
+
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::count::Count;
+pub(crate) use self::count::Count;
+use self::taking::Taking;
 use super::failure::{failure, failure_of};
 use super::name;
-use super::taking::Taking;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode};
 use crate::error::{Error, Result};
@@ -22,8 +25,8 @@ use crate::session::path;
 pub(crate) struct Leases {
     pub(crate) count: Arc<Count>,
     /// The full path of the leases' parent.
-    pub(super) dir: String,
-    pub(super) acl: Acl,
+    dir: String,
+    acl: Acl,
 }
 
 /// What one request for leases brings along.
@@ -48,7 +51,7 @@ pub(crate) enum Taken {
 }
 
 /// Why a step did not lead on.
-pub(super) enum Stop {
+enum Stop {
     Full,
     Fail(Error),
     /// The connection was lost: count again.
@@ -58,7 +61,7 @@ pub(super) enum Stop {
     Anew,
 }
 
-pub(super) type Step<T> = std::result::Result<T, Stop>;
+type Step<T> = std::result::Result<T, Stop>;
 
 impl Leases {
     /// `dir`: the semaphore's full path.
@@ -151,7 +154,7 @@ impl Leases {
     /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one of `own` is not listed.
     ///
     /// The number is read behind the listing: one that was lowered before a lease came free is never missed.
-    pub(super) fn room(
+    fn room(
         &self,
         want: &Want<'_>,
         generation: &Arc<Generation>,
@@ -191,12 +194,12 @@ impl Leases {
         Ok(Some(i64::from(count).saturating_sub(used)))
     }
 
-    pub(super) fn connected(&self, want: &Want<'_>) -> Result<Arc<Generation>> {
+    fn connected(&self, want: &Want<'_>) -> Result<Arc<Generation>> {
         want.core.connected("lock", want.core.shown(self.count.path()), &want.limit)
     }
 
     /// `path`: the node that was asked for.
-    pub(super) fn stop(&self, want: &Want<'_>, path: &str, e: CallError) -> Stop {
+    fn stop(&self, want: &Want<'_>, path: &str, e: CallError) -> Stop {
         let core = want.core;
         Stop::Fail(match e {
             CallError::ConnectionLoss => return Stop::Again,

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::leases::{Leases, Step, Stop, Want};
-use super::name::{self, Layout};
-use super::ticket::Ticket;
-use super::{Holding, Mode};
+use super::{Leases, Step, Stop, Want};
 use crate::limit::Ended;
+use crate::queue::name::{self, Layout};
+use crate::queue::ticket::Ticket;
+use crate::queue::{Holding, Mode};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Bells, Causes};
 use crate::session::generation::{CallError, Generation, Naming};
