@@ -128,7 +128,7 @@ impl Holding {
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
-        self.shared.lease.resign(self.hold.path());
+        self.shared.lease.resign(&self.hold);
         self.release(false);
     }
 

@@ -122,10 +122,10 @@ impl Lease {
     }
 
     /// The hold was let go while others may still look at it: to them it is lost.
-    pub(crate) fn resign(&self, path: &str) {
+    pub(crate) fn resign(&self, hold: &Arc<Hold>) {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, BootTime::now());
-        if let Some(hold) = state.holds.remove(path) {
+        if let Some(hold) = state.take_out(hold) {
             hold.mark(LossReason::Resigned);
         }
         self.held.store(state.holds.len(), Ordering::Release);
@@ -337,7 +337,7 @@ mod tests {
         lease.begin(T, start);
         let hold = held(&lease);
         let signal = hold.signal();
-        lease.resign("/l/n");
+        lease.resign(&hold);
         assert!(!lease.stands(&hold) && !lease.is_needed());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
