@@ -11,7 +11,7 @@ use crate::guard::guards;
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock that belongs to no thread: lock it here, unlock it there.
 ///
@@ -217,6 +217,8 @@ impl ZkSemaphoreMutex {
         Ok(all)
     }
 }
+
+impl HandsOver for ZkSemaphoreMutex {}
 
 impl Recipe for ZkSemaphoreMutex {
     fn make(settings: Settings) -> Result<Self> {

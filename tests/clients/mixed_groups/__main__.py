@@ -31,7 +31,7 @@ class Place:
         self._zk, self.path = zk, "/mixed-%s/%s" % (uuid.uuid4().hex, group.name)
         # A semaphore queues for its mutex, and its leases are children of another node.
         self._parents = [self.path]
-        if group.leases:
+        if group.recipe.startswith("semaphore"):
             self._parents = ["%s/%s" % (self.path, name) for name in ("locks", "leases")]
         for parent in self._parents:
             zk.ensure_path(parent)

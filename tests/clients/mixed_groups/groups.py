@@ -42,5 +42,6 @@ GROUPS = [
     Group("rwlock-kazoo", "rwlock", [ours("kazoo"), KAZOO]),
     Group("rwlock-patterns", "rwlock", [ours("curator"), KAZOO_RWLOCK]),
     Group("semaphore", "semaphore", [ours("curator"), CURATOR], {"leases": "3"}, pause=5000),
+    Group("semaphore-mutex", "semaphore-mutex", [ours("curator"), CURATOR]),
     Group("election", "election", [ours("curator"), CURATOR]),
 ]

@@ -1,5 +1,6 @@
 package mixed;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.leader.LeaderLatch;
@@ -16,6 +17,7 @@ final class Recipes {
             case "mutex" -> Recipes::mutex;
             case "rwlock" -> Recipes::rwlock;
             case "semaphore" -> Recipes::semaphore;
+            case "semaphore-mutex" -> Recipes::semaphoreMutex;
             case "election" -> Recipes::election;
             default ->
                 throw new IllegalArgumentException("Curator has no recipe " + task.text("recipe"));
@@ -63,6 +65,23 @@ final class Recipes {
             try (Lease lease = semaphore.acquire()) {
                 ledger.read(lease.getNodeName());
             }
+        }
+    }
+
+    /** Its lease is its own business. */
+    private static Lease lease(InterProcessSemaphoreMutex lock) throws Exception {
+        Field lease = InterProcessSemaphoreMutex.class.getDeclaredField("lease");
+        lease.setAccessible(true);
+        return (Lease) lease.get(lock);
+    }
+
+    private static void semaphoreMutex(
+            CuratorFramework client, Member.Task task, int thread, Ledger ledger) throws Exception {
+        InterProcessSemaphoreMutex lock = new InterProcessSemaphoreMutex(client, task.text("path"));
+        for (int i = 0; i < task.number("sections"); i++) {
+            lock.acquire();
+            ledger.write(lease(lock).getNodeName());
+            lock.release();
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::ledger::{Deed, Ledger};
 use crate::{Failure, Session, Task};
 use std::time::Duration;
-use zk_mutex::{Layout, ZkElection, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession};
+use zk_mutex::{Layout, ZkElection, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession};
 
 /// One of our sessions, and the lock that its threads share.
 struct Ours<L> {
@@ -34,6 +34,10 @@ pub fn connect(task: &Task) -> Result<Box<dyn Session>, Failure> {
         "semaphore" => {
             let permits = task.number("leases")?;
             let lock = ZkSemaphore::builder(&session, path, permits).hand_over(NO_HAND_OVER).build()?;
+            Box::new(Ours { session, lock })
+        }
+        "semaphore-mutex" => {
+            let lock = ZkSemaphoreMutex::builder(&session, path).hand_over(NO_HAND_OVER).build()?;
             Box::new(Ours { session, lock })
         }
         "election" => {
@@ -92,6 +96,21 @@ impl Session for Ours<ZkSemaphore> {
             let permit = self.lock.acquire()?;
             ledger.section(Deed::Read, permit.path())?;
             permit.check()?;
+        }
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(self.session.close()?)
+    }
+}
+
+impl Session for Ours<ZkSemaphoreMutex> {
+    fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
+        for _ in 0..task.number("sections")? {
+            let guard = self.lock.lock()?;
+            ledger.section(Deed::Write, guard.path())?;
+            guard.check()?;
         }
         Ok(())
     }
