@@ -17,7 +17,7 @@ pub enum Error {
         /// The rule that it breaks.
         rule: &'static str,
     },
-    /// A setting that cannot work. Nothing was sent.
+    /// A setting that cannot work, or one that others have set otherwise.
     InvalidConfig {
         /// The setting.
         what: &'static str,

@@ -85,6 +85,10 @@ impl Held {
     /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
     /// the others get it: a lock that is asked for is not handed to another thread of this process.
     ///
+    /// Holders of a mutex and of a read/write lock are asked by [`attempt_revoke`](crate::ZkMutex::attempt_revoke), a leader and a
+    /// permit by [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke). A [`ZkExclusiveLock`](crate::ZkExclusiveLock)'s
+    /// guard can only be asked by a client that writes to its node itself.
+    ///
     /// As with [`lost`](Self::lost) the node is watched from then on. A lock that is handed from thread to thread was asked for by
     /// its node: the next guard's signal is ready at once.
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::local::places;
+use crate::local::places::{self, Place};
 use crate::local::witness::Witness;
 use crate::queue::name::Layout;
 use crate::queue::strategy::WaitStrategy;
@@ -71,9 +71,12 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl).waiting(self.strategy)
     }
 
+    fn place(&self) -> Place {
+        Place::new(self.session.core().ensemble(), self.dir())
+    }
+
     pub(crate) fn witness(&self) -> Witness {
-        let core = self.session.core();
-        Witness::new(&core.ensemble(), &self.dir(), std::ptr::from_ref(core).addr() as u64)
+        Witness::new(self.place(), std::ptr::from_ref(self.session.core()).addr() as u64)
     }
 
     /// What all locks of this recipe and path on this session share, made if this is the first.
@@ -82,9 +85,8 @@ impl Settings {
         what: &'static str,
         make: impl FnOnce(&Settings) -> T,
     ) -> Result<Arc<T>> {
-        let core = self.session.core();
-        let (place, dir) = ((core.ensemble(), self.dir()), self.dir());
-        places::settle(place, what, || core.shelve(&dir, || make(self))).map_err(|other| {
+        let shelve = || self.session.core().shelve(&self.dir(), || make(self));
+        places::settle(self.place(), what, shelve).map_err(|other| {
             let reason =
                 format!("{:?} is in use in this process by another kind of lock ({other})", self.path);
             Error::InvalidConfig { what, reason }

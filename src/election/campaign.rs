@@ -12,7 +12,7 @@ use crate::error::{Cause, Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::queue::name::Kind;
-use crate::queue::{Holding, Leftovers, Mode, Queue, Request};
+use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
 use crate::session::generation::CallError;
 
@@ -39,6 +39,7 @@ impl Campaign {
     pub(super) fn elect(
         &self,
         cancel: &CancelToken,
+        trail: &Trail,
         on_blocked: &dyn Fn(bool),
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(Mandate, FencingToken)> {
@@ -56,6 +57,7 @@ impl Campaign {
                 endures: true,
                 contended: false,
                 data: &self.id,
+                on_id: &|id| trail.add(self.session.core(), id),
                 on_blocked,
                 on_loss: &|| Box::new(|| ()),
             });
@@ -120,14 +122,9 @@ impl Campaign {
         }
     }
 
-    /// Our nodes that are on their way out already.
-    pub(super) fn going(&self) -> Leftovers {
-        Leftovers::now(self.session.core())
-    }
-
-    /// Waits until the server has no node of ours any more, but for those that were on their way out `before`.
-    pub(super) fn until_gone(&self, before: &Leftovers) -> Result<()> {
+    /// Waits until the server has none of these nodes any more that should go.
+    pub(super) fn until_gone(&self, trail: &Trail) -> Result<()> {
         let limit = Limit::after(self.session.timeout() / 6);
-        Leftovers::wait(self.session.core(), &self.path, before, &limit)
+        trail.until_gone(self.session.core(), &self.path, &limit)
     }
 }

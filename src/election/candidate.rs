@@ -15,7 +15,6 @@ use super::standing::Standing;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
-use crate::queue::Leftovers;
 use crate::session::SessionState;
 
 /// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join) until
@@ -57,8 +56,6 @@ use crate::session::SessionState;
 pub struct ZkCandidate {
     standing: Arc<Standing>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// What the session was about to delete when it joined is none of ours.
-    before: Leftovers,
 }
 
 impl ZkCandidate {
@@ -67,7 +64,6 @@ impl ZkCandidate {
         if campaign.session.state() == SessionState::Closed {
             return Err(Error::Closed { op, path });
         }
-        let before = campaign.going();
         let standing = Standing::new(campaign);
         let stands = standing.clone();
         let thread =
@@ -75,7 +71,7 @@ impl ZkCandidate {
                 let cause = Cause::Resources(format!("thread ({e})"));
                 Error::Unavailable { op, path, cause }
             })?;
-        Ok(ZkCandidate { standing, thread: Mutex::new(Some(thread)), before })
+        Ok(ZkCandidate { standing, thread: Mutex::new(Some(thread)) })
     }
 
     /// The election's path, as it was given.
@@ -166,7 +162,7 @@ impl ZkCandidate {
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         self.stop();
-        self.standing.campaign.until_gone(&self.before)
+        self.standing.campaign.until_gone(&self.standing.trail)
     }
 
     /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is then with the link.

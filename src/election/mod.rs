@@ -106,7 +106,7 @@ impl ZkElection {
     ///
     /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
     /// `/` and for what is below `/zookeeper`;
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this session has a lock at this path,
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this process has a lock at this path,
     /// or the same election with another ACL.
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkElection::builder(session, path).build()

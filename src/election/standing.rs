@@ -12,6 +12,7 @@ use super::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
+use crate::queue::Trail;
 use crate::session::bell::{Bell, Bells, Causes};
 
 /// How one candidate stands.
@@ -19,6 +20,7 @@ pub(super) struct Standing {
     pub(super) campaign: Campaign,
     /// Cancelled when it leaves.
     pub(super) left: CancelToken,
+    pub(super) trail: Trail,
     status: Mutex<Status>,
     /// Rings at each change of the status.
     changes: Bells<()>,
@@ -45,6 +47,7 @@ impl Standing {
         Arc::new(Standing {
             campaign,
             left: CancelToken::new(),
+            trail: Trail::default(),
             status: Mutex::default(),
             changes: Bells::default(),
             events: Events::new(),
@@ -134,7 +137,7 @@ impl Standing {
             }
         };
         loop {
-            let (mandate, token) = self.campaign.elect(&self.left, &on_blocked, &on_trouble)?;
+            let (mandate, token) = self.campaign.elect(&self.left, &self.trail, &on_blocked, &on_trouble)?;
             if self.left.is_cancelled() {
                 return Ok(());
             }

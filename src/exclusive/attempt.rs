@@ -134,8 +134,11 @@ impl<'a> Attempt<'a> {
             // Where nothing of ours was about, what was in the way is somebody else's: the read need not say so.
             let is_others = !is_made && debris.is_empty() && !bid.may_exist();
             self.seen_other |= is_others;
-            let whose =
-                if is_others && mode == Mode::Try { Whose::Others } else { self.look(bid, attach, &debris)? };
+            let whose = if is_others && mode == Mode::Try {
+                Whose::Others
+            } else {
+                self.look(bid, is_made, attach, &debris)?
+            };
             match whose {
                 Whose::Bids(sight) => {
                     log::debug!(
@@ -160,7 +163,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Reads the node that stands, and leaves a watch on it.
-    fn look(&self, bid: &Bid, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
+    fn look(&self, bid: &Bid, is_made: bool, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
         let Request { node: path, limit, .. } = self.request;
         let node = match bid.generation.read(path, true, limit) {
             Ok(node) => node,
@@ -169,7 +172,8 @@ impl<'a> Attempt<'a> {
         };
         // The answer that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node while
         // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
-        if bid.made(&node) {
+        // Behind an acknowledged create it is ours by its session, whatever somebody has written to it since.
+        if bid.made(&node) || is_made && bid.is_of_our_session(&node) {
             return Ok(Whose::Bids(Sight { czxid: node.czxid, attach }));
         }
         // Ours may become debris, or be gone, between the create and the look at what is known of it.

@@ -52,8 +52,11 @@ impl Bid {
 
     /// Whether this is the node that this bid made.
     pub(super) fn made(&self, node: &Node) -> bool {
-        nonce::split(&node.data).0 == Some(self.nonce.as_str())
-            && self.generation.shared.session_id() == Some(node.owner)
+        nonce::split(&node.data).0 == Some(self.nonce.as_str()) && self.is_of_our_session(node)
+    }
+
+    pub(super) fn is_of_our_session(&self, node: &Node) -> bool {
+        self.generation.shared.session_id() == Some(node.owner)
     }
 
     /// Makes it a hold, if the lease is fresh.

@@ -139,6 +139,7 @@ impl<S: Send + 'static> Lane<S> {
             endures: false,
             contended: turn.contended,
             data: ask.data,
+            on_id: &|_| (),
             on_blocked: &phase,
             on_loss,
         })

@@ -6,8 +6,25 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
 
-/// An ensemble's hosts, and a full path there.
-pub(crate) type Place = (Vec<String>, String);
+/// Where a lock is.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    /// The ensemble's, as a session names them.
+    hosts: Vec<String>,
+    /// The full path.
+    dir: String,
+}
+
+impl Place {
+    pub(crate) fn new(hosts: Vec<String>, dir: String) -> Self {
+        Place { hosts, dir }
+    }
+
+    /// Sessions that name a host in common are on the same ensemble, however each was written.
+    pub(super) fn is_same(&self, other: &Place) -> bool {
+        self.dir == other.dir && self.hosts.iter().any(|host| other.hosts.contains(host))
+    }
+}
 
 /// In the whole process: sessions know nothing of each other.
 static USERS: LazyLock<Mutex<HashMap<Place, Users>>> = LazyLock::new(Mutex::default);
@@ -29,8 +46,10 @@ pub(crate) fn settle<T: Send + Sync + 'static>(
         users.shared.retain(|shared| shared.strong_count() > 0);
         !users.shared.is_empty()
     });
-    if let Some(users) = all.get(&place).filter(|users| users.recipe != recipe) {
-        return Err(users.recipe);
+    if let Some((_, other)) =
+        all.iter().find(|(known, users)| known.is_same(&place) && users.recipe != recipe)
+    {
+        return Err(other.recipe);
     }
     let made = make().ok_or(recipe)?;
     let weak = Arc::downgrade(&made) as Weak<dyn Any + Send + Sync>;

@@ -48,8 +48,10 @@ impl<H> Reentry<H> {
         self.0.lock().get(&thread).map_or(0, |entry| entry.count)
     }
 
-    /// Whether any thread has a hold for which this is true.
+    /// Whether any thread has a hold for which this is true. Asked outside the lock: to look at a hold can be to see its loss, and
+    /// that is logged.
     pub(crate) fn any(&self, is: impl Fn(&H) -> bool) -> bool {
-        self.0.lock().values().any(|entry| is(&entry.hold))
+        let holds: Vec<Arc<H>> = self.0.lock().values().map(|entry| entry.hold.clone()).collect();
+        holds.iter().any(|hold| is(hold))
     }
 }

@@ -1,52 +1,68 @@
 //! Warns a thread that is about to wait for itself: one path locked through two sessions.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
+use super::places::Place;
+
 /// Who holds what, in the whole process: two sessions know nothing of each other.
-static HELD: LazyLock<Mutex<HashMap<(ThreadId, u64), u64>>> = LazyLock::new(Mutex::default);
+static HELD: LazyLock<Mutex<HashMap<ThreadId, Vec<Witness>>>> = LazyLock::new(Mutex::default);
 
 /// One lock, as one session knows it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Witness {
-    /// A hash of ensemble and path.
-    lock: u64,
+    place: Arc<Place>,
     session: u64,
 }
 
 impl Witness {
-    pub(crate) fn new(ensemble: &impl Hash, dir: &str, session: u64) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (ensemble, dir).hash(&mut hasher);
-        Witness { lock: hasher.finish(), session }
+    pub(crate) fn new(place: Place, session: u64) -> Self {
+        Witness { place: place.into(), session }
     }
 
     pub(crate) fn holds(&self, thread: ThreadId) {
-        HELD.lock().insert((thread, self.lock), self.session);
+        let mut all = HELD.lock();
+        let held = all.entry(thread).or_default();
+        if !held.iter().any(|other| self.is_myself(other)) {
+            held.push(self.clone());
+        }
     }
 
     pub(crate) fn released(&self, thread: ThreadId) {
-        let mut held = HELD.lock();
-        if held.get(&(thread, self.lock)) == Some(&self.session) {
-            held.remove(&(thread, self.lock));
+        let mut all = HELD.lock();
+        if let Some(held) = all.get_mut(&thread) {
+            held.retain(|other| !self.is_myself(other));
+            if held.is_empty() {
+                all.remove(&thread);
+            }
         }
+    }
+
+    fn is_myself(&self, other: &Witness) -> bool {
+        Arc::ptr_eq(&self.place, &other.place)
     }
 
     /// Whether `thread` holds the lock, through whatever session.
     pub(crate) fn is_held_by(&self, thread: ThreadId) -> bool {
-        HELD.lock().contains_key(&(thread, self.lock))
+        self.any(thread, |_| true)
     }
 
     /// Warns if `thread` holds the lock through another session.
     pub(crate) fn warn(&self, thread: ThreadId, path: &str) {
-        if HELD.lock().get(&(thread, self.lock)).is_some_and(|other| *other != self.session) {
+        if self.any(thread, |other| other.session != self.session) {
             log::warn!(
                 "{path}: this thread holds the lock through another session and may be about to wait for itself"
             );
         }
+    }
+
+    /// Whether `thread` holds this lock in such a way.
+    fn any(&self, thread: ThreadId, is: impl Fn(&Witness) -> bool) -> bool {
+        let all = HELD.lock();
+        let mut held = all.get(&thread).into_iter().flatten();
+        held.any(|other| self.place.is_same(&other.place) && is(other))
     }
 }

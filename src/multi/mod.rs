@@ -124,7 +124,8 @@ impl ZkMultiLock {
     /// has lost that hold and its guards still live.
     /// [`Error::Unavailable`] when an outage outlasts the retry policy, [`Error::Lost`] when a member was
     /// lost while others were waited for, [`Error::Closed`] when a session is closed, [`Error::NoAuth`]
-    /// when an ACL refuses. It is the first that went wrong; whatever was taken is released, and whatever
+    /// when an ACL refuses; what a member of permits refuses ([`Error::InvalidConfig`],
+    /// [`Error::InconsistentLeases`]). It is the first that went wrong; whatever was taken is released, and whatever
     /// was queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]

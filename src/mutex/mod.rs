@@ -103,7 +103,7 @@ impl ZkMutexGuard<'_> {
     /// * Take the [`fencing_token`](Held::fencing_token) before: it is good for as long as the lock stands.
     ///
     /// There is no gap: the new node is made in the place of ours while that still stands, and whoever waits goes on waiting. This
-    /// holds for waiters of this library, of Curator, kazoo and go-zookeeper, which list the queue before they take the lock.
+    /// holds for waiters of this library, of Curator, kazoo and zookeeper-client, which list the queue before they take the lock.
     ///
     /// ```no_run
     /// # fn store(_: &str) {}
@@ -132,8 +132,8 @@ impl ZkMutexGuard<'_> {
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses; [`Error::Server`](crate::Error::Server) where the queue's
     /// sequence numbers are used up.
     ///
-    /// A new node that was made and is not needed is deleted in the background. Only if the session is lost just then it may
-    /// stay behind; a warning in the log names it.
+    /// A new node that was made and is not needed is deleted in the background. Only if the session is lost just then, or
+    /// closed while no server can be reached, it may stay behind; a warning in the log names it.
     pub fn persist(self) -> Result<PersistentLock> {
         self.held.persist().map(PersistentLock::new)
     }
@@ -155,10 +155,7 @@ impl ZkMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
-    /// `/` and for what is below `/zookeeper`;
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this session has the same lock
-    /// with another layout, ACL or wait strategy already.
+    /// As [`build`](LockBuilder::build).
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkMutex::builder(session, path).build()
     }
@@ -330,7 +327,7 @@ impl ZkMutex {
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a sixth of the session timeout: it
     /// may have been asked all the same, and may be asked again; [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does
-    /// not let us write; [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// not let us write; [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a name that is none of a queue's; [`Error::Closed`](crate::Error::Closed) when the session is closed.
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
         self.lock.revoke(contender)
     }

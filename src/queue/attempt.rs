@@ -126,6 +126,7 @@ impl<'a> Attempt<'a> {
         }
         let generation = self.connected().map_err(Stop::Fail)?;
         let id = name::new_id(*layout);
+        (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
             let data = self.request.data.to_vec();

@@ -5,27 +5,33 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::never;
+use parking_lot::Mutex;
 
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 
-/// Between two looks at a node whose create may still be on its way.
+/// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The ids of this session's nodes that should go and may still exist.
+/// The nodes that one contender has made in its time, by their ids, but for those that have long been gone.
 #[derive(Default)]
-pub(crate) struct Leftovers(HashSet<String>);
+pub(crate) struct Trail(Mutex<HashSet<String>>);
 
-impl Leftovers {
-    pub(crate) fn now(core: &Core) -> Self {
-        Leftovers(core.shared().map(|shared| shared.debris()).unwrap_or_default())
+impl Trail {
+    /// A node with this id is about to be made.
+    pub(crate) fn add(&self, core: &Core, id: &str) {
+        let debris = core.shared().map(|shared| shared.debris()).unwrap_or_default();
+        let mut ids = self.0.lock();
+        ids.retain(|id| debris.contains(id));
+        ids.insert(id.to_owned());
     }
 
-    /// Waits until all that should go now is gone, but for what should have gone `before`. A session that is lost takes its nodes with it.
-    pub(crate) fn wait(core: &Core, path: &str, before: &Leftovers, limit: &Limit<'_>) -> Result<()> {
+    /// Waits until all that should go is gone. A session that is lost takes its nodes with it.
+    pub(crate) fn until_gone(&self, core: &Core, path: &str, limit: &Limit<'_>) -> Result<()> {
         let Some(shared) = core.shared() else { return Ok(()) };
-        let going = &shared.debris() - &before.0;
+        let going = &shared.debris() & &self.0.lock();
+        let mut pause = PAUSE;
         while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {
             // What the link has to do it does in order: behind an acknowledged write the deletes before it are done.
             match core.connected_at_last("leave", path, limit) {
@@ -41,7 +47,8 @@ impl Leftovers {
                 });
             }
             if !going.is_disjoint(&shared.debris()) {
-                limit.or_at(Instant::now() + PAUSE).recv(&never::<Infallible>());
+                limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
+                pause *= 2;
             }
         }
         Ok(())

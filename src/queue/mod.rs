@@ -26,7 +26,7 @@ use std::time::SystemTime;
 
 use self::attempt::Attempt;
 pub(crate) use self::failure::failure;
-pub(crate) use self::gone::Leftovers;
+pub(crate) use self::gone::Trail;
 pub(crate) use self::holding::{Going, Holding};
 use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
@@ -73,6 +73,8 @@ pub(crate) struct Request<'a> {
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
+    /// Hears the id of each node before it is made.
+    pub(crate) on_id: &'a dyn Fn(&str),
     /// Told when the server shows somebody ahead (true), and when that must be asked anew (false).
     pub(crate) on_blocked: &'a dyn Fn(bool),
     /// Makes what is run if the hold is lost.
@@ -182,6 +184,7 @@ impl Queue {
             endures: false,
             contended: false,
             data: &[],
+            on_id: &|_| (),
             on_blocked: &|_| (),
             on_loss: &|| Box::new(|| ()),
         };

@@ -105,13 +105,17 @@ impl Queue {
                         "is ephemeral: it goes when its owner lets go, or with its session",
                     ));
                 }
-                Ok(_) => generation.delete_now(&path, &limit),
+                Ok(_) => {
+                    let deleted = generation.delete_now(&path, &limit);
+                    may_be_done |= matches!(deleted, Err(CallError::ConnectionLoss | CallError::Expired));
+                    deleted
+                }
                 Err(e) => Err(e),
             };
             match deleted {
                 Ok(()) => return Ok(true),
                 Err(CallError::NoNode) => return Ok(may_be_done),
-                Err(CallError::ConnectionLoss | CallError::Expired) => may_be_done = true,
+                Err(CallError::ConnectionLoss | CallError::Expired) => {}
                 Err(e) => return Err(failure_of(RELEASE, core, &path, e)),
             }
         }

@@ -17,6 +17,10 @@ const OP: &str = "attempt_revoke";
 impl Queue {
     /// Asks the contender whose node bears this name. False: there is no such node.
     pub(crate) fn revoke(&self, core: &Core, name: &str, patience: Duration) -> Result<bool> {
+        if name.contains('/') || !is_contender(name) {
+            let reason = format!("{name:?} is not the name of a node in a lock's queue");
+            return Err(Error::InvalidConfig { what: "contender", reason });
+        }
         revoke(core, &path::join(&self.dir, name), patience)
     }
 }
@@ -47,13 +51,17 @@ impl ZkSession {
     pub fn attempt_revoke(&self, path: &str) -> Result<bool> {
         let chroot = self.core().chroot();
         path::lock_path(chroot, path)?;
-        let is_contender = path.rsplit_once('/').is_some_and(|(_, name)| name::parse(name).is_some());
-        if !is_contender {
+        if !path.rsplit_once('/').is_some_and(|(_, name)| is_contender(name)) {
             let rule = "its last part must be the name of a node in a lock's queue";
             return Err(Error::InvalidPath { path: path.to_owned(), rule });
         }
         revoke(self.core(), &format!("{chroot}{path}"), self.timeout() / 6)
     }
+}
+
+/// Nothing else is written over. A lease is asked for as a lock is.
+fn is_contender(name: &str) -> bool {
+    name::parse(name).is_some() || !name::lease_id(name).is_empty()
 }
 
 fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {

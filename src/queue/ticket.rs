@@ -43,6 +43,7 @@ impl Ticket {
     /// Leaves the node where it is; gives its path.
     pub(super) fn keep(mut self) -> String {
         self.is_granted = true;
+        self.generation.shared.keep(&self.id);
         std::mem::take(&mut self.path)
     }
 

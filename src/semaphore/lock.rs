@@ -9,7 +9,7 @@ use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
-use crate::queue::leases::{Count, Leases, Taken, Want};
+use crate::queue::leases::{self, Count, Leases, Taken, Want};
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::{SessionState, ZkSession, path};
@@ -47,7 +47,8 @@ impl Lock {
     pub(super) fn agree(&self, told: u32) -> Result<()> {
         let limit = Limit::after(self.settings.session.timeout() / 2);
         let theirs = self.common.leases.permits(self.settings.session.core(), &limit)?;
-        if theirs == told {
+        // 0 is a pause, which whoever comes meanwhile waits out.
+        if theirs == told || theirs == 0 {
             return Ok(());
         }
         Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours: told, theirs })
@@ -72,7 +73,7 @@ impl Lock {
         let seen_full = Cell::new(false);
         let core = self.settings.session.core();
         let want = Want { core, number, mode, limit, data: &self.settings.data, seen_full: &seen_full };
-        let mut slice = self.settings.patience() / 8;
+        let mut slice = self.settings.patience() / 2;
         loop {
             if mode == Mode::Try && self.common.leases.is_full(&want)? {
                 return Ok(None);
@@ -85,6 +86,7 @@ impl Lock {
                 Ok(Some(passage)) => passage,
                 Ok(None) if patient || limit.is_past() => return Ok(None),
                 Ok(None) => {
+                    seen_full.set(true); // somebody ahead was shown: that is contention too
                     slice *= 2;
                     continue;
                 }
@@ -144,21 +146,17 @@ impl Lock {
 
     /// More than there are could wait for ever. A single one may: there may be none for a while.
     fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
-        let refuse = |reason| Err(Error::InvalidConfig { what: "number of permits", reason });
         if number == 0 {
-            return refuse("0 permits cannot be held".to_owned());
+            let reason = "0 permits cannot be held".to_owned();
+            return Err(Error::InvalidConfig { what: "number of permits", reason });
         }
-        let leases = &self.common.leases;
-        if number == 1 || number <= leases.count.known() {
+        if number == 1 {
             return Ok(());
         }
-        // It may have been raised since we looked.
-        let permits = leases.permits(self.settings.session.core(), limit)?;
+        // It may have been changed since we looked.
+        let permits = self.common.leases.permits(self.settings.session.core(), limit)?;
         if number > permits {
-            return refuse(format!(
-                "{number} are more than {:?} has, which is {permits}",
-                self.settings.path
-            ));
+            return Err(leases::too_many(&self.settings.path, number, permits));
         }
         Ok(())
     }
@@ -192,7 +190,7 @@ impl Lock {
 
     fn held(&self, holding: Holding) -> Held {
         let path = self.settings.shown(holding.path());
-        let lease = Lease { _session: self.settings.session.clone(), holding };
+        let lease = Lease { _kept: (self.settings.session.clone(), self.common.clone()), holding };
         Held::new(Arc::new(lease), std::thread::current().id(), path, 0)
     }
 
@@ -251,8 +249,8 @@ impl Drop for Passage<'_> {
 
 /// What a permit keeps hold of: no thread's, and of use without the semaphore.
 struct Lease {
-    /// A permit keeps its session open.
-    _session: ZkSession,
+    /// A permit keeps its session open, and other recipes off its path.
+    _kept: (ZkSession, Arc<Common>),
     holding: Holding,
 }
 

@@ -55,15 +55,18 @@ use crate::settings::LockBuilder;
 /// [`Error::InconsistentLeases`]. From then on the node rules: every
 /// grant goes by the number as it is then. [`set_permits`](Self::set_permits) changes it, as does anybody
 /// who writes there. Raising it lets waiters in at once; lowering it takes no permit away, and none is
-/// granted until enough are given back; 0 grants none. Data that is no number is ignored and left as it
-/// is, and everybody goes by what they were told: then they had better been told the same. The node stays
-/// when nobody uses the semaphore any more; if somebody deletes it, it is made again with the number that
-/// was seen last.
+/// granted until enough are given back; 0 is a pause: none is granted, and whoever comes meanwhile is not
+/// refused. To tell all clients another number, change it here first, then what they are told. Data that is no number is ignored and left as it
+/// is, and everybody goes by the number that they saw last, or were told: then they had better been told the
+/// same. The node stays when nobody uses the semaphore any more (unless another client made it, see below);
+/// if somebody deletes it, it is made again with the number that was seen last.
 ///
 /// # Other clients
 ///
 /// Nodes and algorithm are those of Curator's `InterProcessSemaphoreV2`, and it and this count each
 /// other's leases. But it goes by the number that it was given and never reads the node: give it the same.
+/// Where it comes first the node is a container, which goes, with a number that was changed, when nobody
+/// uses the semaphore.
 ///
 /// # Fairness
 ///
@@ -261,12 +264,11 @@ impl ZkSemaphore {
     /// Blocks until there are `n` permits for us: all of them, taken together, or none. Each is given back
     /// by itself.
     ///
-    /// If the semaphore's number is lowered below `n` meanwhile, this waits until it is raised again.
-    ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`], at once, for none and for more than the
-    /// semaphore has.
+    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] for none, and for more than the semaphore
+    /// has: at once, or when its number is lowered below `n` meanwhile, for who waits for so many keeps
+    /// everybody else waiting.
     #[must_use = "if unused the permits are given back at once"]
     pub fn acquire_many(&self, n: u32) -> Result<Vec<ZkPermit>> {
         self.lock.forever(n, Limit::NONE).map(permits)

@@ -112,9 +112,10 @@ impl Core {
         &self.config.ensemble.chroot
     }
 
-    /// The ensemble's hosts, in an order that does not depend on how they were written.
+    /// The ensemble's hosts, in an order and a case that do not depend on how they were written.
     pub(crate) fn ensemble(&self) -> Vec<String> {
-        let mut hosts: Vec<String> = self.config.ensemble.hosts.iter().map(ToString::to_string).collect();
+        let hosts = self.config.ensemble.hosts.iter();
+        let mut hosts: Vec<String> = hosts.map(|host| host.to_string().to_ascii_lowercase()).collect();
         hosts.sort();
         hosts
     }

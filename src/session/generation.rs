@@ -121,6 +121,9 @@ impl Generation {
             Naming::AsGiven => CreateMode::Ephemeral,
             Naming::Persistent => CreateMode::Persistent,
         };
+        if naming == Naming::Persistent {
+            self.shared.lasts(id, prefix);
+        }
         let outcome = self.call(
             limit,
             move |zk| zk.create(&full, data, entries, mode),
@@ -326,10 +329,10 @@ impl Generation {
         hold: &Arc<Hold>,
         limit: &Limit<'_>,
     ) -> Result<i64, CallError> {
-        let attach = self.shared.attach();
+        let (attach, before) = (self.shared.attach(), hold.armed_on());
         match self.read(hold.path(), true, limit) {
             Ok(node) => {
-                hold.set_armed_on(attach);
+                hold.armed_by_read(before, attach);
                 if hold.seen(node.czxid) {
                     hold.told(&node.data);
                     return Ok(node.czxid);

@@ -129,6 +129,13 @@ impl Hold {
         self.armed_on.store(attach, Ordering::Release);
     }
 
+    /// A read has armed the watch on this connection. Not noted if the watch has fired since `before` (what `armed_on` was then).
+    pub(crate) fn armed_by_read(&self, before: u64, attach: u64) {
+        if before != u64::MAX {
+            let _ = self.armed_on.compare_exchange(before, attach, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
     /// The watch on the node has fired: it needs a new one, at once.
     pub(crate) fn rearm(&self) {
         self.set_armed_on(u64::MAX);

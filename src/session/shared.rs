@@ -1,6 +1,6 @@
 //! What one session's callers and its link share.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     attach: AtomicU64,
     /// The ids of nodes of ours that should go and may still exist.
     debris: Mutex<HashSet<String>>,
+    /// Nodes that outlive the session, by their ids, until they are kept for good or gone.
+    lasting: Mutex<HashMap<String, String>>,
     session_id: OnceLock<i64>,
     /// The granted session timeout in milliseconds; it may change when the session is resumed.
     timeout_ms: AtomicU64,
@@ -60,6 +62,23 @@ impl Shared {
 
     pub(super) fn remove_debris(&self, id: &str) {
         self.debris.lock().remove(id);
+        self.keep(id);
+    }
+
+    /// A node that outlives the session is being made.
+    pub(super) fn lasts(&self, id: &str, path: &str) {
+        self.lasting.lock().insert(id.to_owned(), path.to_owned());
+    }
+
+    /// It is to stay.
+    pub(crate) fn keep(&self, id: &str) {
+        self.lasting.lock().remove(id);
+    }
+
+    /// Of those that should go: the end of the session does not end them.
+    pub(super) fn lasting_debris(&self) -> Vec<String> {
+        let (debris, lasting) = (self.debris.lock(), self.lasting.lock());
+        lasting.iter().filter(|(id, _)| debris.contains(*id)).map(|(_, path)| path.clone()).collect()
     }
 
     pub(super) fn failed(&self, host: &str, reason: String) {

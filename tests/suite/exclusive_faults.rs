@@ -606,6 +606,22 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
     assert_eq!(stat(&at, NODE).map(|node| node.ephemeral_owner), Some(next.session_id()));
 }
 
+fn node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same() {
+    let (server, at) = start();
+    let session = session(&at);
+    let lock = lock(&session);
+    lock.lock().unwrap().unlock().unwrap();
+    thread::scope(|scope| {
+        let held = server.hold_requests(Op::GetData.on(NODE));
+        let locker = scope.spawn(|| lock.lock_timeout(SOON).unwrap().expect("it is ours").unlock());
+        assert!(held.wait(SOON));
+        raw(&at).set_data(NODE, b"x").unwrap();
+        drop(held);
+        assert_eq!(locker.join().unwrap(), Ok(()));
+    });
+    until_empty(&at, LOCK);
+}
+
 scenarios![
     on embedded;
     create_whose_answer_is_lost_is_known_again,
@@ -628,5 +644,6 @@ scenarios![
     node_that_goes_while_the_waiter_is_cut_off_is_not_missed,
     hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped,
     try_lock_and_timeouts_end_in_time_in_a_black_hole,
+    node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same,
     count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_are_lost,
 ];

@@ -1,6 +1,8 @@
 //! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while locks are held and waited for.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
+    Direction, OpKind, Proxy, Raw, Recipe, Shared,
+    contend::spawn_waiting,
+    over_exclusive, per_recipe,
     raw::EPHEMERAL_SEQUENTIAL,
     recipe::Lock,
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
@@ -11,7 +13,7 @@ use std::{
     collections::HashSet,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
     thread::{self, Scope},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use zk_mutex::{Error, LossReason, SessionState, ZkSession};
 
@@ -510,6 +512,36 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
     folder.end();
 }
 
+/// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the folder.
+fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_theirs, other) = folder.lock(recipe.rival());
+    let (_ours, lock) = folder.lock(recipe);
+    let mut foreign = folder.raw();
+    for round in 0..20 {
+        let guard = other.lock().unwrap();
+        let before = folder.names();
+        thread::scope(|scope| {
+            let waiter = spawn_waiting(scope, || {
+                let guard = lock.lock().unwrap();
+                let path = guard.path().to_owned();
+                let mut raw = folder.raw();
+                until("what it holds and what there is agree", SOON, || {
+                    (guard.is_held() == raw.exists(&folder.full(&path)).unwrap().is_some()).then_some(())
+                });
+            });
+            let mine = folder.newcomer(&before);
+            for name in before.iter().chain([&mine]) {
+                let _ = foreign.delete(&folder.node(name));
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(round * 4) {}
+            }
+            waiter.join().unwrap();
+        });
+        drop(guard);
+    }
+}
+
 per_recipe![
     holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
     holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
@@ -518,7 +550,8 @@ per_recipe![
     waiter_whose_node_is_deleted_while_first_in_line_queues_again,
     waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node,
     revocation_on_the_node_ahead_arms_the_watch_again,
-    node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed
+    node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed,
+    waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it
     | locks: lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody
     | rows: waiter_whose_node_is_deleted_between_two_others_queues_again,
     folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,

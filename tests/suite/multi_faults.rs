@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkSession,
+    Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession,
     testing::{Op, TestServer},
 };
 
@@ -304,6 +304,19 @@ fn a_hold_that_is_handed_on_is_no_more_of_ours() {
     assert!(signal.try_recv().is_err_and(|e| e.is_empty()) && signal.reason().is_none());
 }
 
+fn one_ensemble_is_known_by_a_host_in_common() {
+    let (_server, at) = start();
+    let (one, other) = (session(&at), session(&format!("{at},127.0.0.1:1")));
+    let (lock, again) = (ZkMutex::new(&one, A).unwrap(), ZkMutex::new(&other, A).unwrap());
+    assert!(matches!(ZkMultiLock::new([&lock, &again]), Err(Error::WouldDeadlock { .. })));
+    let guard = lock.lock().unwrap();
+    let said = ZkMultiLock::new([&again]).unwrap().lock().map(drop);
+    assert!(matches!(said, Err(Error::WouldDeadlock { .. })), "{said:?}");
+    drop((guard, again));
+    let said = ZkRwLock::new(&other, A).map(drop);
+    assert!(matches!(said, Err(Error::InvalidConfig { .. })), "another kind on the path: {said:?}");
+}
+
 scenarios![
     on embedded;
     the_signal_comes_with_the_first_loss,
@@ -316,4 +329,5 @@ scenarios![
     releases_without_an_answer_wait_once_in_all,
     transfers_stay_exact_while_connections_are_cut,
     a_hold_that_is_handed_on_is_no_more_of_ours,
+    one_ensemble_is_known_by_a_host_in_common,
 ];

@@ -345,6 +345,27 @@ fn a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name() {
     assert!(other.lock().unwrap().is_held());
 }
 
+fn what_is_not_kept_goes_before_its_session_is_closed() {
+    let (server, at) = start();
+    let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
+    let (lock, other) = (mutex(&ours), mutex(&theirs));
+    server.silence_reply(Op::SetData.on("-lock-"));
+    let said = lock.lock().unwrap().persist();
+    assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+    ours.close().unwrap();
+    assert!(other.lock_timeout(SOON * 2).unwrap().is_some(), "{:?}", other.contenders());
+}
+
+fn what_never_was_is_not_said_to_be_released() {
+    let (server, at) = start();
+    let session = session(&at);
+    let lock = mutex(&session);
+    drop(lock.lock().unwrap());
+    let never = "_c_0c8f8d6e-6c0f-4f0e-9d55-0a1b2c3d4e5f-lock-0000000001";
+    server.drop_request(Op::GetData.on(never));
+    assert_eq!(lock.release_persistent(never), Ok(false));
+}
+
 scenarios![
     a_persistent_lock_outlives_its_session_until_it_is_released_by_name,
     whoever_waits_goes_on_waiting_until_it_is_released,
@@ -357,4 +378,6 @@ scenarios![
     a_hold_that_is_lost_on_the_way_is_not_kept on embedded,
     what_cannot_be_kept_in_time_is_released on embedded,
     a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name on embedded,
+    what_is_not_kept_goes_before_its_session_is_closed on embedded,
+    what_never_was_is_not_said_to_be_released on embedded,
 ];

@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkRwLock, ZkSession,
+    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSession,
     testing::{Matcher, Op},
 };
 
@@ -283,6 +284,24 @@ fn asking_ends_in_time_and_says_what_kept_it() {
     assert!(matches!(theirs.attempt_revoke(&node), Err(Error::Closed { .. })));
 }
 
+fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_written_over() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let semaphore = ZkSemaphore::new(&ours, "/limits/downloads", 1).unwrap();
+    let permit = semaphore.acquire().unwrap();
+    assert!(theirs.attempt_revoke(permit.path()).unwrap());
+    comes(&permit.revoke_requested());
+    let candidate = ZkElection::new(&ours, "/elections/billing").unwrap().join().unwrap();
+    let leadership = candidate.wait_leader().unwrap();
+    assert!(theirs.attempt_revoke(leadership.path()).unwrap());
+    comes(&leadership.revoke_requested());
+    assert!(permit.is_held() && leadership.is_held());
+    // A contender of another recipe, whose name leads elsewhere.
+    let holder = semaphore.holders().unwrap().remove(0);
+    let said = ZkMutex::new(&theirs, "/limits/downloads/locks").unwrap().attempt_revoke(&holder);
+    assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+}
+
 scenarios![
     a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
     only_curators_message_is_a_request,
@@ -294,4 +313,5 @@ scenarios![
     a_request_made_while_the_holder_is_cut_off_is_heard_when_it_is_back,
     a_request_or_its_answer_that_is_lost_is_made_again on embedded,
     asking_ends_in_time_and_says_what_kept_it on embedded,
+    a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_written_over,
 ];

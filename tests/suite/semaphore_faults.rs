@@ -6,7 +6,7 @@ use crate::{
     semaphore::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
         Ensemble, Raw, Server, Shared,
-        contend::{proxied, session, spawn_waiting, until_queue},
+        contend::{proxied, session, spawn_waiting, stat, until_queue},
         scenarios,
         scene::{SOON, full_path, queue, session_of, until_event, until_state},
         until,
@@ -19,7 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore, ZkSession,
+    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
+    ZkSession,
     testing::{Matcher, Op, TestServer},
 };
 
@@ -736,6 +737,62 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
     until_nothing_left(&at);
 }
 
+fn more_than_there_are_by_now_is_refused_at_once() {
+    let (_server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (semaphore, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
+    other.set_permits(2).unwrap();
+    let said = semaphore.acquire_many(4);
+    assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+    assert!(other.try_acquire().unwrap().is_some());
+    until_nothing_left(&at);
+}
+
+fn number_lowered_below_what_one_waits_for_ends_that_wait() {
+    let (_server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (semaphore, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
+    let two = other.acquire_many(2).unwrap();
+    thread::scope(|scope| {
+        let many = spawn_waiting(scope, || semaphore.acquire_many(4).map(|all| all.len()));
+        let behind = spawn_waiting(scope, || other.acquire().map(drop));
+        other.set_permits(3).unwrap();
+        let said = many.join().unwrap();
+        assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+        assert_eq!(behind.join().unwrap(), Ok(()), "nobody is in the way any more");
+    });
+    drop(two);
+    until_nothing_left(&at);
+}
+
+fn try_acquire_of_a_free_permit_has_the_time_for_its_requests() {
+    let (server, at) = start();
+    let session = session_of(&at, Duration::from_secs(6));
+    let semaphore = semaphore(&session, 2);
+    drop(semaphore.acquire().unwrap());
+    server.delay(Duration::from_millis(80)); // six answers in a second: the bound is a sixth of the timeout
+    assert!(semaphore.try_acquire().unwrap().is_some());
+    server.delay(Duration::ZERO);
+}
+
+fn mutex_of_permits_that_was_only_tried_leaves_no_node() {
+    let server = Server::builder().container_check(Duration::from_millis(50)).start();
+    let at = server.connect_string();
+    let session = session(&at);
+    drop(ZkSemaphoreMutex::new(&session, "/mutexes/upload").unwrap().try_lock().unwrap().unwrap());
+    until("its folders go", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
+}
+
+fn pause_is_joined_by_those_who_were_told_a_number() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    semaphore(&ours, 2).set_permits(0).unwrap();
+    let other = semaphore(&theirs, 3);
+    assert!(other.try_acquire().unwrap().is_none());
+    other.set_permits(3).unwrap();
+    assert_eq!(other.acquire_many(3).unwrap().len(), 3);
+}
+
 scenarios![
     lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
     one_that_fails_half_way_leaves_nothing_of_many on embedded,
@@ -759,5 +816,10 @@ scenarios![
     flapping_connections_let_nobody_in_beyond_the_number on embedded,
     members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
     number_lowered_before_the_grant_is_respected on embedded,
+    more_than_there_are_by_now_is_refused_at_once on embedded,
+    number_lowered_below_what_one_waits_for_ends_that_wait on embedded,
+    try_acquire_of_a_free_permit_has_the_time_for_its_requests on embedded,
+    mutex_of_permits_that_was_only_tried_leaves_no_node,
+    pause_is_joined_by_those_who_were_told_a_number,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];

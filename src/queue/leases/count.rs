@@ -99,7 +99,7 @@ impl Count {
     }
 
     /// The semaphore's node, which is made with this number if it is missing. It is no container: that would go while nobody is here,
-    /// and the number with it.
+    /// and the number with it. (Where the number is fixed, it may; it is written into the container then.)
     fn node(
         &self,
         generation: &Arc<Generation>,
@@ -111,6 +111,10 @@ impl Count {
             match generation.read(&self.path, watch, limit) {
                 Err(CallError::NoNode) => {}
                 read => return read,
+            }
+            if self.is_fixed {
+                generation.make_parents(&self.path, self.acl, limit)?;
+                continue;
             }
             let data = number.to_string().into_bytes();
             match generation.create_lasting(&self.path, data, self.acl, limit) {

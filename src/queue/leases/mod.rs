@@ -63,6 +63,12 @@ enum Stop {
 
 type Step<T> = std::result::Result<T, Stop>;
 
+/// More permits are wanted than there are.
+pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
+    let reason = format!("{wanted} are more than {path:?} has, which is {permits}");
+    Error::InvalidConfig { what: "number of permits", reason }
+}
+
 impl Leases {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
@@ -189,6 +195,10 @@ impl Leases {
             let path = want.core.shown(self.count.path()).to_owned();
             let (ours, theirs) = (self.count.known(), count);
             return Err(Stop::Fail(Error::InconsistentLeases { path, ours, theirs }));
+        }
+        // One may wait until there are any; several, that there cannot be any more, would keep everybody else waiting.
+        if own.len() > 1 && own.len() > count as usize {
+            return Err(Stop::Fail(too_many(want.core.shown(self.count.path()), want.number, count)));
         }
         let used = i64::try_from(standing.len()).unwrap_or(i64::MAX);
         Ok(Some(i64::from(count).saturating_sub(used)))

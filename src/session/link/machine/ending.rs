@@ -40,6 +40,12 @@ impl Machine {
 
     pub(super) fn say_goodbye(&mut self, now: BootTime) {
         self.phase = Phase::Up;
+        // What the end of the session does not end. The names are nobody else's.
+        for path in self.shared.lasting_debris() {
+            let xid = self.new_xid();
+            let frame = Writer::request(xid, op::DELETE).buffer(path.as_bytes()).i32(-1).frame();
+            self.send(xid, op::DELETE, Owner::Link, &frame, now);
+        }
         let xid = self.new_xid();
         let frame = Writer::request(xid, op::CLOSE).frame();
         self.send(xid, op::CLOSE, Owner::Close, &frame, now);

@@ -109,13 +109,18 @@ impl Machine {
     /// two more threads' wake-ups at each hand-over between processes.
     pub(super) fn watched(&mut self, kind: i32, path: &str, now: BootTime) {
         let is_gone = kind == event::DELETED;
+        // Before the bells: nobody shall be woken to take what still looks held here.
+        if is_gone {
+            self.shared.lease.node_deleted(path);
+        }
+        self.shared.nodes.ring(path, is_gone);
+        // And behind them: who makes its node a hold meanwhile has looked at its bell by then, or the hold is found here.
         if is_gone {
             self.shared.lease.node_deleted(path);
         } else if let Some(hold) = self.shared.lease.hold_on(path) {
             hold.rearm();
             self.send_chores(now);
         }
-        self.shared.nodes.ring(path, is_gone);
     }
 
     pub(super) fn greeted(
