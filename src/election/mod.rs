@@ -80,6 +80,9 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// `InterProcessMutex`: against it, stand with a [`ZkMutex`](crate::ZkMutex). `LeaderLatch` takes every
 /// child of the path for a candidate: leave the path to one election.
 ///
+/// A leader can be asked to resign by [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) with its
+/// node's path; that writes over its id.
+///
 /// Unlike `LeaderLatch`, a candidate of this crate leads on while the connection is away for less than
 /// the lease.
 #[derive(Clone)]
