@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
-const THREADS: usize = 4;
+const THREADS: usize = 6;
 /// As much of the end of a failed child's output is shown.
 const SHOWN: usize = 200_000;
 
