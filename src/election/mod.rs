@@ -49,7 +49,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// election.run(|leadership| {
 ///     while leadership.is_held() {
 ///         println!("a piece of work");
-///         if std::path::Path::new("/tmp/enough").exists() {
+///         if std::path::Path::new("enough").exists() {
 ///             return ControlFlow::Break(());
 ///         }
 ///     }
