@@ -12,7 +12,7 @@ use log::warn;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zk_mutex::{Error, ZkSemaphore, ZkSession};
 
 const ABOUT: &str =
@@ -28,6 +28,10 @@ const FLAGS: &[Flag] = &[
     ("--hold", "MS", "how long a round lasts (default 5)"),
 ];
 
+/// How long to try to set the number of permits: as long as `acquire` tries.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before such a try.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Workers, half as many sessions.
 const MOST: u32 = 1000;
 
@@ -108,7 +112,7 @@ impl Plan {
             }
             // What we allow first, so that nobody exceeds it who has heard of it before us.
             limited.allowed.store(self.raised, SeqCst);
-            semaphore.set_permits(self.raised)?;
+            set(&semaphore, self.raised)?;
             threads.into_iter().try_for_each(|thread| match thread.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -121,7 +125,7 @@ impl Plan {
             self.permits,
             self.raised
         );
-        semaphore.set_permits(self.permits)?; // as the next run is told
+        set(&semaphore, self.permits)?; // as the next run is told
         Ok(if exceeded == 0 && rounds == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -133,7 +137,7 @@ impl Plan {
                 let ours = self.permits;
                 warn!("{} says {theirs} permits, left there by another run: sets it to {ours}", self.path);
                 let semaphore = ZkSemaphore::new(session, &self.path, theirs)?;
-                semaphore.set_permits(ours)?;
+                set(&semaphore, ours)?;
                 Ok(semaphore)
             }
             opened => opened,
@@ -151,6 +155,20 @@ impl Plan {
             limited.rounds.fetch_add(1, SeqCst);
         }
         Ok(())
+    }
+}
+
+/// Sets the number, through an outage if need be, as `acquire` waits for one to pass. Twice does no harm.
+fn set(semaphore: &ZkSemaphore, permits: u32) -> zk_mutex::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match semaphore.set_permits(permits) {
+            Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
+                warn!("{error}; trying again");
+                thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
     }
 }
 
