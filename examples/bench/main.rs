@@ -5,7 +5,7 @@
 //! Workloads: `uncontended` (max, secs), `contended` and `readers` (threads, max and secs for each), `waiters`
 //! (threads, sessions), `reentrant` (max); all take path, warm (cycles before measuring) and events (a file for the
 //! times of each cycle). It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time,
-//! then prints a line of JSON and `DONE`, and ends with its input. Exit status 3: no such workload here.
+//! then prints a line of JSON and `DONE`, and ends with its input. Exit status 2: wrong arguments; 3: no such workload here.
 
 mod protocol;
 
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
-use zk_mutex::{Held, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
 
 /// Benchmarks have a thousand waiters, and these need little.
 const STACK: usize = 256 * 1024;
@@ -23,27 +23,41 @@ const STACK: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From a thread's word that it will call `lock` to its place in the queue of its process.
 const SETTLE: Duration = Duration::from_millis(300);
+/// So many times of cycles are made room for beforehand.
+const ROOM: usize = 10_000_000;
+/// Exit code: the arguments are wrong.
+const WRONG: u8 = 2;
+/// Exit code: no such workload here.
+const UNKNOWN: u8 = 3;
 
 fn main() -> ExitCode {
-    let Some(args) = Args::parse() else {
-        eprintln!("bench: wants HOSTS WORKLOAD key=value...");
-        return ExitCode::from(2);
+    let args = match Args::parse() {
+        Ok(args) => args,
+        Err(why) => return refuse(WRONG, &why),
     };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    let result = match args.workload.as_str() {
-        "uncontended" | "contended" => contended(&args),
-        "readers" => readers(&args),
-        "waiters" => waiters(&args),
-        "reentrant" => reentrant(&args),
-        _ => return ExitCode::from(3),
+    let run = match args.workload.as_str() {
+        "uncontended" | "contended" => contended,
+        "readers" => readers,
+        "waiters" => waiters,
+        "reentrant" => reentrant,
+        other => return refuse(UNKNOWN, &format!("there is no workload {other:?} here")),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
+    if let Err(why) = args.check() {
+        return refuse(WRONG, &why);
     }
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    let Err(error) = run(&args) else {
+        return ExitCode::SUCCESS;
+    };
+    let is_wrong = |error: &Error| matches!(error, Error::InvalidPath { .. } | Error::InvalidConfig { .. });
+    let code = if error.downcast_ref().is_some_and(is_wrong) { WRONG } else { 1 };
+    refuse(code, &error.to_string())
+}
+
+/// Says why, on one line, and ends so.
+fn refuse(code: u8, why: &str) -> ExitCode {
+    eprintln!("bench: {why}");
+    ExitCode::from(code)
 }
 
 /// One acquire and release.
@@ -175,7 +189,8 @@ fn reentrant(args: &Args) -> Outcome<()> {
     }
     mark("ready")?;
     let max = usize::try_from(args.number("max", 1_000_000)?)?;
-    let (mut latencies, start) = (Vec::with_capacity(max), now());
+    // Room for all, so that none of them pays for it; within reason.
+    let (mut latencies, start) = (Vec::with_capacity(max.min(ROOM)), now());
     for _ in 0..max {
         let cycle = cycle(&mutex, || ())?;
         latencies.push(cycle.released - cycle.acquire);

@@ -4,6 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -14,15 +15,50 @@ pub struct Args {
     settings: Vec<(String, String)>,
 }
 
+/// The keys whose values are numbers, and from what to what they make sense.
+const NUMBERS: [(&str, RangeInclusive<u64>); 5] = [
+    ("max", 1..=u64::MAX),
+    ("secs", 1..=u64::MAX),
+    ("threads", 1..=10_000),
+    ("sessions", 1..=10_000),
+    ("warm", 0..=u64::MAX),
+];
+const TEXTS: [&str; 2] = ["path", "events"];
+
 impl Args {
-    /// `HOSTS WORKLOAD key=value...`; None if it is something else.
-    pub fn parse() -> Option<Args> {
+    /// `HOSTS WORKLOAD key=value...`; the error says what else it is.
+    pub fn parse() -> Result<Args, String> {
         let mut words = std::env::args().skip(1);
-        let (hosts, workload) = (words.next()?, words.next()?);
+        let (Some(hosts), Some(workload)) = (words.next(), words.next()) else {
+            return Err("wants HOSTS WORKLOAD key=value...".to_owned());
+        };
         let settings = words
-            .map(|word| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())))
-            .collect::<Option<_>>()?;
-        Some(Args { hosts, workload, settings })
+            .map(|word| match word.split_once('=') {
+                Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+                None => Err(format!("{word:?} is not key=value")),
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Args { hosts, workload, settings })
+    }
+
+    /// Looks at all keys and values before anything is done with some of them.
+    pub fn check(&self) -> Result<(), String> {
+        for (key, value) in &self.settings {
+            if let Some((_, range)) = NUMBERS.iter().find(|(number, _)| number == key) {
+                let number: u64 = value.parse().map_err(|_| format!("{key}={value}: not a whole number"))?;
+                if !range.contains(&number) {
+                    return Err(format!("{key}={value}: not within {} and {}", range.start(), range.end()));
+                }
+            } else if !TEXTS.contains(&key.as_str()) {
+                return Err(format!("there is no key {key:?}"));
+            }
+        }
+        match self.path() {
+            path if !path.starts_with('/') || path.ends_with('/') => {
+                Err(format!("path={path}: not a path below the root"))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub fn text(&self, key: &str) -> Option<&str> {

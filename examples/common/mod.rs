@@ -82,6 +82,9 @@ impl Args {
         let text = self.text(flag)?;
         match text.parse() {
             Ok(number) => Some(number),
+            Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.refuse(&format!("{flag} {text} is too large"))
+            }
             Err(_) => self.refuse(&format!("{flag} wants a whole number, not {text:?}")),
         }
     }
@@ -93,6 +96,26 @@ impl Args {
             self.refuse(&format!("{flag} must be at least 1"));
         }
         number
+    }
+
+    /// As `positive`, for what costs threads, sessions or processes: no more than `most` of them.
+    #[allow(dead_code)] // some examples have nothing of the kind
+    pub fn count(&self, flag: &str, default: u32, most: u32) -> u32 {
+        let number = self.positive(flag, default);
+        if number > most {
+            self.refuse(&format!("{flag} must be at most {most}, which is plenty for one process"));
+        }
+        number
+    }
+
+    /// The value of `--path`: somewhere below the root, so that what is put below it or behind its name is too. The library is
+    /// the judge of the rest.
+    pub fn path<'a>(&'a self, default: &'a str) -> &'a str {
+        let path = self.text("--path").unwrap_or(default);
+        if !path.starts_with('/') || path.ends_with('/') {
+            self.refuse(&format!("--path wants a path below the root, as {default} is, not {path:?}"));
+        }
+        path
     }
 }
 

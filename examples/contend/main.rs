@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     };
     let servers = args.servers(&["--counter"]);
     common::show_log("warn");
-    match run(servers.connect_string(), args.text("--path").unwrap_or("/zk-mutex/contend"), config) {
+    match run(servers.connect_string(), args.path("/zk-mutex/contend"), config) {
         Ok(code) => code,
         Err(error) => common::failure("contend", &error),
     }

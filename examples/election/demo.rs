@@ -2,15 +2,18 @@
 
 use crate::common::{self, say};
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use log::warn;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
-use zk_mutex::{ZkElection, ZkSession};
+use zk_mutex::{Error, ZkElection, ZkSession};
 
 /// How long to wait for the next leader: after a kill it comes when the killed one's session has expired.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// From one count of the candidates to the next.
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub fn run(connect: &str, path: &str, candidates: u32) -> ExitCode {
     // A path of our own, so that nobody else, of another demonstration perhaps, can lead.
@@ -59,7 +62,16 @@ fn show(connect: &str, election: &ZkElection, candidates: u32) -> io::Result<()>
 fn until_all_stand(election: &ZkElection, candidates: u32) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        let standing = election.candidates().map_err(io::Error::other)?;
+        let standing = match election.candidates() {
+            Ok(standing) => standing,
+            // It passes, as a rule. The candidates wait for it too.
+            Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
+                warn!("{error}; asking again");
+                thread::sleep(PAUSE);
+                continue;
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        };
         if standing.len() >= candidates as usize {
             let ids: Vec<_> = standing.iter().map(|one| String::from_utf8_lossy(&one.data)).collect();
             say!("demo: they stand in this order: {}", ids.join(", "));
@@ -68,7 +80,7 @@ fn until_all_stand(election: &ZkElection, candidates: u32) -> io::Result<()> {
         if begun.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("{} of {candidates} candidates stand", standing.len())));
         }
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(PAUSE);
     }
 }
 

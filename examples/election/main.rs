@@ -12,7 +12,7 @@ use common::{Args, CONNECT, Flag, say};
 use crossbeam_channel::{Receiver, select, unbounded};
 use log::{error, warn};
 use std::io::BufRead;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 use std::time::Duration;
 use std::{fs, io, thread};
@@ -31,18 +31,24 @@ const FLAGS: &[Flag] = &[
 /// How long a killed leader keeps the others waiting: its node goes when its session expires.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// Candidates, which are processes.
+const MOST: u32 = 100;
+
 fn main() -> ExitCode {
     let args = Args::parse("election", ABOUT, FLAGS);
-    let path = args.text("--path").unwrap_or("/zk-mutex/election");
+    let path = args.path("/zk-mutex/election");
+    if let Some(dir) = args.text("--stand").filter(|dir| !Path::new(dir).is_dir()) {
+        args.refuse(&format!("--stand wants a directory, which {dir:?} is not"));
+    }
     let servers = args.servers(&["--stand"]);
+    common::show_log("warn");
     let Some(dir) = args.text("--stand") else {
-        let candidates = args.positive("--candidates", 4);
+        let candidates = args.count("--candidates", 4, MOST);
         if candidates < 3 {
             args.refuse("--candidates must be at least 3: one resigns, one is killed, one is left");
         }
         return demo::run(servers.connect_string(), path, candidates);
     };
-    common::show_log("warn");
     let member = Member { mark: PathBuf::from(dir).join("leader"), token: None };
     match member.stand(servers.connect_string(), path) {
         Ok(code) => code,

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let args = Args::parse("herd", ABOUT, FLAGS);
-    let path = args.text("--path").unwrap_or("/zk-mutex/herd").to_owned();
+    let path = args.path("/zk-mutex/herd").to_owned();
     let (most, most_sessions) = (args.positive("--most", 1000), args.positive("--sessions", 100));
     let servers = args.servers(&[]);
     common::show_log("warn");

@@ -31,7 +31,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
     let args = Args::parse("leader", ABOUT, FLAGS);
-    let path = args.text("--path").unwrap_or("/zk-mutex/leader");
+    let path = args.path("/zk-mutex/leader");
     let interval = args.positive::<u32>("--interval", 500);
     let seconds = args.number::<u32>("--for");
     let servers = args.servers(&[]);

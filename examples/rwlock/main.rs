@@ -27,6 +27,9 @@ const FLAGS: &[Flag] = &[
     ("--hold", "MS", "how long a round lasts (default 2)"),
 ];
 
+/// Threads of each kind.
+const MOST: u32 = 1000;
+
 #[derive(Default)]
 struct Config {
     version: AtomicU64,
@@ -39,9 +42,9 @@ struct Config {
 fn main() -> ExitCode {
     let args = Args::parse("rwlock", ABOUT, FLAGS);
     let plan = Plan {
-        path: args.text("--path").unwrap_or("/zk-mutex/rwlock").to_owned(),
-        readers: args.positive("--readers", 6),
-        publishers: args.positive("--publishers", 2),
+        path: args.path("/zk-mutex/rwlock").to_owned(),
+        readers: args.count("--readers", 6, MOST),
+        publishers: args.count("--publishers", 2, MOST),
         rounds: args.positive("--rounds", 20),
         hold: Duration::from_millis(u64::from(args.number::<u32>("--hold").unwrap_or(2))),
     };

@@ -8,11 +8,12 @@
 mod common;
 
 use common::{Args, CONNECT, Flag, say};
+use log::warn;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
-use std::time::Duration;
-use zk_mutex::{ZkSemaphore, ZkSession};
+use std::time::{Duration, Instant};
+use zk_mutex::{Error, ZkSemaphore, ZkSession};
 
 const ABOUT: &str =
     "workers share a limited number of permits; exit code 0 if never more were in use than there were";
@@ -27,22 +28,32 @@ const FLAGS: &[Flag] = &[
     ("--hold", "MS", "how long a round lasts (default 5)"),
 ];
 
+/// How long to try to set the number of permits: as long as `acquire` tries.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before such a try.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Workers, half as many sessions.
+const MOST: u32 = 1000;
+
 fn main() -> ExitCode {
     let args = Args::parse("semaphore", ABOUT, FLAGS);
     let plan = Plan {
-        path: args.text("--path").unwrap_or("/zk-mutex/semaphore").to_owned(),
+        path: args.path("/zk-mutex/semaphore").to_owned(),
         permits: args.positive("--permits", 2),
         raised: args.positive("--raised", 4),
-        workers: args.positive("--workers", 8),
+        workers: args.count("--workers", 8, MOST),
         rounds: args.positive("--rounds", 12),
         hold: Duration::from_millis(u64::from(args.number::<u32>("--hold").unwrap_or(5))),
     };
     if plan.raised < plan.permits {
         args.refuse("--raised must not be less than --permits");
     }
+    let Some(all) = plan.workers.checked_mul(plan.rounds) else {
+        args.refuse("--workers times --rounds is too large to count");
+    };
     let servers = args.servers(&[]);
     common::show_log("warn");
-    match plan.run(servers.connect_string()) {
+    match plan.run(servers.connect_string(), all) {
         Ok(code) => code,
         Err(error) => common::failure("semaphore", &error),
     }
@@ -69,9 +80,9 @@ struct Limited {
 }
 
 impl Plan {
-    fn run(&self, connect: &str) -> zk_mutex::Result<ExitCode> {
+    fn run(&self, connect: &str, all: u32) -> zk_mutex::Result<ExitCode> {
         let session = ZkSession::connect(connect)?;
-        let semaphore = ZkSemaphore::new(&session, &self.path, self.permits)?;
+        let semaphore = self.open(&session)?;
         let limited = Limited {
             in_use: AtomicU32::new(0),
             allowed: AtomicU32::new(self.permits),
@@ -88,7 +99,6 @@ impl Plan {
             .iter()
             .map(|session| ZkSemaphore::new(session, &self.path, self.permits))
             .collect::<zk_mutex::Result<Vec<_>>>()?;
-        let all = self.workers * self.rounds;
         thread::scope(|scope| {
             let work = |worker: u32| {
                 let semaphore = &semaphores[worker as usize / 2];
@@ -102,7 +112,7 @@ impl Plan {
             }
             // What we allow first, so that nobody exceeds it who has heard of it before us.
             limited.allowed.store(self.raised, SeqCst);
-            semaphore.set_permits(self.raised)?;
+            set(&semaphore, self.raised)?;
             threads.into_iter().try_for_each(|thread| match thread.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -115,8 +125,23 @@ impl Plan {
             self.permits,
             self.raised
         );
-        semaphore.set_permits(self.permits)?; // as the next run is told
+        set(&semaphore, self.permits)?; // as the next run is told
         Ok(if exceeded == 0 && rounds == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The semaphore with the number that we are told. What the node says lasts: a run that was killed midway leaves the number
+    /// that it raised, and this is how to roll out another.
+    fn open(&self, session: &ZkSession) -> zk_mutex::Result<ZkSemaphore> {
+        match ZkSemaphore::new(session, &self.path, self.permits) {
+            Err(Error::InconsistentLeases { theirs, .. }) if theirs > 0 => {
+                let ours = self.permits;
+                warn!("{} says {theirs} permits, left there by another run: sets it to {ours}", self.path);
+                let semaphore = ZkSemaphore::new(session, &self.path, theirs)?;
+                set(&semaphore, ours)?;
+                Ok(semaphore)
+            }
+            opened => opened,
+        }
     }
 
     fn work(&self, semaphore: &ZkSemaphore, limited: &Limited) -> zk_mutex::Result<()> {
@@ -130,6 +155,20 @@ impl Plan {
             limited.rounds.fetch_add(1, SeqCst);
         }
         Ok(())
+    }
+}
+
+/// Sets the number, through an outage if need be, as `acquire` waits for one to pass. Twice does no harm.
+fn set(semaphore: &ZkSemaphore, permits: u32) -> zk_mutex::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match semaphore.set_permits(permits) {
+            Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {
+                warn!("{error}; trying again");
+                thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
     }
 }
 

@@ -31,7 +31,7 @@ const ACCOUNTS: u32 = 10;
 
 fn main() -> ExitCode {
     let args = Args::parse("service", ABOUT, FLAGS);
-    let path = args.text("--path").unwrap_or("/zk-mutex/service");
+    let path = args.path("/zk-mutex/service");
     let seconds = args.positive::<u32>("--seconds", 5);
     let servers = args.servers(&[]);
     common::show_log("info,zookeeper=warn"); // The client below tells of each watch event at info.

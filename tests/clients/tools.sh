@@ -7,6 +7,18 @@ target=${CARGO_TARGET_DIR:-$PWD/target}/clients
 mkdir -p "$target"
 
 die() { echo "$0: $*" >&2; exit 1; }
+refuse() { echo "$0: $*" >&2; exit 2; } # the arguments are wrong
+
+# Waits for a little while until somebody listens at HOST:PORT, so that nothing is built for a server that is not there.
+await_server() {
+    local host=${1%:*} port=${1##*:} connect='exec 3<>"/dev/tcp/$1/$2"'
+    host=${host#[} host=${host%]}
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        ! timeout 2 bash -c "$connect" connect "$host" "$port" 2>/dev/null || return 0
+        sleep 0.5
+    done
+    die "no server answers at $1"
+}
 
 install() { # Debian packages
     command -v apt-get >/dev/null || die "no apt-get to install $* with"
@@ -31,6 +43,7 @@ run() { # seconds name command..
     child=$!
     wait "$child" || code=$?
     child=
+    [ "$code" != 2 ] || exit 2 # it has said what is wrong with its arguments
     [ "$code" != 124 ] || die "$2 has not ended after $1 s"
     [ "$code" = 0 ] || die "$2 ended with $code"
 }

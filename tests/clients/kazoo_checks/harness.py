@@ -11,6 +11,7 @@ import traceback
 import uuid
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KazooState
 
 SOON = 30.0  # seconds: the longest wait for what the server owes us, however busy the machine
@@ -233,11 +234,18 @@ def _take_over_and_close(client, session, password):
 
 def main(arguments):
     if not arguments:
-        sys.exit("usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those whose name contains a NAME")
+        usage = "usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those whose name contains a NAME"
+        print(usage, file=sys.stderr)
+        return 2
     hosts, names = arguments[0], arguments[1:]
     top = "/kazoo-%s" % uuid.uuid4().hex
     chosen = [c for c in CHECKS if not names or any(name in c.__name__ for name in names)]
-    true(chosen, "no check is called %s" % names)
+    if not chosen:
+        print("kazoo: no check is called %s" % " or ".join(names), file=sys.stderr)
+        return 2
+    if not _answers(hosts):
+        print("kazoo: no ZooKeeper answers at %s" % hosts, file=sys.stderr)
+        return 1
     for function in chosen:
         start, name = time.monotonic(), function.__name__
         try:
@@ -250,6 +258,17 @@ def main(arguments):
             return 1
         print("ok   kazoo %s (%.2f s)" % (name, time.monotonic() - start), flush=True)
     return _leave_nothing(hosts, top)
+
+
+def _answers(hosts):
+    client = KazooClient(hosts=hosts, timeout=SESSION, logger=quiet_logger())
+    try:
+        client.start(timeout=SOON)
+    except KazooTimeoutError:
+        return False
+    client.stop()
+    client.close()
+    return True
 
 
 def _leave_nothing(hosts, top):

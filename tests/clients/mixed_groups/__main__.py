@@ -1,5 +1,6 @@
 """Runs the groups: mixed_groups [--broken] HOST:PORT [GROUP..]; tests/clients/mixed says more."""
 
+import logging
 import os
 import signal
 import sys
@@ -8,13 +9,13 @@ import time
 import uuid
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
+import arguments
 from crew import Failed, Members
-from groups import GROUPS
 from ledger import Replay, Violation
 from selfcheck import check_the_checks
 
-SECTIONS = 1200  # of a group, all members together, unless the environment says otherwise
 LIMIT = 120  # seconds for a group, which takes a few
 SOON = 30.0  # seconds: the longest wait for what the server owes us
 # The processes of each client: so many sessions, and so many threads to a session.
@@ -53,7 +54,7 @@ class Place:
 
 def per_thread(group):
     """Sections of each thread; of a read/write lock a third of them write."""
-    sections = -(-int(os.environ.get("SECTIONS") or SECTIONS) // (THREADS * len(group.crews)))
+    sections = -(-arguments.sections() // (THREADS * len(group.crews)))
     return -(-sections // 3) * 3 if group.recipe == "rwlock" else sections
 
 
@@ -133,19 +134,17 @@ def show(zk, server, group, broken):
 
 
 def main(words):
-    broken = "--broken" in words
-    words = [word for word in words if word != "--broken"]
-    known = {group.name: group for group in GROUPS}
-    if not words or ":" not in words[0]:
-        sys.exit("mixed: where is the server? [--broken] HOST:PORT [GROUP..]")
-    for name in words[1:]:
-        if name not in known:
-            sys.exit("mixed: there is no group %s; there are %s" % (name, ", ".join(known)))
+    broken, server, groups = arguments.parse(words)
     check_the_checks()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by way of every `with`
-    zk = KazooClient(hosts=words[0], timeout=15.0)
-    zk.start(timeout=SOON)
-    good = all(show(zk, words[0], known[name], broken) for name in words[1:] or known)
+    logger = logging.getLogger("kazoo")
+    logger.setLevel(logging.ERROR)  # of each try to connect it would warn
+    zk = KazooClient(hosts=server, timeout=15.0, logger=logger)
+    try:
+        zk.start(timeout=SOON)
+    except KazooTimeoutError:
+        sys.exit("mixed: no ZooKeeper answers at %s" % server)
+    good = all(show(zk, server, group, broken) for group in groups)
     zk.stop()
     zk.close()
     return 0 if good else 1
