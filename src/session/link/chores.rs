@@ -277,7 +277,7 @@ impl Chores {
         self.waiting = ids.into();
     }
 
-    /// The session is gone at the server, and with it every node that was to be deleted.
+    /// The session ends, and with it every ephemeral node that was to be deleted. (Those that outlive it are deleted by the goodbye.)
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
