@@ -61,8 +61,10 @@ pub fn is_connected(event: &SessionEvent) -> bool {
     matches!(event, SessionEvent::Connected { .. })
 }
 
+pub type Lose = fn(&TestServer, Matcher);
+
 /// A request or its answer is lost.
-const LOSE: [fn(&TestServer, Matcher); 2] =
+pub const LOSE: [Lose; 2] =
     [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
 /// A mutex on a session whose timeout plays no part.

@@ -1,6 +1,6 @@
 //! What can go wrong with a lock whose node has a name that everybody uses: whose is it, and may it be deleted?
 use crate::{
-    embedded_faults::{raw, start},
+    embedded_faults::{LOSE, raw, start},
     support::{
         contend::{Section, session, spawn_waiting, stat},
         raw::EPHEMERAL,
@@ -26,12 +26,6 @@ const NO_OP: &str = "/zk-mutex-no-op-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
-
-type Lose = fn(&TestServer, Matcher);
-
-/// A request or its answer is lost.
-const LOSE: [Lose; 2] =
-    [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
 fn lock(session: &ZkSession) -> ZkExclusiveLock {
     ZkExclusiveLock::new(session, LOCK).unwrap()

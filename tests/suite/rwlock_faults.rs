@@ -1,6 +1,6 @@
 //! What can go wrong with a read/write lock only: a downgrade in the middle, a node that readers share, readers and writers mixed.
 use crate::{
-    embedded_faults::{exists, raw, start},
+    embedded_faults::{LOSE, Lose, exists, raw, start},
     rwlock::Room,
     support::{
         Server,
@@ -21,8 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession,
-    testing::{Matcher, Op, TestServer},
+    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession, testing::Op,
 };
 
 const LOCK: &str = "/locks/config";
@@ -31,12 +30,6 @@ const WRITE: &str = "-__WRIT__";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
-
-type Lose = fn(&TestServer, Matcher);
-
-/// A request or its answer is lost.
-const LOSE: [Lose; 2] =
-    [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
 fn lock(session: &ZkSession) -> ZkRwLock {
     ZkRwLock::new(session, LOCK).unwrap()

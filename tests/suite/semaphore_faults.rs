@@ -1,7 +1,7 @@
 //! What can go wrong with permits: nodes that are deleted, requests and answers that are lost, the place in the queue lost while it is
 //! waited, the number changed at the worst moment.
 use crate::{
-    embedded_faults::{raw, start},
+    embedded_faults::{LOSE, raw, start},
     faults_process::{Process, child},
     semaphore::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
     support::{
@@ -20,8 +20,7 @@ use std::{
 };
 use zk_mutex::{
     Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSession,
-    testing::{Matcher, Op, TestServer},
+    ZkSession, testing::Op,
 };
 
 const PATH: &str = "/limits/downloads";
@@ -30,12 +29,6 @@ const LOCK: &str = "-lock-";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
 const SLACK: Duration = Duration::from_millis(1500);
-
-type Lose = fn(&TestServer, Matcher);
-
-/// A request or its answer is lost.
-const LOSE: [Lose; 2] =
-    [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
 fn name(path: &str) -> &str {
     path.rsplit_once('/').unwrap().1
