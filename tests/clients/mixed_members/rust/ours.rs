@@ -48,14 +48,14 @@ pub fn connect(task: &Task) -> Result<Box<dyn Session>, Failure> {
     })
 }
 
-impl Session for Ours<ZkMutex> {
-    fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
-        for _ in 0..task.number("sections")? {
-            let guard = self.lock.lock()?;
-            ledger.section(Deed::Write, guard.path())?;
-            guard.check()?;
-        }
-        Ok(())
+/// What a thread does with it.
+trait Lock: Sync {
+    fn sections(&self, task: &Task, thread: u32, ledger: &Ledger) -> Result<(), Failure>;
+}
+
+impl<L: Lock> Session for Ours<L> {
+    fn sections(&self, task: &Task, thread: u32, ledger: &Ledger) -> Result<(), Failure> {
+        self.lock.sections(task, thread, ledger)
     }
 
     fn close(self: Box<Self>) -> Result<(), Failure> {
@@ -63,77 +63,72 @@ impl Session for Ours<ZkMutex> {
     }
 }
 
-impl Session for Ours<ZkRwLock> {
+impl Lock for ZkMutex {
+    fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
+        for _ in 0..task.number("sections")? {
+            let guard = self.lock()?;
+            ledger.section(Deed::Write, guard.path())?;
+            guard.check()?;
+        }
+        Ok(())
+    }
+}
+
+impl Lock for ZkRwLock {
     fn sections(&self, task: &Task, thread: u32, ledger: &Ledger) -> Result<(), Failure> {
         for section in 0..task.number("sections")? {
             if Task::writes(section, thread) {
-                let guard = self.lock.write()?;
+                let guard = self.write()?;
                 ledger.section(Deed::Write, guard.path())?;
                 guard.check()?;
                 if section % 2 == 0 {
-                    let staying = self.lock.read()?;
+                    let staying = self.read()?;
                     drop(guard);
                     ledger.section(Deed::Stay, staying.path())?;
                     staying.check()?;
                 }
             } else {
-                let guard = self.lock.read()?;
+                let guard = self.read()?;
                 ledger.section(Deed::Read, guard.path())?;
                 guard.check()?;
             }
         }
         Ok(())
     }
-
-    fn close(self: Box<Self>) -> Result<(), Failure> {
-        Ok(self.session.close()?)
-    }
 }
 
-impl Session for Ours<ZkSemaphore> {
+impl Lock for ZkSemaphore {
     fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
         for _ in 0..task.number("sections")? {
-            let permit = self.lock.acquire()?;
+            let permit = self.acquire()?;
             ledger.section(Deed::Read, permit.path())?;
             permit.check()?;
         }
         Ok(())
     }
-
-    fn close(self: Box<Self>) -> Result<(), Failure> {
-        Ok(self.session.close()?)
-    }
 }
 
-impl Session for Ours<ZkSemaphoreMutex> {
+impl Lock for ZkSemaphoreMutex {
     fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
         for _ in 0..task.number("sections")? {
-            let guard = self.lock.lock()?;
+            let guard = self.lock()?;
             ledger.section(Deed::Write, guard.path())?;
             guard.check()?;
         }
         Ok(())
     }
-
-    fn close(self: Box<Self>) -> Result<(), Failure> {
-        Ok(self.session.close()?)
-    }
 }
 
-impl Session for Ours<ZkElection> {
+impl Lock for ZkElection {
     /// Stands for election anew for each section, and leaves when it has led for one.
     fn sections(&self, task: &Task, _thread: u32, ledger: &Ledger) -> Result<(), Failure> {
         for _ in 0..task.number("sections")? {
-            let candidate = self.lock.join()?;
+            let candidate = self.join()?;
             let leadership = candidate.wait_leader()?;
             ledger.section(Deed::Write, leadership.path())?;
             leadership.check()?;
             candidate.leave()?;
         }
         Ok(())
-    }
-
-    fn close(self: Box<Self>) -> Result<(), Failure> {
-        Ok(self.session.close()?)
     }
 }
