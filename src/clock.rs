@@ -34,6 +34,11 @@ impl BootTime {
         BootTime(START.get_or_init(Instant::now).elapsed())
     }
 
+    /// This time less `d`; the start of the clock, if that is later.
+    pub(crate) fn before(self, d: Duration) -> Self {
+        BootTime(self.0.saturating_sub(d))
+    }
+
     /// The time from `earlier` to this, zero when `earlier` is later.
     pub(crate) fn since(self, earlier: BootTime) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -114,7 +114,7 @@ pub use semaphore::{
     ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
 };
 pub use session::{
-    Acl, EventHandler, LeaseProof, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
-    SessionState, ZkSession,
+    Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
+    ZkSession,
 };
 pub use settings::LockBuilder;

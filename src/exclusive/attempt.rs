@@ -222,7 +222,7 @@ impl<'a> Attempt<'a> {
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => {
-                    bid.generation.prove(limit).map_err(|e| self.stop(node, e))?;
+                    bid.generation.prove(path::parent(node), limit).map_err(|e| self.stop(node, e))?;
                 }
                 Err(Refused::Over(_)) => return Err(Stop::Anew),
             }

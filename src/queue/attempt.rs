@@ -320,7 +320,7 @@ impl<'a> Attempt<'a> {
                     log::debug!("{}: held", ticket.path);
                     return Ok(holding);
                 }
-                Err(Refused::Stale) => match generation.prove(&self.request.limit) {
+                Err(Refused::Stale) => match generation.prove(&self.queue.dir, &self.request.limit) {
                     Ok(()) => {}
                     Err(e) => return Err(self.stop(&self.queue.dir, e)),
                 },

@@ -72,7 +72,7 @@ pub(super) fn downgrade(
                 Err(Refused::Stale) => {
                     // Without a connection a proof fails at once: it is waited for here.
                     core.connected("lock", core.shown(&queue.dir), limit)?;
-                    match generation.prove(limit) {
+                    match generation.prove(&queue.dir, limit) {
                         Ok(()) | Err(CallError::ConnectionLoss) => {}
                         Err(e) => return Err(failure(core, &ticket.path, e)),
                     }

@@ -31,11 +31,12 @@ impl Trail {
     pub(crate) fn until_gone(&self, core: &Core, path: &str, limit: &Limit<'_>) -> Result<()> {
         let Some(shared) = core.shared() else { return Ok(()) };
         let going = &shared.debris() & &self.0.lock();
+        let dir = [core.chroot(), path].concat();
         let mut pause = PAUSE;
         while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {
             // What the link has to do it does in order: behind an acknowledged write the deletes before it are done.
             match core.connected_at_last("leave", path, limit) {
-                Ok(generation) => drop(generation.prove(limit)),
+                Ok(generation) => drop(generation.prove(&dir, limit)),
                 Err(Error::Closed { .. }) => return Ok(()),
                 Err(e) => return Err(e),
             }

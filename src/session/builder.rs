@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ZkSession;
-use super::config::{LeaseProof, RetryPolicy, check_millis};
+use super::config::{RetryPolicy, check_millis};
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
 use super::event::EventHandler;
@@ -19,7 +19,7 @@ pub struct SessionBuilder {
     auth: Vec<(String, Vec<u8>)>,
     retry: RetryPolicy,
     handler: Option<Box<dyn EventHandler>>,
-    proof: LeaseProof,
+    tick: Option<Duration>,
 }
 
 impl SessionBuilder {
@@ -31,7 +31,7 @@ impl SessionBuilder {
             auth: Vec::new(),
             retry: RetryPolicy::default(),
             handler: None,
-            proof: LeaseProof::default(),
+            tick: None,
         }
     }
 
@@ -68,9 +68,23 @@ impl SessionBuilder {
         self
     }
 
-    /// What extends the lease of guards; default [`LeaseProof::Quorum`].
-    pub fn lease_proof(mut self, proof: LeaseProof) -> Self {
-        self.proof = proof;
+    /// The tick of the servers: `tickTime` in their configuration. Default: not known, and taken for
+    /// half of the granted session timeout.
+    ///
+    /// A guard's lease depends on it: the server that this session is connected to tells the leader
+    /// every half tick which sessions it has heard. By default servers grant no session timeout
+    /// below two ticks, so half of the timeout is never too short. State the tick
+    ///
+    /// * **if `minSessionTimeout` of the servers is set below two ticks**, since only then guards
+    ///   may otherwise overlap;
+    /// * twice as long as it is, if the servers are observers behind an observer master
+    ///   (`observerMasterPort`), which tell the leader in two steps;
+    /// * to get longer leases: with a tick far below the timeout a lease lasts up to a fifth of the
+    ///   timeout longer, so guards outlive longer outages.
+    ///
+    /// A tick that does not fit the timeout that the servers grant is logged as a warning.
+    pub fn server_tick(mut self, tick: Duration) -> Self {
+        self.tick = Some(tick);
         self
     }
 
@@ -86,6 +100,18 @@ impl SessionBuilder {
         check_millis("session timeout", self.timeout)?;
         check_millis("connect timeout", self.connect_timeout)?;
         self.retry.check()?;
+        if let Some(tick) = self.tick {
+            check_millis("server tick", tick)?;
+            if tick > self.timeout {
+                return Err(Error::InvalidConfig {
+                    what: "server tick",
+                    reason: format!(
+                        "{tick:?} is longer than the session timeout, {:?}: ask for two ticks or more",
+                        self.timeout
+                    ),
+                });
+            }
+        }
         for (scheme, credentials) in &self.auth {
             if scheme.is_empty() || scheme.len() > 1024 || credentials.len() > 64 << 10 {
                 return Err(Error::InvalidConfig {
@@ -104,7 +130,7 @@ impl SessionBuilder {
             auth: self.auth,
             // The wait below has its own bound.
             retry: self.retry,
-            proof: self.proof,
+            tick: self.tick,
         };
         let start = Instant::now();
         let session = ZkSession::from_core(Core::start(config, self.handler)?);

@@ -75,19 +75,6 @@ impl RetryPolicy {
     }
 }
 
-/// What extends the lease that every guard's validity stands on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LeaseProof {
-    /// Only a write acknowledged through the quorum. While a guard lives and nothing else is
-    /// written, the session writes a no-op every sixth of the timeout.
-    #[default]
-    Quorum,
-    /// An answered `sync` too: less load for writes. It is sound against a follower that is cut off
-    /// from its leader; a leader that was deposed behind an asymmetric partition could answer it.
-    Leader,
-}
-
 /// A duration that ZooKeeper can carry: 1 ms to `i32::MAX` ms.
 pub(super) fn check_millis(what: &'static str, d: Duration) -> Result<()> {
     if d.as_millis() == 0 || d.as_millis() > i32::MAX as u128 {

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::bell::{Bell, Bells, Causes};
-use super::config::{LeaseProof, RetryPolicy};
+use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::Generation;
@@ -39,7 +39,7 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) retry: RetryPolicy,
-    pub(crate) proof: LeaseProof,
+    pub(crate) tick: Option<Duration>,
 }
 
 pub(crate) struct Core {
@@ -382,8 +382,8 @@ impl Core {
             timeout: config.timeout,
             attempt: (config.timeout / 6).max(ATTEMPT).min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
-            proof: config.proof,
-            noop_path: format!("{}/zk-mutex-no-op-{}", config.ensemble.chroot, uuid::Uuid::new_v4()),
+            tick: config.tick,
+            noop: format!("zk-mutex-no-op-{}", uuid::Uuid::new_v4()),
         };
         let news = self.news.clone();
         let (link, address, ended) = Link::start(

@@ -109,11 +109,12 @@ impl Generation {
         limit: &Limit<'_>,
     ) -> Result<String, CallError> {
         let (full, entries) = (prefix.to_owned(), acl.entries());
-        let (me, parent, node) = (self.clone(), path::parent(prefix).to_owned(), id.to_owned());
+        let (me, node) = (self.clone(), id.to_owned());
+        let (parent, name) = (path::parent(prefix).to_owned(), path::name(prefix).to_owned());
         // What becomes of a node that nobody takes: until it is gone, our listings know it for ours.
         let settle = move |outcome: Option<ZkResult<String>>| match outcome {
             Some(Ok(path)) => me.delete(path, node, false, None),
-            Some(Err(e)) if is_uncertain(e) => me.sweep(parent, node),
+            Some(Err(e)) if is_uncertain(e) => me.sweep(parent, name, node),
             Some(Err(_)) | None => me.shared.remove_debris(&node),
         };
         let mode = match naming {
@@ -274,10 +275,11 @@ impl Generation {
         Ok(stat.map(|stat| stat.czxid))
     }
 
-    /// Gets a write acknowledged, so that the lease is fresh.
-    pub(crate) fn prove(&self, limit: &Limit<'_>) -> Result<(), CallError> {
+    /// Gets a write acknowledged, so that the lease is fresh. The write, which has no effect, goes
+    /// to `dir`, a directory of our locks.
+    pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
-        self.link.chore(Chore::Prove { done });
+        self.link.prove(dir.to_owned(), done);
         match limit.recv(&proven) {
             Ended::Got(_) => Ok(()),
             Ended::Disconnected => Err(CallError::ConnectionLoss),
@@ -318,9 +320,9 @@ impl Generation {
         self.link.wake();
     }
 
-    fn sweep(&self, parent: String, id: String) {
+    fn sweep(&self, parent: String, prefix: String, id: String) {
         self.shared.add_debris(&id);
-        self.link.chore(Chore::Sweep { parent, id });
+        self.link.chore(Chore::Sweep { parent, prefix, id });
     }
 
     /// Arms the watch on a held node now; gives its czxid.

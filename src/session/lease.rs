@@ -1,8 +1,8 @@
-//! The session's lease: until when no server can have expired us, and the holds that live by it.
+//! The session's lease: until when the leader cannot have expired us, and the holds that live by it.
 //!
-//! The lease ends two thirds of the negotiated timeout after the send time of the newest
-//! acknowledged write. Only a write shows that our server was in touch with the leader, which alone
-//! expires sessions. The end of a lease is final for the holds of that time.
+//! The leader alone expires sessions, T after it last heard of them. `heard` works out when that
+//! was at the earliest; the lease ends T less T/12 later, because our clock and the leader's may
+//! differ by so much over T. The end of a lease is final for the holds of that time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::hold::Hold;
+use super::path;
 use crate::clock::BootTime;
 use crate::error::LossReason;
 
@@ -24,9 +25,10 @@ pub(crate) struct Lease {
 
 #[derive(Default)]
 struct State {
-    span: Duration,
-    /// When the newest acknowledged write was sent.
-    proved: Option<BootTime>,
+    /// T: the shortest session timeout that a server has granted to this session.
+    timeout: Duration,
+    /// The leader has heard of the session at this time or later.
+    heard: Option<BootTime>,
     over: Option<LossReason>,
     holds: HashMap<String, Arc<Hold>>,
 }
@@ -34,36 +36,36 @@ struct State {
 /// Why a grant was refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too little of the lease is left: a write must be acknowledged first.
+    /// Too little of the lease is left: it must be renewed first.
     Stale,
     /// The session is lost.
     Over(LossReason),
 }
 
 impl Lease {
-    /// Begins with a new session: creating one is itself a write through the quorum.
+    /// Begins with a new session: the leader made it after the request for it was sent.
     pub(crate) fn begin(&self, timeout: Duration, sent: BootTime) {
         let mut state = self.state.lock();
-        state.span = timeout * 2 / 3;
-        state.proved = Some(sent);
+        state.timeout = timeout;
+        state.heard = Some(sent);
     }
 
-    /// A write sent at `sent` was acknowledged.
-    pub(crate) fn extend(&self, sent: BootTime, now: BootTime) {
+    /// It is proven that the leader heard of the session at `heard` or later.
+    pub(crate) fn extend(&self, heard: BootTime, now: BootTime) {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
-        if state.over.is_none() && state.proved.is_none_or(|old| old < sent) {
-            state.proved = Some(sent);
+        if state.over.is_none() {
+            state.heard = state.heard.max(Some(heard));
         }
         drop(state);
         tell(&lapsed);
     }
 
-    /// The server granted another timeout when the session was resumed.
-    pub(crate) fn renegotiate(&self, timeout: Duration, now: BootTime) {
+    /// A server granted a shorter timeout when the session was resumed.
+    pub(crate) fn shorten(&self, timeout: Duration, now: BootTime) {
         let mut state = self.state.lock();
         let mut lapsed = self.lapse(&mut state, now);
-        state.span = timeout * 2 / 3;
+        state.timeout = state.timeout.min(timeout);
         lapsed.extend(self.lapse(&mut state, now));
         drop(state);
         tell(&lapsed);
@@ -92,15 +94,29 @@ impl Lease {
         self.state.lock().over.is_some()
     }
 
-    /// Makes `hold` stand, if enough of the lease is left: at least 5/8 of its span, so that it
-    /// cannot end before the link's next write even if that comes late.
+    /// Whether enough of the lease is left for a new hold: so much that the link renews it before
+    /// it ends, even if the server that it is connected to fails just now.
+    pub(crate) fn is_fresh(&self, now: BootTime) -> bool {
+        self.state.lock().is_fresh(now)
+    }
+
+    /// When the lease ends, if a session was made.
+    pub(crate) fn end_time(&self) -> Option<BootTime> {
+        self.state.lock().end()
+    }
+
+    /// The directory of a held node: there our own writes are allowed.
+    pub(crate) fn a_directory(&self) -> Option<String> {
+        self.state.lock().holds.keys().next().map(|node| path::parent(node).to_owned())
+    }
+
+    /// Makes `hold` stand, if the lease is fresh.
     pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if let Some(reason) = state.over {
             return Err(Refused::Over(reason));
         }
-        let left = state.end().map_or(Duration::ZERO, |end| end.since(BootTime::now()));
-        if left.is_zero() || left < state.span * 5 / 8 {
+        if !state.is_fresh(BootTime::now()) {
             return Err(Refused::Stale);
         }
         state.holds.insert(hold.path().to_owned(), hold.clone());
@@ -199,7 +215,11 @@ impl Lease {
 
 impl State {
     fn end(&self) -> Option<BootTime> {
-        self.proved.map(|sent| sent + self.span)
+        self.heard.map(|heard| heard + (self.timeout - self.timeout / 12))
+    }
+
+    fn is_fresh(&self, now: BootTime) -> bool {
+        self.end().is_some_and(|end| end.since(now) > self.timeout * 3 / 8)
     }
 
     /// Takes this hold out, and no later one of a node of the same name.
@@ -235,36 +255,40 @@ mod tests {
         BootTime::at(now.since(BootTime::at(Duration::ZERO)).saturating_sub(d))
     }
 
+    /// How long a lease lasts from when the leader was heard.
+    const SPAN: Duration = Duration::from_millis(27_500);
+
     #[test]
-    fn a_late_acknowledgement_does_not_bring_a_lapsed_hold_back() {
+    fn a_late_proof_does_not_bring_a_lapsed_hold_back() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
         let hold = held(&lease);
-        lease.extend(start + T / 2, start + T);
+        lease.extend(start + T / 2, start + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
         assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
         assert!(!lease.is_needed());
     }
 
     #[test]
-    fn an_acknowledgement_in_time_extends_from_the_send_time() {
+    fn a_proof_in_time_extends_from_when_the_leader_heard_of_us() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
         let hold = held(&lease);
         lease.extend(start + T / 6, start + T / 3);
-        assert_eq!(lease.watch(start + T / 2), Some(start + T / 6 + T * 2 / 3));
+        lease.extend(start + T / 12, start + T / 3); // an older proof takes nothing back
+        assert_eq!(lease.watch(start + T / 2), Some(start + T / 6 + SPAN));
         assert_eq!(hold.loss(), None);
-        lease.watch(start + T);
+        lease.watch(start + T / 6 + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
     }
 
     #[test]
-    fn a_stale_lease_grants_nothing_until_a_write_is_acknowledged() {
+    fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
-        lease.begin(T, ago(T / 2));
+        lease.begin(T, ago(T * 13 / 24));
         let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
         assert_eq!(lease.grant(&hold), Err(Refused::Stale));
-        lease.extend(BootTime::now(), BootTime::now());
+        lease.extend(ago(T / 2), BootTime::now());
         assert_eq!(lease.grant(&hold), Ok(()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
@@ -301,9 +325,11 @@ mod tests {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
         let hold = held(&lease);
-        lease.renegotiate(T / 3, start + T / 9);
-        assert_eq!(lease.watch(start + T / 9), Some(start + T / 3 * 2 / 3));
-        lease.renegotiate(T / 30, start + T / 9);
+        lease.shorten(T / 3, start + T / 9);
+        assert_eq!(lease.watch(start + T / 9), Some(start + (T / 3 - T / 36)));
+        lease.shorten(T, start + T / 9); // a longer one changes nothing
+        assert_eq!(lease.watch(start + T / 9), Some(start + (T / 3 - T / 36)));
+        lease.shorten(T / 30, start + T / 9);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
     }
 

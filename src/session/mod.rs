@@ -8,6 +8,7 @@ mod connect_string;
 pub(crate) mod core;
 mod event;
 pub(crate) mod generation;
+mod heard;
 pub(crate) mod hold;
 pub(crate) mod lease;
 mod link;
@@ -26,7 +27,7 @@ use crossbeam_channel::Receiver;
 
 pub use acl::Acl;
 pub use builder::SessionBuilder;
-pub use config::{LeaseProof, RetryPolicy};
+pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use hold::LostSignal;
 pub(crate) use link::Outcome;

@@ -71,6 +71,11 @@ pub(crate) fn parent(path: &str) -> &str {
     }
 }
 
+/// The name of a node, without the path of its parent.
+pub(crate) fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
 /// The path of the child `name` of the node `dir`.
 pub(crate) fn join(dir: &str, name: &str) -> String {
     let dir = dir.strip_suffix('/').unwrap_or(dir); // only "/" has one

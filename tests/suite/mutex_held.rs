@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LeaseProof,
-    LossReason, LostSignal, MutexBuilder, OwnedZkMutexGuard, PersistentLock, RetryPolicy, RevokeSignal,
-    SessionBuilder, SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession,
+    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LossReason,
+    LostSignal, MutexBuilder, OwnedZkMutexGuard, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder,
+    SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -186,7 +186,7 @@ fn which_types_may_go_to_other_threads() {
     both::<Contender>();
     both::<(Error, Cause, HostFailure, LossReason)>();
     both::<(SessionEvent, SessionState)>();
-    both::<(Acl, Layout, WaitStrategy, LeaseProof, RetryPolicy, MutexBuilder)>();
+    both::<(Acl, Layout, WaitStrategy, RetryPolicy, MutexBuilder)>();
     send::<SessionBuilder>();
     shared::<Held>();
     shared::<ZkMutexGuard<'_>>();

@@ -177,7 +177,7 @@ impl<'a> Taking<'a> {
                         break;
                     }
                     Err(Refused::Stale) => {
-                        if let Err(e) = ticket.generation.prove(&self.want.limit) {
+                        if let Err(e) = ticket.generation.prove(&self.leases.dir, &self.want.limit) {
                             return Err(match self.stop(&self.leases.dir, e) {
                                 Stop::Again if !granted.0.is_empty() => Stop::Remake,
                                 stop => stop,

@@ -1,4 +1,4 @@
-//! The link's own errands: deletes that must happen, proofs for the lease, watches on held nodes.
+//! The link's own errands: deletes that must happen, and watches on held nodes.
 //!
 //! They belong to the link because they must survive what callers do not: a release is not waited
 //! for, an abandoned create has no caller left. A delete is sent again on each connection until it
@@ -14,6 +14,7 @@ use super::Outcome;
 use super::removal::{Next, Removal};
 use crate::clock::BootTime;
 use crate::session::hold::Hold;
+use crate::session::path;
 use crate::session::shared::Shared;
 use crate::session::wire::code::{err, op};
 use crate::session::wire::record::{Reader, Writer};
@@ -22,14 +23,13 @@ use crate::session::wire::{Malformed, check};
 pub(crate) enum Chore {
     /// Delete our node `path`, whose id is `id`; then try to delete its parent too, if asked.
     Delete { path: String, id: String, renew_parent: bool, done: Option<Sender<Outcome>> },
-    /// A create with this id was not acknowledged: find its node under `parent` and delete it.
-    Sweep { parent: String, id: String },
+    /// A create of the node `prefix`, or of that and the server's number, was not acknowledged:
+    /// find the node under `parent` and delete it. `id` is the part of the name that is ours alone.
+    Sweep { parent: String, prefix: String, id: String },
     /// Delete a node with a fixed name, if it is ours.
     Remove(Removal),
     /// Delete this empty node, once, whatever the answer.
     Prune { path: String },
-    /// Get a write acknowledged, so that the lease is fresh.
-    Prove { done: Sender<Outcome> },
     /// Watch a held node.
     Watch { hold: Arc<Hold> },
 }
@@ -46,6 +46,7 @@ struct Entry {
 const SLOWLY: u32 = 8;
 
 pub(super) struct Chores {
+    /// The name of a node that never exists: deleting it is a write without an effect.
     noop: String,
     next: u64,
     all: HashMap<u64, Entry>,
@@ -53,7 +54,6 @@ pub(super) struct Chores {
 }
 
 impl Chores {
-    /// `noop` is a path that never exists: deleting it is a write without an effect.
     pub(super) fn new(noop: String) -> Self {
         Chores { noop, next: 0, all: HashMap::new(), waiting: VecDeque::new() }
     }
@@ -97,22 +97,24 @@ impl Chores {
             Chore::Sweep { parent, .. } if entry.proven => {
                 (op::GET_CHILDREN, path(op::GET_CHILDREN, parent).bool(false).frame())
             }
-            Chore::Prove { .. } | Chore::Sweep { .. } => (op::DELETE, self.noop(xid)),
-            Chore::Remove(removal) => removal.request(xid, || self.noop(xid)),
+            Chore::Sweep { parent, .. } => (op::DELETE, self.noop(xid, parent)),
+            Chore::Remove(removal) => removal.request(xid, || self.noop(xid, path::parent(removal.path()))),
             Chore::Watch { hold } => (op::GET_DATA, path(op::GET_DATA, hold.path()).bool(true).frame()),
         })
     }
 
-    /// The write without an effect.
-    pub(super) fn noop(&self, xid: i32) -> Vec<u8> {
-        Writer::request(xid, op::DELETE).buffer(self.noop.as_bytes()).i32(-1).frame()
+    /// The write without an effect, in a directory of our locks: there an ACL allows us to delete.
+    pub(super) fn noop(&self, xid: i32, dir: &str) -> Vec<u8> {
+        let path = path::join(dir, &self.noop);
+        Writer::request(xid, op::DELETE).buffer(path.as_bytes()).i32(-1).frame()
     }
 
-    /// Takes the answer to a chore.
+    /// Takes the answer to a chore. `is_written`: it is a write, and the leader has acknowledged it;
+    /// the same code from a server that is alone shows nothing.
     pub(super) fn reply(
         &mut self,
         id: u64,
-        code: i32,
+        (code, is_written): (i32, bool),
         body: &[u8],
         now: BootTime,
         pause: Duration,
@@ -122,7 +124,7 @@ impl Chores {
         let refused = matches!(code, err::NO_AUTH | err::AUTH_FAILED);
         match &mut entry.chore {
             Chore::Delete { path, id: node, renew_parent, done } => match code {
-                err::OK | err::NO_NODE => {
+                err::OK | err::NO_NODE if is_written => {
                     shared.remove_debris(node);
                     if *renew_parent {
                         let parent = path.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned();
@@ -145,8 +147,8 @@ impl Chores {
                 }
                 _ => {}
             },
-            Chore::Sweep { parent, id: node } => match (entry.proven, code) {
-                (false, code) if err::is_committed(code) => {
+            Chore::Sweep { parent, prefix, id: node } => match (entry.proven, code) {
+                (false, _) if is_written => {
                     entry.proven = true;
                     self.requeue(id, entry, now);
                     return Ok(());
@@ -160,8 +162,8 @@ impl Chores {
                             return Err(e);
                         }
                     };
-                    let (parent, node) = (parent.clone(), node.clone());
-                    self.swept(&parent, node, &children, now, shared);
+                    let name = children.iter().find(|name| is_made_by(prefix, name));
+                    self.swept(parent, node, name.copied(), now, shared);
                     return Ok(());
                 }
                 (true, err::NO_NODE) => {
@@ -180,7 +182,7 @@ impl Chores {
                 }
                 _ => {}
             },
-            Chore::Remove(removal) => match removal.reply(code, body, shared) {
+            Chore::Remove(removal) => match removal.reply((code, is_written), body, shared) {
                 Ok(Next::Now) => {
                     self.requeue(id, entry, now);
                     return Ok(());
@@ -209,12 +211,6 @@ impl Chores {
                 }
             },
             Chore::Prune { .. } => return Ok(()),
-            Chore::Prove { done } => {
-                if err::is_committed(code) {
-                    finish(Some(done.clone()), Ok(()));
-                    return Ok(());
-                }
-            }
             Chore::Watch { hold } => match code {
                 err::OK => {
                     let mut r = Reader::new(body);
@@ -249,14 +245,14 @@ impl Chores {
     }
 
     /// The listing shows whether the node of a lost create exists.
-    fn swept(&mut self, parent: &str, id: String, children: &[&str], now: BootTime, shared: &Shared) {
-        match children.iter().find(|name| name.contains(&id)) {
+    fn swept(&mut self, parent: &str, id: &str, name: Option<&str>, now: BootTime, shared: &Shared) {
+        match name {
             Some(name) => {
-                log::debug!("{parent}/{name}: created, its reply was lost; deleting it");
-                let path = format!("{parent}/{name}");
-                self.add(Chore::Delete { path, id, renew_parent: false, done: None }, now);
+                let path = path::join(parent, name);
+                log::debug!("{path}: created, its reply was lost; deleting it");
+                self.add(Chore::Delete { path, id: id.to_owned(), renew_parent: false, done: None }, now);
             }
-            None => shared.remove_debris(&id),
+            None => shared.remove_debris(id),
         }
     }
 
@@ -268,9 +264,8 @@ impl Chores {
             if let Chore::Remove(removal) = &mut entry.chore {
                 removal.restart();
             }
-            // Watches are set anew by the next connection; a proof is asked for by somebody who
-            // must hear that it did not come.
-            !matches!(entry.chore, Chore::Watch { .. } | Chore::Prove { .. } | Chore::Prune { .. })
+            // Watches are set anew by the next connection.
+            !matches!(entry.chore, Chore::Watch { .. } | Chore::Prune { .. })
         });
         let mut ids: Vec<u64> = self.all.keys().copied().collect();
         ids.sort_unstable();
@@ -282,6 +277,13 @@ impl Chores {
         self.all.clear();
         self.waiting.clear();
     }
+}
+
+/// Whether a create of `prefix`, numbered by the server or not, can have made the node `name`.
+fn is_made_by(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|number| {
+        number.strip_prefix('-').unwrap_or(number).bytes().all(|digit| digit.is_ascii_digit())
+    })
 }
 
 /// Whoever asked may have gone; that is their right.

@@ -43,6 +43,8 @@ const DOOR: Duration = Duration::from_secs(10);
 
 enum Command {
     Chore(Chore),
+    /// Renew the lease by a write in this directory, and say when it is fresh.
+    Prove(String, Sender<Outcome>),
     /// A hold wants to be watched.
     Wake,
     /// End the session at the server, then here; hear whether the server knows.
@@ -140,6 +142,12 @@ impl Link {
 
     pub(crate) fn chore(&self, chore: Chore) {
         self.send(Command::Chore(chore));
+    }
+
+    /// Renews the lease by a write in `dir`. `done` hears when it is fresh; its sender is dropped if
+    /// the connection is lost first.
+    pub(crate) fn prove(&self, dir: String, done: Sender<Outcome>) {
+        self.send(Command::Prove(dir, done));
     }
 
     pub(crate) fn wake(&self) {

@@ -168,6 +168,7 @@ impl Pump {
     fn command(&mut self, command: Command, now: BootTime) {
         match command {
             Command::Chore(chore) => self.machine.chore(chore, now),
+            Command::Prove(dir, done) => self.machine.prove(dir, done, now),
             Command::Wake => self.machine.wake(now),
             Command::Close(done) => {
                 self.machine.close(done, now);

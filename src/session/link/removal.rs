@@ -4,6 +4,10 @@
 //! steps are taken: a write is acknowledged, behind which nothing of ours that was sent on an earlier connection can still be done
 //! (ZooKeeper refuses the requests of a session that has moved); a read shows our node; and then it is deleted. What remains is what
 //! somebody else does to our node within that last step.
+//!
+//! The node is ours if our session owns it and its czxid is the one we know. If we know none, because
+//! the answer to the create was lost, the nonce in its data decides, unless somebody has written over
+//! that data: then the session alone decides, as long as no hold of this session stands on the path.
 
 use crossbeam_channel::Sender;
 
@@ -81,14 +85,19 @@ impl Removal {
     }
 
     /// Takes the answer to the last request.
-    pub(super) fn reply(&mut self, code: i32, body: &[u8], shared: &Shared) -> Result<Next, Malformed> {
+    /// `is_written`: it is to a write, and the leader has acknowledged it.
+    pub(super) fn reply(
+        &mut self,
+        (code, is_written): (i32, bool),
+        body: &[u8],
+        shared: &Shared,
+    ) -> Result<Next, Malformed> {
         let step = std::mem::replace(&mut self.step, Step::Prove);
         let (step, next) = match (step, code) {
-            (Step::Prove, code) if err::is_committed(code) => (Step::Look, Next::Now),
+            (Step::Prove, _) if is_written => (Step::Look, Next::Now),
             (Step::Look, err::OK) if self.is_ours(body, shared)? => (Step::Delete, Next::Now),
-            (Step::Look, err::OK | err::NO_NODE) | (Step::Delete, err::OK | err::NO_NODE) => {
-                (step, Next::Gone)
-            }
+            (Step::Look, err::OK | err::NO_NODE) => (step, Next::Gone),
+            (Step::Delete, err::OK | err::NO_NODE) if is_written => (step, Next::Gone),
             (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY) => {
                 (Step::Prove, Next::Refused)
             }
@@ -102,9 +111,14 @@ impl Removal {
         let mut r = Reader::new(body);
         let data = r.buffer()?;
         let (czxid, owner) = r.stat_owner()?;
-        let is_signed = nonce::split(data).0 == Some(self.nonce.as_str());
-        // Where its czxid is known, it is known for ours even if somebody has written over its data.
-        let is_known = self.czxid.map_or(is_signed, |known| known == czxid);
+        let is_known = match (self.czxid, nonce::split(data).0) {
+            // Somebody may have written over the data of a node whose czxid we know.
+            (Some(known), _) => known == czxid,
+            (None, Some(nonce)) => nonce == self.nonce,
+            // Somebody has written over it before we knew its czxid. It is a node of this session,
+            // and of no other attempt: one that made its node later holds the lock by now.
+            (None, None) => shared.lease.hold_on(&self.path).is_none(),
+        };
         Ok(is_known && shared.session_id() == Some(owner))
     }
 }

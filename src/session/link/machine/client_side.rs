@@ -5,6 +5,7 @@ use super::*;
 impl Machine {
     pub(crate) fn crate_bytes(&mut self, bytes: &[u8], now: BootTime) -> Result<(), Malformed> {
         self.last_traffic = now;
+        self.resume_after_silence(now);
         self.from_crate.push(bytes);
         let mut frames = std::mem::take(&mut self.from_crate);
         let mut result = Ok(());

@@ -25,6 +25,7 @@ impl Machine {
             self.refuse_oldest(code_of(reason));
         }
         self.chores.drop_all();
+        self.proof.waiting.clear(); // the senders are dropped: the session is lost
         for flight in &mut self.flight {
             flight.owner = Owner::Link;
         }

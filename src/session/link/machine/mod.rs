@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use super::Outcome;
 use super::chores::{Chore, Chores};
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::session::config::LeaseProof;
+use crate::session::heard::{Answer, Heard, Stamp};
 use crate::session::shared::Shared;
 use crate::session::wire::code::{err, event, op, xid};
 use crate::session::wire::frame::Frames;
@@ -47,8 +48,10 @@ pub(crate) struct Settings {
     /// How long one host may take to connect, and to answer the connect request, at the most.
     pub(crate) attempt: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
-    pub(crate) proof: LeaseProof,
-    pub(crate) noop_path: String,
+    /// The servers' tick, where the application states it.
+    pub(crate) tick: Option<Duration>,
+    /// The name of a node that never exists.
+    pub(crate) noop: String,
 }
 
 pub(super) struct Machine {
@@ -67,12 +70,14 @@ pub(super) struct Machine {
     /// What was sent on this connection and has no answer yet, oldest first.
     flight: VecDeque<Flight>,
     chores: Chores,
+    heard: Heard,
+    proof: Proof,
     crate_connected: bool,
     crate_close: Option<i32>,
     crate_closed: bool,
     last_sent: BootTime,
-    last_write: BootTime,
-    last_sync: BootTime,
+    /// When the leader was last asked for something: a write or a `sync`.
+    last_ordered: BootTime,
     last_traffic: BootTime,
     /// What the pump must do: write these, close the server's socket, pass on the events.
     pub(super) to_server: Vec<u8>,
@@ -120,8 +125,18 @@ struct Asked {
 struct Flight {
     xid: i32,
     op: i32,
-    sent: BootTime,
+    stamp: Stamp,
     owner: Owner,
+}
+
+/// The renewal of the lease, on this connection: a `sync` if the leader was not asked for anything
+/// lately, and behind its answer a write. `heard` says why both.
+struct Proof {
+    begun: BootTime,
+    /// The directory of its write, while an answer is awaited.
+    under_way: Option<String>,
+    /// Callers that wait until the lease is fresh, each with a directory of its locks.
+    waiting: Vec<(String, Sender<Outcome>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,15 +144,18 @@ enum Owner {
     /// The first of `asked` that has no answer.
     Crate,
     Chore(u64),
+    Proof,
     Close,
-    /// Nobody: pings, syncs, no-op writes, requests whose caller has been answered.
+    /// Nobody: pings, syncs, requests whose caller has been answered.
     Link,
 }
 
 impl Machine {
     pub(crate) fn new(settings: Settings, shared: Arc<Shared>, now: BootTime) -> Self {
         Machine {
-            chores: Chores::new(settings.noop_path.clone()),
+            chores: Chores::new(settings.noop.clone()),
+            heard: Heard::new(),
+            proof: Proof { begun: now, under_way: None, waiting: Vec::new() },
             settings,
             shared,
             phase: Phase::Down,
@@ -153,8 +171,7 @@ impl Machine {
             crate_close: None,
             crate_closed: false,
             last_sent: now,
-            last_write: now,
-            last_sync: now,
+            last_ordered: now,
             last_traffic: now,
             to_server: Vec::new(),
             to_crate: Vec::new(),
@@ -171,6 +188,12 @@ impl Machine {
     /// T/6: the longest that anything may go unanswered.
     pub(super) fn patience(&self) -> Duration {
         self.timeout() / 6
+    }
+
+    /// How long before an ordered request a request must have been answered to count (see `heard`):
+    /// half a tick, and T/12 for the leader's pauses and the clocks.
+    pub(super) fn lag(&self) -> Duration {
+        self.settings.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
     }
 
     /// How long one host may take for each of two steps, to connect and to take up the session.

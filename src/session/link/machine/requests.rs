@@ -10,10 +10,11 @@ impl Machine {
 
     pub(super) fn send(&mut self, xid: i32, op: i32, owner: Owner, frame: &[u8], now: BootTime) {
         self.to_server.extend_from_slice(frame);
-        self.flight.push_back(Flight { xid, op, sent: now, owner });
+        let stamp = self.heard.send(now);
+        self.flight.push_back(Flight { xid, op, stamp, owner });
         self.last_sent = now;
-        if op::is_write(op) {
-            self.last_write = now;
+        if op::is_write(op) || op == op::SYNC {
+            self.last_ordered = now;
         }
     }
 
@@ -57,11 +58,21 @@ impl Machine {
         if self.is_ending() {
             return; // its sender is dropped: the session is lost
         }
-        if matches!(chore, Chore::Prove { .. }) && self.phase != Phase::Up {
-            return; // whoever wants a proof waits for the connection by the retry policy, not here
-        }
+        self.resume_after_silence(now);
         self.chores.add(chore, now);
         self.send_chores(now);
+    }
+
+    /// Renews the lease by a write in `dir`.
+    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
+        self.last_traffic = now;
+        self.resume_after_silence(now);
+        // Without a connection the sender is dropped: its caller waits for the connection by the
+        // retry policy, not here.
+        if self.phase == Phase::Up && !self.is_ending() {
+            self.proof.waiting.push((dir, done));
+            self.renew_lease(now);
+        }
     }
 
     /// Looks for holds that need a watch now.

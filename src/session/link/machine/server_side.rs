@@ -13,7 +13,7 @@ impl Machine {
         };
         let request = ConnectRequest {
             last_zxid: self.zxid,
-            timeout_ms: i32::try_from(self.settings.timeout.as_millis()).unwrap_or(i32::MAX),
+            timeout_ms: i32::try_from(self.timeout().as_millis()).unwrap_or(i32::MAX),
             session_id,
             password,
         };
@@ -48,6 +48,7 @@ impl Machine {
             return self.greeted(ConnectReply::read(frame)?, sent, now);
         }
         let (header, body) = ReplyHeader::read(frame)?;
+        self.heard.saw(header.zxid);
         match header.xid {
             xid::EVENT => {
                 let (kind, path) = check::watch_event(body)?;
@@ -65,10 +66,14 @@ impl Machine {
             return Err(Malformed("an answer out of turn"));
         }
         let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;
-        if op::is_write(flight.op) && err::is_committed(header.err)
-            || flight.op == op::SYNC && header.err == err::OK && self.settings.proof == LeaseProof::Leader
-        {
-            self.shared.lease.extend(flight.sent, now);
+        let answer = match flight.op {
+            op::SYNC if header.err == err::OK => Answer::Synced,
+            op if op::is_write(op) && err::is_committed(header.err) => Answer::Written,
+            _ => Answer::Local,
+        };
+        let is_written = self.heard.answer(&flight.stamp, answer, header.zxid, now);
+        if is_written && let Some(heard) = flight.stamp.relayed {
+            self.shared.lease.extend(heard, now);
         }
         match header.err {
             err::SESSION_EXPIRED if flight.owner != Owner::Close => {
@@ -87,9 +92,13 @@ impl Machine {
                 self.over(true);
                 Ok(())
             }
+            Owner::Proof => {
+                self.proof_answered(flight.op, header.err, now);
+                Ok(())
+            }
             Owner::Chore(id) => {
                 let pause = self.timeout() / 8;
-                self.chores.reply(id, header.err, body, now, pause, &self.shared)?;
+                self.chores.reply(id, (header.err, is_written), body, now, pause, &self.shared)?;
                 self.send_chores(now);
                 Ok(())
             }
@@ -144,14 +153,17 @@ impl Machine {
             }
             Some(session) => {
                 session.password = reply.password;
-                // Servers may differ in what they allow, and each connection is negotiated anew.
+                // Servers may differ in what they allow, and each connection is negotiated anew. A
+                // shorter timeout counts at once. A longer one never does: what an earlier server
+                // still tells the leader of us, and a new leader's own start, count with the
+                // shorter one.
                 let timeout = Duration::from_millis(timeout);
-                if timeout != session.timeout {
+                if timeout < session.timeout {
                     let ms = timeout.as_millis();
                     log::info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
                     session.timeout = timeout;
                     self.shared.granted(session.id, timeout);
-                    self.shared.lease.renegotiate(timeout, now);
+                    self.shared.lease.shorten(timeout, now);
                 }
             }
             None if timeout == 0 || reply.session_id == 0 => {
@@ -167,9 +179,11 @@ impl Machine {
                 });
                 self.shared.granted(reply.session_id, timeout);
                 self.shared.lease.begin(timeout, sent);
-                self.last_write = sent;
+                self.warn_of_tick(timeout);
             }
         }
+        self.last_ordered = sent;
+        self.heard.attached(self.lag(), sent, now);
         if self.is_ending() {
             self.say_goodbye(now);
             return Ok(());
@@ -186,6 +200,28 @@ impl Machine {
         self.phase = Phase::Auth(now, self.settings.auth.len());
         self.attach_if_ready(now);
         Ok(())
+    }
+
+    /// Says so where what the application states of the servers' tick does not fit what they grant.
+    fn warn_of_tick(&self, granted: Duration) {
+        let Some(tick) = self.settings.tick else { return };
+        let asked = self.settings.timeout;
+        let (stated, t) = (tick.as_millis(), granted.as_millis());
+        if granted < tick * 2 {
+            log::warn!(
+                "a session timeout of {t} ms is less than two of the servers' ticks, {stated} ms as stated: leases are short"
+            );
+        }
+        // By default a server grants 2 to 20 ticks; where it granted another timeout than was asked
+        // for, its tick shows.
+        let shown = if granted > asked { granted / 2 } else { granted / 20 };
+        if granted != asked && tick < shown {
+            log::warn!(
+                "the servers' tick is stated as {stated} ms, but a timeout of {t} ms granted for {} ms looks like a tick of {} ms: if it is longer than stated, two holders are possible",
+                asked.as_millis(),
+                shown.as_millis()
+            );
+        }
     }
 
     pub(super) fn authenticated(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
@@ -209,7 +245,6 @@ impl Machine {
     pub(super) fn attach_if_ready(&mut self, now: BootTime) {
         let (Phase::Auth(_, 0), Some(session)) = (self.phase, self.session.as_mut()) else { return };
         self.phase = Phase::Up;
-        self.last_sync = now;
         self.shared.attached();
         let before = std::mem::replace(&mut session.attached_before, true);
         self.events.push(if before {
@@ -219,7 +254,7 @@ impl Machine {
         });
         // A lease that waits for a proof has waited long enough.
         if self.shared.lease.is_needed() {
-            self.send_proof(now);
+            self.renew_lease(now);
         }
         // Deletes first: what is created next should find our old nodes gone.
         self.send_chores(now);
@@ -244,6 +279,8 @@ impl Machine {
         self.from_server.clear();
         self.to_server.clear();
         self.flight.clear();
+        self.proof.under_way = None;
+        self.proof.waiting.clear(); // each caller waits for the connection by its retry policy
         while self.asked.front().is_some_and(|a| a.sent) {
             self.refuse_oldest(err::CONNECTION_LOSS);
         }

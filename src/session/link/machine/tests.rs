@@ -18,6 +18,7 @@ struct Rig {
     crate_in: Frames,
     server_in: Frames,
     crate_xid: i32,
+    zxid: i64,
 }
 
 /// What the machine sent to the server: xid, operation, and the path where there is one.
@@ -31,8 +32,8 @@ impl Rig {
             timeout: T,
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
-            proof: LeaseProof::Quorum,
-            noop_path: "/noop".into(),
+            tick: None,
+            noop: "noop".into(),
         };
         let mut rig = Rig {
             m: Machine::new(settings, shared.clone(), now),
@@ -41,6 +42,7 @@ impl Rig {
             crate_in: Frames::default(),
             server_in: Frames::default(),
             crate_xid: 0,
+            zxid: 0,
         };
         let request = ConnectRequest { last_zxid: 0, timeout_ms: 1, session_id: 0, password: &[] };
         rig.m.crate_bytes(&request.frame(), now).unwrap();
@@ -87,8 +89,10 @@ impl Rig {
         all
     }
 
+    /// An answer of the leader: it bears a new zxid.
     fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
-        let frame = ReplyHeader { xid, zxid: 9, err }.frame(body);
+        self.zxid += 1;
+        let frame = ReplyHeader { xid, zxid: self.zxid, err }.frame(body);
         self.m.server_bytes(&frame, self.now);
     }
 
@@ -222,7 +226,7 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
         rig.pass(T / 48);
         for (xid, op, path) in rig.sent() {
             match op {
-                op::DELETE => assert_eq!(path, "/noop"),
+                op::DELETE => assert_eq!(path, "/l/noop"),
                 op::GET_DATA => assert_eq!(path, "/l/n"),
                 _ => {}
             }
@@ -246,19 +250,127 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
 }
 
 #[test]
-fn acknowledged_data_extends_the_lease_from_when_it_was_sent() {
+fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_before_it() {
     for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
         let mut rig = Rig::up();
-        rig.pass(T / 4);
-        let before = rig.shared.lease.remaining(rig.now);
+        let made = rig.shared.lease.end_time().unwrap();
+        // Answered every T/48, and the leader is asked every T/4.
+        let mut synced = rig.now;
+        for _ in 0..48 {
+            rig.pass(T / 48);
+            for (xid, op, _) in rig.sent() {
+                synced = if op == op::SYNC { rig.now } else { synced };
+                rig.reply(xid, err::OK, &[]);
+            }
+            assert_eq!(rig.shared.lease.end_time(), Some(made), "no write was acknowledged");
+        }
         rig.ask(op::SET_DATA, "/l/n");
         let body = if code == err::OK { [0; 68].as_slice() } else { &[] };
-        for (xid, op, _) in rig.sent() {
-            let (code, body) = if op == op::SET_DATA { (code, body) } else { (err::OK, [].as_slice()) };
-            rig.reply(xid, code, body);
-        }
-        assert_eq!(rig.shared.lease.remaining(rig.now), before + T / 4);
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, code, body);
+        let end = rig.shared.lease.end_time().unwrap();
+        // Pings go out every T/8, and what was answered T/3 before the sync counts.
+        let heard = end.before(T - T / 12);
+        let lag = T / 3;
+        assert!(heard.since(synced.before(lag + T / 6)) > Duration::ZERO && heard <= synced.before(lag));
     }
+}
+
+#[test]
+fn a_write_that_a_server_refused_by_itself_proves_nothing() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let made = rig.shared.lease.end_time();
+    rig.shared.add_debris("id");
+    rig.m.chore(sweep(), rig.now);
+    for _ in 0..48 {
+        for (xid, op, _) in rig.sent() {
+            // As a follower without a leader answers with eager ACL checks.
+            let frame = match op {
+                op::DELETE => ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]),
+                op::GET_DATA => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[0; 72]),
+                op::GET_CHILDREN => panic!("a listing that may be old"),
+                _ => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[]),
+            };
+            rig.m.server_bytes(&frame, rig.now);
+        }
+        rig.pass(T / 48);
+        rig.shared.lease.watch(rig.now);
+    }
+    assert_eq!(rig.shared.lease.end_time(), made);
+    assert_eq!(rig.m.cut, None);
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    assert!(rig.shared.debris().contains("id"));
+}
+
+#[test]
+fn a_session_that_was_silent_attaches_anew_before_it_sends_anything() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    rig.now = rig.now + T / 3; // nothing ran
+    let a = rig.ask(op::SET_DATA, "/x");
+    assert!(rig.m.cut.is_some());
+    assert_eq!(rig.sent(), []);
+    assert_eq!(rig.answers(), [], "it is held until the session is attached");
+    rig.attach(7);
+    let mut sent = rig.sent();
+    sent.retain(|s| s.1 != op::GET_DATA); // the hold's watch is set again too
+    assert_eq!(sent.iter().map(|s| s.2.as_str()).collect::<Vec<_>>(), ["/l/noop", "/x"]);
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.shared.lease.end_time(), Some(rig.now + (T - T / 12)));
+    rig.reply(sent[1].0, err::OK, &[0; 68]);
+    assert_eq!(rig.answers(), [(a, err::OK)]);
+}
+
+#[test]
+fn a_proof_is_a_sync_and_behind_its_answer_a_write() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.pass(T / 6);
+    let asked: Vec<_> = rig.sent().into_iter().filter(|s| s.1 == op::SYNC || s.2 == "/l/noop").collect();
+    assert_eq!(asked.iter().map(|s| s.1).collect::<Vec<_>>(), [op::SYNC]);
+    rig.reply(asked[0].0, err::OK, &[]);
+    let xid = rig.one(op::DELETE, "/l/noop");
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!((rig.sent(), hold.loss()), (vec![], None));
+}
+
+#[test]
+fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough() {
+    let mut rig = Rig::up();
+    for _ in 0..12 {
+        rig.pass(T / 12);
+        for (xid, ..) in rig.sent() {
+            rig.reply(xid, err::OK, &[]);
+        }
+    }
+    assert!(!rig.shared.lease.is_fresh(rig.now));
+    let (done, fresh) = bounded(1);
+    rig.m.prove("/l".into(), done, rig.now);
+    let mut requests = 0;
+    while fresh.is_empty() {
+        for (xid, op, _) in rig.sent() {
+            requests += usize::from(op == op::SYNC || op == op::DELETE);
+            rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, &[]);
+        }
+        rig.m.tick(rig.now);
+    }
+    assert!(requests <= 2, "{requests}");
+    assert!(rig.shared.lease.is_fresh(rig.now));
+}
+
+#[test]
+fn a_proof_that_is_answered_slowly_does_not_spin() {
+    let mut rig = Rig::up();
+    let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
+    rig.m.prove("/l".into(), done, rig.now);
+    let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
+    while let Some(next) = rig.m.tick(rig.now).filter(|next| *next <= end) {
+        assert!(next > rig.now, "a wake-up in the past");
+        rig.now = next;
+        wakes += 1;
+    }
+    assert!(wakes < 10 && fresh.is_empty(), "{wakes}");
 }
 
 #[test]
@@ -387,6 +499,11 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
     assert!(rig.shared.debris().is_empty());
 }
 
+/// The create of a contender's node got no answer.
+fn sweep() -> Chore {
+    Chore::Sweep { parent: "/l".into(), prefix: "_c_id-lock-".into(), id: "id".into() }
+}
+
 /// A listing with one name.
 fn listing(name: &str) -> Vec<u8> {
     Writer::bare().i32(1).buffer(name.as_bytes()).frame()[4..].to_vec()
@@ -396,9 +513,9 @@ fn listing(name: &str) -> Vec<u8> {
 fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
     let mut rig = Rig::up();
     rig.shared.add_debris("id");
-    rig.m.chore(Chore::Sweep { parent: "/l".into(), id: "id".into() }, rig.now);
+    rig.m.chore(sweep(), rig.now);
     let (xid, op, path) = rig.sent().pop().unwrap();
-    assert_eq!((op, path.as_str()), (op::DELETE, "/noop"));
+    assert_eq!((op, path.as_str()), (op::DELETE, "/l/noop"));
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
     // The answer does not come; on the next connection it begins with the write again.
@@ -443,7 +560,7 @@ impl Rig {
     /// The write before a removal's read is acknowledged.
     #[track_caller]
     fn prove(&mut self) {
-        let xid = self.one(op::DELETE, "/noop");
+        let xid = self.one(op::DELETE, "/l/noop");
         self.reply(xid, err::NO_NODE, &[]);
     }
 
@@ -491,7 +608,7 @@ fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
                 (2, _) => Some(node(&ours(&nonce), 5, 8)),
                 (3, _) => Some(node(b"", 6, 0)),
                 (_, Some(_)) => Some(node(&ours(&nonce), 6, 7)),
-                (_, None) => Some(node(nonce.as_bytes(), 6, 7)),
+                (_, None) => Some(node(b"their words", 6, 8)),
             };
             rig.prove();
             rig.show(shown);
@@ -499,6 +616,40 @@ fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
             assert_eq!(outcome.try_recv(), Ok(Ok(())), "{case} {czxid:?}");
             assert!(rig.shared.debris().is_empty());
         }
+    }
+}
+
+#[test]
+fn a_node_of_our_session_is_ours_though_somebody_wrote_on_it_before_its_czxid_was_known() {
+    for is_held_by_another in [false, true] {
+        let mut rig = Rig::up();
+        if is_held_by_another {
+            fixed(&rig, 9);
+        }
+        rig.remove(None);
+        rig.prove();
+        rig.show(Some(node(b"their words", 9, 7)));
+        let deletes = rig.sent().iter().filter(|s| s.2 == "/l/lock").count();
+        assert_eq!(deletes, usize::from(!is_held_by_another));
+    }
+}
+
+#[test]
+fn a_sweep_takes_the_node_whose_name_is_its_own_and_no_other() {
+    for (names, ours) in [
+        (["x_c_id-lock-0000000001", "_c_id-lock-0000000003"], Some("_c_id-lock-0000000003")),
+        (["_c_id-lock-000000000x", "_c_id-lock--2147483648"], Some("_c_id-lock--2147483648")),
+        (["_c_id-lock-7-copy", "_c_id-__READ__0000000001"], None),
+    ] {
+        let mut rig = Rig::up();
+        rig.shared.add_debris("id");
+        rig.m.chore(sweep(), rig.now);
+        rig.prove();
+        let xid = rig.one(op::GET_CHILDREN, "/l");
+        let both = names.iter().fold(Writer::bare().i32(2), |w, name| w.buffer(name.as_bytes()));
+        rig.reply(xid, err::OK, &both.frame()[4..]);
+        let deleted: Vec<_> = rig.sent().into_iter().map(|s| s.2).collect();
+        assert_eq!(deleted, ours.map(|name| format!("/l/{name}")).into_iter().collect::<Vec<_>>());
     }
 }
 
@@ -516,7 +667,7 @@ fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
     let mut rig = Rig::up();
     let (nonce, outcome) = rig.remove(Some(5));
     let ours = Some(node(&nonce::sign(&nonce, b"x"), 5, 7));
-    rig.one(op::DELETE, "/noop"); // no answer
+    rig.one(op::DELETE, "/l/noop"); // no answer
     rig.cut();
     rig.prove();
     rig.one(op::GET_DATA, "/l/lock"); // no answer
@@ -537,11 +688,11 @@ fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
 fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
     let mut rig = Rig::up();
     rig.remove(None);
-    let xid = rig.one(op::DELETE, "/noop");
+    let xid = rig.one(op::DELETE, "/l/noop");
     rig.reply(xid, err::RUNTIME_INCONSISTENCY, &[]);
     assert_eq!(rig.sent(), []);
     rig.pass(T / 8);
-    assert_eq!(rig.sent().iter().filter(|s| s.2 == "/noop").count(), 1);
+    assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
 }
 
 #[test]
@@ -555,7 +706,7 @@ fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
                 match (op, path.as_str()) {
                     (op, "/l/lock") if op == refused => rig.reply(xid, err::NO_AUTH, &[]),
                     (_, "/l/lock") => rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7)),
-                    (_, "/noop") => rig.reply(xid, err::NO_NODE, &[]),
+                    (_, "/l/noop") => rig.reply(xid, err::NO_NODE, &[]),
                     _ => {
                         rig.reply(xid, err::OK, &[]);
                         continue;
@@ -572,7 +723,7 @@ fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
         let tries = steps.iter().filter(|step| is_refused(step)).count();
         assert!((2..=3).contains(&tries), "{steps:?}");
         let steps: Vec<_> = steps.iter().map(|(op, path)| (*op, path.as_str())).collect();
-        let whole = [(op::DELETE, "/noop"), (op::GET_DATA, "/l/lock"), (op::DELETE, "/l/lock")];
+        let whole = [(op::DELETE, "/l/noop"), (op::GET_DATA, "/l/lock"), (op::DELETE, "/l/lock")];
         let whole = if refused == op::GET_DATA { &whole[..2] } else { &whole };
         assert_eq!(steps, whole.repeat(tries));
     }
@@ -598,7 +749,7 @@ fn a_removal_survives_an_answer_that_is_none() {
 fn a_sweep_survives_an_answer_that_is_none() {
     let mut rig = Rig::up();
     rig.shared.add_debris("id");
-    rig.m.chore(Chore::Sweep { parent: "/l".into(), id: "id".into() }, rig.now);
+    rig.m.chore(sweep(), rig.now);
     rig.prove();
     let xid = rig.one(op::GET_CHILDREN, "/l");
     rig.reply(xid, err::OK, &[0, 0, 0, 9]);
@@ -722,6 +873,18 @@ fn containers_are_made_as_containers() {
 }
 
 #[test]
+fn a_longer_timeout_granted_anew_never_counts() {
+    let mut rig = Rig::up();
+    rig.m.server_gone("cut", rig.now);
+    rig.m.connected(rig.now);
+    let bytes = std::mem::take(&mut rig.m.to_server);
+    assert_eq!(ConnectRequest::timeout_of(&bytes[4..]), Ok(T.as_millis() as i32));
+    rig.greet(7, (T * 4).as_millis() as i32);
+    assert_eq!(rig.shared.timeout(), T);
+    assert_eq!(rig.m.timeout(), T);
+}
+
+#[test]
 fn a_timeout_granted_anew_counts_from_then_on() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
@@ -729,7 +892,7 @@ fn a_timeout_granted_anew_counts_from_then_on() {
     rig.m.connected(rig.now);
     rig.greet(7, (T / 4).as_millis() as i32);
     assert_eq!(rig.shared.timeout(), T / 4);
-    rig.shared.lease.watch(rig.now + T / 6);
+    rig.shared.lease.watch(rig.now + T / 4);
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
 }
 
@@ -751,7 +914,7 @@ fn a_proof_is_not_waited_for_in_an_outage() {
     let mut rig = Rig::up();
     let (done, proven) = bounded(1);
     rig.m.server_gone("cut", rig.now);
-    rig.m.chore(Chore::Prove { done }, rig.now);
+    rig.m.prove("/l".into(), done, rig.now);
     assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
 }
 
@@ -763,7 +926,7 @@ fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     rig.sent();
     rig.m.server_gone("cut", rig.now);
     rig.attach(7);
-    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/noop".into()));
+    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
 }
 
 #[test]

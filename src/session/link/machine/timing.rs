@@ -32,43 +32,95 @@ impl Machine {
 
     pub(super) fn tick_up(&mut self, now: BootTime) {
         let patience = self.patience();
-        if self.flight.front().is_some_and(|f| now >= f.sent + patience) {
+        if self.flight.front().is_some_and(|f| now >= f.stamp.sent + patience) {
             self.detach(format!("gave no answer for {} ms", patience.as_millis()), now);
             return;
         }
         if self.is_ending() {
             return;
         }
+        self.resume_after_silence(now);
         self.send_chores(now);
-        if now >= self.next_proof() {
-            self.send_proof(now);
+        if self.phase == Phase::Up && self.next_proof().is_some_and(|next| now >= next) {
+            self.renew_lease(now);
         }
-        if now >= self.last_sent + self.timeout() / 8 {
+        if self.phase == Phase::Up && now >= self.last_sent + self.keep_alive() {
             let frame = Writer::request(xid::PING, op::PING).frame();
             self.send(xid::PING, op::PING, Owner::Link, &frame, now);
         }
     }
 
-    /// Asks the leader for an answer: by a write, where holds depend on it.
-    pub(super) fn send_proof(&mut self, now: BootTime) {
-        let xid = self.new_xid();
-        if self.shared.lease.is_needed() && self.settings.proof == LeaseProof::Quorum {
-            let frame = self.chores.noop(xid);
-            self.send(xid, op::DELETE, Owner::Link, &frame, now);
+    /// The longest silence towards the server.
+    fn keep_alive(&self) -> Duration {
+        self.timeout() / if self.shared.lease.is_needed() { 16 } else { 8 }
+    }
+
+    /// After a silence of our own (this process was stopped, or its threads got no processor) no
+    /// write shows for a while that the leader has heard of us lately. To attach anew shows it at
+    /// once: the leader itself checks the session then.
+    pub(super) fn resume_after_silence(&mut self, now: BootTime) {
+        let silence = now.since(self.last_sent);
+        if self.phase == Phase::Up && !self.is_ending() && silence >= self.timeout() / 3 {
+            let ms = silence.as_millis();
+            self.detach(format!("this process sent nothing for {ms} ms: attaching anew"), now);
+        }
+    }
+
+    /// Asks the leader for an answer: by a write, where holds depend on it or callers wait for it.
+    pub(super) fn renew_lease(&mut self, now: BootTime) {
+        let waiting = self.proof.waiting.first().map(|(dir, _)| dir.clone());
+        let Some(dir) = waiting.or_else(|| self.shared.lease.a_directory()) else {
+            return self.send_sync(Owner::Link, now);
+        };
+        if self.proof.under_way.is_some() {
+            return;
+        }
+        self.proof.begun = now;
+        if self.heard.is_ordered_within(self.timeout() / 16, now) {
+            self.send_noop(&dir, now);
         } else {
-            let frame = Writer::request(xid, op::SYNC).buffer(b"/").frame();
-            self.send(xid, op::SYNC, Owner::Link, &frame, now);
-            self.last_sync = now;
+            self.send_sync(Owner::Proof, now);
+        }
+        self.proof.under_way = Some(dir);
+    }
+
+    fn send_sync(&mut self, owner: Owner, now: BootTime) {
+        let xid = self.new_xid();
+        let frame = Writer::request(xid, op::SYNC).buffer(b"/").frame();
+        self.send(xid, op::SYNC, owner, &frame, now);
+    }
+
+    fn send_noop(&mut self, dir: &str, now: BootTime) {
+        let xid = self.new_xid();
+        let frame = self.chores.noop(xid, dir);
+        self.send(xid, op::DELETE, Owner::Proof, &frame, now);
+    }
+
+    /// One of the two requests of a proof was answered.
+    pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
+        let Some(dir) = self.proof.under_way.take() else { return };
+        if op == op::SYNC && code == err::OK {
+            self.send_noop(&dir, now);
+            self.proof.under_way = Some(dir);
+        } else if self.shared.lease.is_fresh(now) {
+            for (_, done) in self.proof.waiting.drain(..) {
+                let _ = done.try_send(Ok(())); // its caller may have left
+            }
         }
     }
 
     /// When the leader must next be asked for an answer: a ping alone would stay on a follower that
-    /// has lost its leader.
-    pub(super) fn next_proof(&self) -> BootTime {
-        match (self.shared.lease.is_needed(), self.settings.proof) {
-            (true, LeaseProof::Quorum) => self.last_write + self.timeout() / 6,
-            (true, LeaseProof::Leader) => self.last_write.max(self.last_sync) + self.timeout() / 6,
-            (false, _) => self.last_write.max(self.last_sync) + self.timeout() / 4,
+    /// has lost its leader. `None` while a proof is under way.
+    pub(super) fn next_proof(&self) -> Option<BootTime> {
+        let (t, lease) = (self.timeout(), &self.shared.lease);
+        let earliest = self.proof.begun + t / 16;
+        let end = lease.end_time().filter(|_| lease.is_needed());
+        match (&self.proof.under_way, end) {
+            (Some(_), _) => None,
+            (None, _) if !self.proof.waiting.is_empty() => Some(earliest),
+            // In good time before the lease ends, however often other writes are acknowledged.
+            (None, Some(end)) => Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest)),
+            (None, None) => Some(self.last_ordered + t / 4),
         }
     }
 
@@ -77,15 +129,16 @@ impl Machine {
         let asked = self.asked.front().map(|a| a.arrived + patience);
         let phase = match self.phase {
             Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
-            Phase::Up if self.is_ending() => self.flight.front().map(|f| f.sent + patience),
+            Phase::Up if self.is_ending() => self.flight.front().map(|f| f.stamp.sent + patience),
             Phase::Up => {
-                let flight = self.flight.front().map(|f| f.sent + patience);
+                let flight = self.flight.front().map(|f| f.stamp.sent + patience);
                 // A hold that came of the traffic just seen gets its watch in time. Holds are not
                 // announced (that would cost each of them a wake-up): they are found by looking.
                 let watch = self.last_traffic + WATCH_AFTER + Duration::from_millis(5);
                 let look = if watch > now { watch } else { now + self.timeout() / 16 };
-                let idle = (self.last_sent + self.timeout() / 8).min(self.next_proof());
-                [flight, self.chores.next_time(), Some(look.min(idle))].into_iter().flatten().min()
+                let idle = self.last_sent + self.keep_alive();
+                let times = [flight, self.chores.next_time(), self.next_proof(), Some(look.min(idle))];
+                times.into_iter().flatten().min()
             }
             Phase::Down | Phase::Over => None,
         };

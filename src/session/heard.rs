@@ -1,0 +1,325 @@
+//! What the leader has certainly heard of this session: the rule behind the lease.
+//!
+//! The leader alone expires a session, T after it last heard of it. A client that is connected to
+//! another server (a follower or an observer, here called the learner) is heard of in two ways
+//! only. The leader itself checks the session when the client attaches to the learner. And every
+//! half tick the leader pings the learner, whose answer lists the sessions that the learner heard
+//! since the ping before. **A request that the learner forwards does not count**, not even a write:
+//! the leader serves it and leaves the session's clock alone. So a client that was silent for most
+//! of T, and whose first write is acknowledged, may be expired a moment later.
+//!
+//! Three steps show what the leader heard. Each follows from the order of one stream.
+//!
+//! 1. The server **answered** a request (sent at *s*) half a tick or longer before the client sent
+//!    the request of step 2. The learner heard the client at *s* or later, and lists the session in
+//!    its answer to the next ping, which the leader sends before it serves the request of step 2.
+//!    (Half a tick is not quite enough: a leader that pauses pings late, and clocks differ. So the
+//!    lag is half a tick and T/12.)
+//! 2. The leader served an **ordered** request: an acknowledged write or an answered `sync`. The
+//!    leader's pings and its answer to this request reach the learner in one stream. So when the
+//!    client has the answer, the learner has answered every ping that the leader sent before.
+//! 3. The leader served a **write that the client sent after the answer of step 2** and that is
+//!    acknowledged. The learner's answers to pings and this write reach the leader in one stream. So
+//!    the leader has heard those answers, and was the leader still, since the write needs a quorum.
+//!
+//! Then the leader heard of the session at *s* or later, and expires it at *s* + T or later. The
+//! connection's own handshake needs no ping: it counts as a request that passed steps 1 and 2, and
+//! still needs step 3, because a server that has been replaced as the leader also answers it.
+//!
+//! Who else could have answered? A learner without a leader answers pings, reads, and (with
+//! `zookeeper.enableEagerACLCheck`) refuses writes with NoAuth by itself. So a write counts as
+//! acknowledged only if its answer bears a zxid above every zxid that was seen when it was sent:
+//! only the leader gives out new ones.
+//!
+//! Without step 2 (a single write, as an earlier rule had it) the proof fails where the stream from
+//! the leader to the learner stalls for about T/3 and the other direction breaks right after the
+//! write has passed. `search` finds such a history, and finds none for this rule.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::BootTime;
+
+#[cfg(test)]
+mod search;
+
+/// How many answers are remembered, at the most. One that comes too soon after the answer before it
+/// is left out, which only makes the lease a little shorter.
+const GRAINS: u32 = 32;
+
+/// The rule, for one session over all its connections.
+pub(super) struct Heard {
+    /// By how much a request must be older than the ordered request behind it (step 1).
+    lag: Duration,
+    /// Requests of this connection that were answered: when each was sent, and when its answer was
+    /// read. Oldest first; entries that no later request can need are dropped.
+    answered: VecDeque<(BootTime, BootTime)>,
+    /// The newest *s* that has passed steps 1 and 2 on this connection.
+    relayed: Option<BootTime>,
+    /// When the request was sent that has passed step 2 last.
+    ordered: Option<BootTime>,
+    /// The largest zxid in anything that the servers of this session have sent.
+    zxid: i64,
+}
+
+/// What was known when a request was sent. It decides what the answer shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    pub(super) sent: BootTime,
+    zxid: i64,
+    /// The newest *s* that has passed step 1.
+    answered: Option<BootTime>,
+    /// The newest *s* that has passed steps 1 and 2. If this request is a write and the leader
+    /// acknowledges it, then the leader heard of the session at that time or later.
+    pub(super) relayed: Option<BootTime>,
+}
+
+/// What kind of answer a request got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Any server could have given it alone: to a ping, to a read, a refusal.
+    Local,
+    /// The leader served a `sync`.
+    Synced,
+    /// A write's answer, of a kind that the leader commits: success or a refusal. Whether the
+    /// leader did give it, the zxid tells.
+    Written,
+}
+
+impl Heard {
+    pub(super) fn new() -> Self {
+        Heard { lag: Duration::ZERO, answered: VecDeque::new(), relayed: None, ordered: None, zxid: 0 }
+    }
+
+    /// A connection has taken up the session; its handshake was sent at `sent`.
+    pub(super) fn attached(&mut self, lag: Duration, sent: BootTime, now: BootTime) {
+        self.lag = lag;
+        self.answered.clear();
+        self.answered.push_back((sent, now));
+        self.relayed = Some(sent);
+        self.ordered = Some(sent);
+    }
+
+    /// A request is being sent.
+    pub(super) fn send(&mut self, now: BootTime) -> Stamp {
+        let is_in_time = |entry: Option<&(BootTime, BootTime)>| {
+            entry.is_some_and(|(_, answered)| *answered + self.lag <= now)
+        };
+        while is_in_time(self.answered.get(1)) {
+            self.answered.pop_front();
+        }
+        let answered = self.answered.front();
+        Stamp {
+            sent: now,
+            zxid: self.zxid,
+            answered: answered.filter(|_| is_in_time(answered)).map(|(sent, _)| *sent),
+            relayed: self.relayed,
+        }
+    }
+
+    /// A server has sent this zxid.
+    pub(super) fn saw(&mut self, zxid: i64) {
+        self.zxid = self.zxid.max(zxid);
+    }
+
+    /// Takes the answer to a request. True: it is a write, and the leader has acknowledged it.
+    pub(super) fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> bool {
+        let is_written = kind == Answer::Written && zxid > stamp.zxid;
+        self.saw(zxid);
+        if is_written || kind == Answer::Synced {
+            self.relayed = self.relayed.max(stamp.answered);
+            self.ordered = self.ordered.max(Some(stamp.sent));
+        }
+        let last = self.answered.back();
+        if last.is_none_or(|(sent, answered)| stamp.sent > *sent && *answered + self.lag / GRAINS <= now) {
+            self.answered.push_back((stamp.sent, now));
+        }
+        is_written
+    }
+
+    /// Whether a write that is sent now is behind an ordered request (step 2) that was sent so
+    /// lately.
+    pub(super) fn is_ordered_within(&self, lately: Duration, now: BootTime) -> bool {
+        self.ordered.is_some_and(|ordered| ordered + lately >= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T is 48 units; a tick is not known, so the lag is T/4 + T/12.
+    const LAG: u64 = 16;
+
+    fn at(unit: u64) -> BootTime {
+        BootTime::at(Duration::from_secs(unit))
+    }
+
+    /// What happens at some time.
+    enum Does {
+        /// The answer to the handshake is read that was sent at this time.
+        Attach(u64),
+        /// A request is sent; the last number names it.
+        Send(usize),
+        /// Its answer is read.
+        Read(usize, Answer, i64),
+    }
+    use Answer::{Local, Synced, Written};
+    use Does::{Attach, Read, Send};
+
+    /// When the leader has heard of the session, as each acknowledged write shows, in order.
+    fn shown(history: &[(u64, Does)]) -> Vec<u64> {
+        let (mut heard, mut stamps, mut shown) = (Heard::new(), Vec::new(), Vec::new());
+        for (time, does) in history {
+            match does {
+                Attach(sent) => heard.attached(Duration::from_secs(LAG), at(*sent), at(*time)),
+                Send(n) => {
+                    assert_eq!(*n, stamps.len());
+                    stamps.push(heard.send(at(*time)));
+                }
+                Read(n, answer, zxid) => {
+                    if heard.answer(&stamps[*n], *answer, *zxid, at(*time)) {
+                        shown.push(stamps[*n].relayed.unwrap().since(at(0)).as_secs());
+                    }
+                }
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn histories_and_what_they_show() {
+        // A write right behind the handshake: the handshake.
+        assert_eq!(shown(&[(100, Attach(99)), (101, Send(0)), (102, Read(0, Written, 1))]), [99]);
+        // Nothing but pings: nothing.
+        assert_eq!(shown(&[(100, Attach(99)), (103, Send(0)), (104, Read(0, Local, 1))]), []);
+        // The steady state: a ping, and a lag later a sync, and behind its answer a write.
+        let steady = [
+            (100, Attach(99)),
+            (103, Send(0)),
+            (104, Read(0, Local, 1)),
+            (120, Send(1)),
+            (121, Read(1, Synced, 1)),
+            (121, Send(2)),
+            (122, Read(2, Written, 2)),
+        ];
+        assert_eq!(shown(&steady), [103]);
+        // The same with the sync sent a unit too early: only the handshake.
+        let early = [
+            (100, Attach(99)),
+            (103, Send(0)),
+            (104, Read(0, Local, 1)),
+            (119, Send(1)),
+            (121, Read(1, Synced, 1)),
+            (121, Send(2)),
+            (122, Read(2, Written, 2)),
+        ];
+        assert_eq!(shown(&early), [99]);
+        // The write is sent together with the sync, and not behind its answer.
+        let together = [
+            (100, Attach(99)),
+            (103, Send(0)),
+            (104, Read(0, Local, 1)),
+            (120, Send(1)),
+            (120, Send(2)),
+            (121, Read(1, Synced, 1)),
+            (122, Read(2, Written, 2)),
+        ];
+        assert_eq!(shown(&together), [99]);
+        // Writes that follow each other need no sync: the one before orders the next one.
+        let writes = [
+            (100, Attach(99)),
+            (110, Send(0)),
+            (111, Read(0, Written, 1)),
+            (130, Send(1)),
+            (131, Read(1, Written, 2)),
+            (132, Send(2)),
+            (133, Read(2, Written, 3)),
+        ];
+        assert_eq!(shown(&writes), [99, 99, 110]);
+    }
+
+    #[test]
+    fn after_a_silence_the_first_writes_show_nothing_newer_and_a_new_connection_does() {
+        // The process is stopped, or its host sleeps (the clock goes on), from 105 to 145.
+        let silence = [
+            (100, Attach(99)),
+            (104, Send(0)),
+            (105, Read(0, Local, 1)),
+            (145, Send(1)),
+            (146, Read(1, Written, 2)),
+            (146, Send(2)),
+            (147, Read(2, Written, 3)),
+        ];
+        assert_eq!(shown(&silence), [99, 104]);
+        // Its answers lay unread meanwhile: they count from when they are read.
+        let unread = [
+            (100, Attach(99)),
+            (104, Send(0)),
+            (145, Read(0, Local, 1)),
+            (146, Send(1)),
+            (147, Read(1, Synced, 1)),
+            (147, Send(2)),
+            (148, Read(2, Written, 3)),
+        ];
+        assert_eq!(shown(&unread), [99]);
+        let attached = [
+            (100, Attach(99)),
+            (104, Send(0)),
+            (105, Read(0, Local, 1)),
+            (147, Attach(145)),
+            (147, Send(1)),
+            (148, Read(1, Written, 2)),
+        ];
+        assert_eq!(shown(&attached), [145]);
+    }
+
+    #[test]
+    fn nothing_of_an_earlier_connection_counts_on_the_next_one() {
+        let moved = [
+            (100, Attach(99)),
+            (119, Send(0)),
+            (120, Read(0, Synced, 1)),
+            (122, Attach(121)),
+            (140, Send(1)),
+            (141, Read(1, Written, 2)),
+            (142, Send(2)),
+            (143, Read(2, Written, 3)),
+        ];
+        assert_eq!(shown(&moved), [121, 121]);
+    }
+
+    #[test]
+    fn a_write_counts_only_with_a_zxid_above_all_that_were_seen_when_it_was_sent() {
+        for (zxid, is_written) in [(0, false), (7, false), (8, true)] {
+            let mut heard = Heard::new();
+            heard.attached(Duration::from_secs(LAG), at(99), at(100));
+            heard.saw(7);
+            let stamp = heard.send(at(101));
+            assert_eq!(heard.answer(&stamp, Written, zxid, at(102)), is_written, "{zxid}");
+        }
+        // Two in flight: the answer to the first takes nothing from the second.
+        let both = [
+            (100, Attach(99)),
+            (101, Send(0)),
+            (101, Send(1)),
+            (102, Read(0, Written, 8)),
+            (102, Read(1, Written, 9)),
+        ];
+        assert_eq!(shown(&both), [99, 99]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_however_much_is_answered() {
+        let mut heard = Heard::new();
+        heard.attached(Duration::from_secs(LAG), at(99), at(100));
+        for ms in 0..200_000 {
+            let now = at(100) + Duration::from_millis(ms);
+            let stamp = heard.send(now);
+            heard.answer(&stamp, Local, 1, now);
+            assert!(heard.answered.len() <= 2 + GRAINS as usize);
+        }
+        let stamp = heard.send(at(300));
+        assert!(stamp.answered > Some(at(300 - LAG - 1)));
+    }
+}

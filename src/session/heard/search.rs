@@ -1,0 +1,485 @@
+//! A search for a history in which the leader expires the session before the lease ends.
+//!
+//! The model has a leader that pings its learners and expires by buckets, learners that relay whom
+//! they heard, a server that was the leader and does not know that it no longer is, and a client
+//! with a clock of its own. Between the servers lie first-in-first-out streams that stall and
+//! break, each direction by itself. A seed makes a history; every rule can be tried on it.
+//!
+//! The model keeps the assumptions of the rule and uses them up: a tick is half of T or shorter,
+//! and the error of the client's clock over T and a pause of the leader, together, are shorter than
+//! T/12.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use fastrand::Rng;
+
+use super::*;
+
+/// The session timeout, in microseconds of the model.
+const T: u64 = 24_000;
+const MARGIN: u64 = T / 12;
+
+const LEADER: usize = 0;
+const LEARNERS: [usize; 2] = [1, 2];
+const SERVERS: usize = 4; // the last one is the leader that was replaced
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Handshake,
+    Ping,
+    Sync,
+    Write,
+}
+
+/// A request of the client, as the client remembers it.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    op: Op,
+    /// The connection, counted from 1.
+    connection: usize,
+    server: usize,
+    stamp: Stamp,
+}
+
+// ---- the rules ----
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Ours,
+    /// The library's first rule: 2/3 T from the sending of the newest write whose answer is one that
+    /// a leader commits.
+    AnyWrite,
+    /// As ours, but the zxid of an answer is not compared.
+    WithoutZxid,
+    /// As ours, but without step 2: one write shows what was answered before it was sent.
+    WithoutOrder,
+    /// As ours, but with a lag of half a tick and nothing for the leader's pauses.
+    WithoutPauses,
+    /// As ours, but without step 1: what was answered before the ordered request counts at once.
+    WithoutLag,
+    /// As ours, but a handshake extends the lease by itself.
+    WithHandshakes,
+    /// As ours, but the lease lasts for the whole of T.
+    WholeTimeout,
+}
+
+/// A rule on its way through a history; all times are the client's.
+struct Judge {
+    rule: Rule,
+    lag: u64,
+    heard: Heard,
+    /// When each request of this connection was sent and answered.
+    answered: Vec<(u64, u64)>,
+    end: u64,
+}
+
+fn at(t: u64) -> BootTime {
+    BootTime::at(Duration::from_micros(t))
+}
+
+fn micros(t: BootTime) -> u64 {
+    u64::try_from(t.since(at(0)).as_micros()).unwrap()
+}
+
+impl Judge {
+    fn new(rule: Rule, half_tick: u64) -> Self {
+        let lag = match rule {
+            Rule::WithoutPauses => half_tick,
+            Rule::WithoutLag => 0,
+            _ => half_tick + MARGIN,
+        };
+        Judge { rule, lag, heard: Heard::new(), answered: Vec::new(), end: 0 }
+    }
+
+    /// The client reads an answer.
+    fn read(&mut self, Request { op, connection, stamp, .. }: &Request, zxid: i64, now: u64) {
+        let sent = micros(stamp.sent);
+        let answer = match op {
+            Op::Handshake => {
+                self.heard.attached(Duration::from_micros(self.lag), stamp.sent, at(now));
+                self.answered = vec![(sent, now)];
+                // The first one makes the session, which needs a quorum.
+                if *connection == 1 || self.rule == Rule::WithHandshakes {
+                    self.extend(sent);
+                }
+                return;
+            }
+            Op::Ping => Answer::Local,
+            Op::Sync => Answer::Synced,
+            Op::Write => Answer::Written,
+        };
+        let seen = self.heard.zxid;
+        let is_blind = self.rule == Rule::WithoutZxid && *op == Op::Write;
+        let is_written = self.heard.answer(stamp, answer, if is_blind { i64::MAX } else { zxid }, at(now));
+        if is_blind {
+            self.heard.zxid = seen.max(zxid);
+        }
+        match self.rule {
+            Rule::AnyWrite if *op == Op::Write => self.end = self.end.max(sent + T * 2 / 3),
+            Rule::AnyWrite => {}
+            Rule::WithoutOrder => {
+                let mut old = self.answered.iter().filter(|(_, read)| read + self.lag <= sent);
+                if is_written && let Some((heard, _)) = old.next_back() {
+                    self.extend(*heard);
+                }
+            }
+            _ if is_written => self.extend(stamp.relayed.map_or(0, micros)),
+            _ => {}
+        }
+        self.answered.push((sent, now));
+    }
+
+    fn extend(&mut self, heard: u64) {
+        let margin = if self.rule == Rule::WholeTimeout { 0 } else { MARGIN };
+        self.end = self.end.max(heard + T - margin);
+    }
+}
+
+// ---- the model ----
+
+/// One direction of one connection.
+#[derive(Clone, Default)]
+struct Stream {
+    stalled: Range<u64>,
+    broken_at: Option<u64>,
+    last: u64,
+}
+
+impl Stream {
+    /// When a message that is sent now arrives, if it does.
+    fn carry(&mut self, now: u64, rng: &mut Rng) -> Option<u64> {
+        let latency = rng.u64(1..T / 200);
+        let free = now + latency;
+        let free = if self.stalled.contains(&free) { self.stalled.end + latency } else { free };
+        self.last = self.last.max(free);
+        self.broken_at.is_none_or(|broken| self.last < broken).then_some(self.last)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// The client sends this, if it runs.
+    Act(Op, usize),
+    AtServer(Request),
+    /// From a learner, at the leader.
+    Forwarded(Request),
+    /// A learner's answer to a ping, at the leader; whether it lists the session.
+    Listed(bool),
+    LeaderPings,
+    /// From the leader, at a learner.
+    Pinged(usize),
+    Answered(usize, Request, i64),
+    /// At the client.
+    Read(Request, i64),
+    /// The leader expires the sessions of this bucket.
+    Bucket,
+}
+
+struct World {
+    rng: Rng,
+    now: u64,
+    events: BinaryHeap<Reverse<(u64, usize)>>,
+    all: Vec<Event>,
+    /// By how much the client's clock runs fast, in thousandths.
+    drift: i64,
+    /// The longest pause of the leader.
+    pause: u64,
+    tick: u64,
+    /// A learner refuses writes by itself.
+    is_eager: bool,
+    /// While the client does not run: it neither sends nor reads.
+    stopped: Range<u64>,
+    up: [Stream; 2],
+    down: [Stream; 2],
+    /// Whether each learner heard the session since it answered a ping.
+    touched: [bool; 2],
+    /// The newest zxid that each learner knows, and the leader's.
+    known: [i64; 2],
+    zxid: i64,
+    /// The connection that the leader takes for the session's.
+    owner: usize,
+    expires: u64,
+    is_expired: bool,
+    /// The client's connection.
+    connection: usize,
+    server: usize,
+    is_attached: bool,
+    to_server: Stream,
+    to_client: Stream,
+}
+
+impl World {
+    /// What the client does, and what goes wrong.
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let mut time = T;
+        let mut acts = vec![(time, Event::Act(Op::Handshake, [0, 1, 1, 2][rng.usize(..4)]))];
+        for _ in 0..rng.usize(6..28) {
+            if rng.u8(..20) == 0 {
+                // The shortest way from a silence to a new lease.
+                let wait = [T / 4, T / 4 + MARGIN][rng.usize(..2)];
+                for (most, op) in [(T * 4 / 5, Op::Ping), (T / 50, Op::Sync), (T / 50, Op::Write)] {
+                    time += rng.u64(1..most) + if op == Op::Sync { wait } else { 0 };
+                    acts.push((time, Event::Act(op, 0)));
+                }
+                continue;
+            }
+            time += match rng.u8(..20) {
+                0..11 => rng.u64(1..T / 8),
+                // Just as long as a rule waits for the next ping of the leader, or a little more.
+                11..15 => [T / 4, T / 4 + MARGIN][rng.usize(..2)] + rng.u64(..T / 50),
+                15..18 => rng.u64(1..T / 2),
+                _ => rng.u64(T / 2..T * 6 / 5),
+            };
+            let act = match rng.u8(..20) {
+                0 => Event::Act(Op::Handshake, rng.usize(..SERVERS)),
+                1..8 => Event::Act(Op::Ping, 0),
+                8..13 => Event::Act(Op::Sync, 0),
+                _ => Event::Act(Op::Write, 0),
+            };
+            acts.push((time, act));
+        }
+        // A fault is most telling close to something that the client does.
+        let near = |rng: &mut Rng, before: u64, after: u64| {
+            let (act, _) = acts[rng.usize(..acts.len())];
+            (act + rng.u64(..after)).saturating_sub(rng.u64(..before)).max(T)
+        };
+        let lasting = |rng: &mut Rng, from: u64, longest: u64| from..from + rng.u64(1..longest);
+        let stream = |rng: &mut Rng| {
+            let mut stream = Stream::default();
+            if rng.bool() {
+                let after = [T / 40, T / 10][rng.usize(..2)];
+                stream.broken_at = Some(near(rng, 1, after));
+            }
+            if rng.bool() {
+                let from = near(rng, T * 3 / 4, 1);
+                stream.stalled = lasting(rng, from, T * 3 / 4);
+            }
+            stream
+        };
+        let (up, down) = ([stream(&mut rng), stream(&mut rng)], [stream(&mut rng), stream(&mut rng)]);
+        let stopped = if rng.bool() {
+            let from = near(&mut rng, T / 4, T / 4);
+            lasting(&mut rng, from, T * 6 / 5)
+        } else {
+            0..0
+        };
+        let tick = [T / 2, T / 2, T / 5, T / 10][rng.usize(..4)];
+        // What the rule assumes, split between the leader and the clock.
+        let pause = if rng.bool() { rng.u64(..MARGIN) } else { 0 };
+        let most = ((MARGIN - pause) * 1000 / T) as i64;
+        let mut world = World {
+            drift: [-most, 0, most, rng.i64(-most..=most)][rng.usize(..4)],
+            pause,
+            tick,
+            is_eager: rng.u8(..8) == 0,
+            stopped,
+            up,
+            down,
+            rng,
+            now: T,
+            events: BinaryHeap::new(),
+            all: Vec::new(),
+            touched: [false; 2],
+            known: [100; 2],
+            zxid: 100,
+            owner: 0,
+            expires: u64::MAX,
+            is_expired: false,
+            connection: 0,
+            server: LEADER,
+            is_attached: false,
+            to_server: Stream::default(),
+            to_client: Stream::default(),
+        };
+        for (time, act) in acts {
+            world.at(time, act);
+        }
+        let phase = world.rng.u64(..tick / 2);
+        world.at(T + phase, Event::LeaderPings);
+        world
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events.push(Reverse((time, self.all.len())));
+        self.all.push(event);
+    }
+
+    /// The client's clock.
+    fn clock(&self, time: u64) -> u64 {
+        time.checked_add_signed(time as i64 * self.drift / 1000).unwrap()
+    }
+
+    fn touch(&mut self) {
+        self.expires = ((self.now + T) / self.tick + 1) * self.tick;
+        self.at(self.expires, Event::Bucket);
+    }
+
+    fn forward(&mut self, learner: usize, event: Event) {
+        if let Some(time) = self.up[learner].carry(self.now, &mut self.rng) {
+            self.at(time, event);
+        }
+    }
+
+    fn reply(&mut self, request: Request, zxid: i64) {
+        if request.connection == self.connection
+            && let Some(time) = self.to_client.carry(self.now, &mut self.rng)
+        {
+            self.at(time, Event::Read(request, zxid));
+        }
+    }
+
+    /// The leader serves a request, whatever way it came.
+    fn serve(&mut self, request: Request) {
+        let is_owner = request.op == Op::Handshake || request.connection == self.owner;
+        if self.is_expired || !is_owner {
+            return; // an error, after which the client makes another session or connection
+        }
+        match request.op {
+            Op::Handshake => {
+                self.owner = self.owner.max(request.connection);
+                self.touch();
+            }
+            Op::Write => self.zxid += self.rng.i64(1..4),
+            Op::Ping | Op::Sync => {}
+        }
+        match learner(request.server) {
+            Some(i) => {
+                if let Some(time) = self.down[i].carry(self.now, &mut self.rng) {
+                    self.at(time, Event::Answered(i, request, self.zxid));
+                }
+            }
+            None => self.reply(request, self.zxid),
+        }
+    }
+
+    fn step(&mut self, event: Event, judge: &mut Judge) {
+        match event {
+            Event::Act(op, server) => {
+                if self.stopped.contains(&self.now) {
+                    return;
+                }
+                if op == Op::Handshake {
+                    self.connection += 1;
+                    self.server = server;
+                    self.is_attached = false;
+                    (self.to_server, self.to_client) = (Stream::default(), Stream::default());
+                } else if !self.is_attached {
+                    return; // nothing is sent before the handshake is answered
+                }
+                let stamp = judge.heard.send(at(self.clock(self.now)));
+                let Self { connection, server, .. } = *self;
+                if let Some(time) = self.to_server.carry(self.now, &mut self.rng) {
+                    self.at(time, Event::AtServer(Request { op, connection, server, stamp }));
+                }
+            }
+            Event::AtServer(request) => match (learner(request.server), request.op) {
+                (None, _) if request.server == LEADER => {
+                    if request.connection == self.owner {
+                        self.touch();
+                    }
+                    self.serve(request);
+                }
+                // The leader that was replaced.
+                (None, Op::Write) if !self.is_eager => {}
+                (_, Op::Write) if self.is_eager => self.reply(request, 0),
+                (None, _) => self.reply(request, 100),
+                (Some(i), op) => {
+                    self.touched[i] = true;
+                    if op == Op::Ping {
+                        self.reply(request, self.known[i]);
+                    } else {
+                        self.forward(i, Event::Forwarded(request));
+                    }
+                }
+            },
+            Event::Forwarded(request) => self.serve(request),
+            Event::Listed(is_listed) => {
+                if is_listed && !self.is_expired {
+                    self.touch();
+                }
+            }
+            Event::LeaderPings => {
+                for i in 0..self.down.len() {
+                    if let Some(time) = self.down[i].carry(self.now, &mut self.rng) {
+                        self.at(time, Event::Pinged(i));
+                    }
+                }
+                if !self.is_expired {
+                    let late = self.rng.u64(..=self.pause);
+                    self.at(self.now + self.tick / 2 + late, Event::LeaderPings);
+                }
+            }
+            Event::Pinged(i) => {
+                let is_listed = std::mem::take(&mut self.touched[i]);
+                self.forward(i, Event::Listed(is_listed));
+            }
+            Event::Answered(i, request, zxid) => {
+                self.known[i] = self.known[i].max(zxid);
+                self.reply(request, zxid);
+            }
+            Event::Read(request, zxid) => {
+                if self.stopped.contains(&self.now) {
+                    self.at(self.stopped.end, event);
+                } else if request.connection == self.connection {
+                    self.is_attached = true;
+                    judge.read(&request, zxid, self.clock(self.now));
+                }
+            }
+            Event::Bucket => self.is_expired |= self.now == self.expires,
+        }
+    }
+
+    /// Whether the rule trusts the session at a time when the leader has expired it.
+    fn breaks(mut self, rule: Rule, knows_tick: bool) -> bool {
+        let half_tick = if knows_tick { self.tick / 2 } else { T / 4 };
+        let mut judge = Judge::new(rule, half_tick);
+        // (A handshake that is lost makes no session that could be expired.)
+        while let Some(Reverse((time, index))) = self.events.pop().filter(|next| next.0.0 < T * 40) {
+            self.now = time;
+            self.step(self.all[index], &mut judge);
+            if self.is_expired && judge.end > self.clock(time) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn learner(server: usize) -> Option<usize> {
+    LEARNERS.iter().position(|learner| *learner == server)
+}
+
+/// The first seed whose history breaks the rule.
+fn search(rule: Rule, histories: u64) -> Option<u64> {
+    (0..histories).find(|seed| World::new(*seed).breaks(rule, seed % 2 == 0))
+}
+
+/// How many histories are tried: `LEASE_HISTORIES`, or what takes a few seconds.
+fn histories() -> u64 {
+    std::env::var("LEASE_HISTORIES").map_or(60_000, |n| n.parse().expect("a number of histories"))
+}
+
+#[test]
+fn no_history_is_found_in_which_the_leader_expires_the_session_before_the_lease_ends() {
+    assert_eq!(search(Rule::Ours, histories()), None);
+}
+
+#[test]
+fn a_history_is_found_for_each_rule_that_leaves_something_out() {
+    for rule in [
+        Rule::AnyWrite,
+        Rule::WithoutZxid,
+        Rule::WithoutOrder,
+        Rule::WithoutLag,
+        Rule::WithHandshakes,
+        Rule::WholeTimeout,
+        Rule::WithoutPauses,
+    ] {
+        let seed = search(rule, 1_000_000);
+        println!("{rule:?}: seed {seed:?}");
+        assert!(seed.is_some(), "{rule:?}");
+    }
+}
