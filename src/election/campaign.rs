@@ -44,7 +44,7 @@ impl Campaign {
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(Mandate, FencingToken)> {
         let limit = Limit::cancelled_by(cancel);
-        let mut told = None;
+        let (mut told, mut refusals) = (None, 0);
         loop {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
@@ -75,7 +75,10 @@ impl Campaign {
                         told = Some(e.clone());
                     }
                     on_trouble(&e);
-                    self.pause(&limit)?;
+                    // An outage ends by itself. For what the server refuses somebody must do something first, and each
+                    // attempt makes and deletes a node: less and less often.
+                    refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
+                    self.pause(refusals, &limit)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -114,8 +117,9 @@ impl Campaign {
         Ok(None)
     }
 
-    fn pause(&self, limit: &Limit<'_>) -> Result<()> {
-        let until = Instant::now() + self.session.timeout() / 8;
+    /// T/8; behind so many refusals in a row twice as long for each but the first, up to 8 T.
+    fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
+        let until = Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
         match limit.or_at(until).recv(&never::<Infallible>()) {
             Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
             _ => Ok(()),

@@ -20,6 +20,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod long_answers;
 mod multi;
 mod multi_faults;
 mod mutex;
@@ -79,6 +80,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            long_answers::TESTS,
             session::TESTS,
             session_faults::TESTS,
             multi::TESTS,

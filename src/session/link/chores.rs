@@ -13,6 +13,7 @@ use crossbeam_channel::Sender;
 use super::Outcome;
 use super::removal::{Next, Removal};
 use crate::clock::BootTime;
+use crate::error::TOO_LONG_ADVICE;
 use crate::session::hold::Hold;
 use crate::session::shared::Shared;
 use crate::session::wire::code::{err, op};
@@ -44,6 +45,10 @@ struct Entry {
 
 /// How many times the usual pause a chore waits that was refused: somebody must change an ACL first.
 const SLOWLY: u32 = 8;
+
+/// The same, where the answer was longer than a frame may be: each try costs the connection megabytes,
+/// and somebody must clean up first.
+const SELDOM: u32 = 64;
 
 pub(super) struct Chores {
     noop: String,
@@ -119,7 +124,8 @@ impl Chores {
         shared: &Shared,
     ) -> Result<(), Malformed> {
         let Some(mut entry) = self.all.remove(&id) else { return Ok(()) };
-        let refused = matches!(code, err::NO_AUTH | err::AUTH_FAILED);
+        let refused = matches!(code, err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG);
+        let slowly = now + pause * if code == err::TOO_LONG { SELDOM } else { SLOWLY };
         match &mut entry.chore {
             Chore::Delete { path, id: node, renew_parent, done } => match code {
                 err::OK | err::NO_NODE => {
@@ -140,7 +146,7 @@ impl Chores {
                     entry.warned = true;
                     finish(done.take(), Err(code));
                     // It stays debris, so that it never blocks us.
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 _ => {}
@@ -171,11 +177,12 @@ impl Chores {
                 (true, _) if refused => {
                     if !entry.warned {
                         log::warn!(
-                            "{parent}: may not be listed; a node of ours with id {node} may stay there until the session ends"
+                            "{parent}: may not be listed ({}); a node of ours with id {node} may stay there until the session ends",
+                            reason(code)
                         );
                     }
                     entry.warned = true;
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 _ => {}
@@ -194,12 +201,13 @@ impl Chores {
                     if !entry.warned {
                         let path = removal.path();
                         log::warn!(
-                            "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
+                            "{path}: our node could not be deleted ({}); trying on, it goes at the latest with the session",
+                            reason(code)
                         );
                     }
                     entry.warned = true;
                     finish(removal.done(), Err(code));
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 Ok(Next::Later) => {}
@@ -231,7 +239,7 @@ impl Chores {
                     return Ok(());
                 }
                 _ if refused => {
-                    log::warn!("{}: our node may not be watched (ZooKeeper error {code})", hold.path());
+                    log::warn!("{}: our node may not be watched ({})", hold.path(), reason(code));
                     return Ok(());
                 }
                 _ => {}
@@ -264,7 +272,10 @@ impl Chores {
     pub(super) fn cut(&mut self, now: BootTime) {
         self.all.retain(|_, entry| {
             entry.proven = false;
-            entry.not_before = now;
+            // One that was refused waits on: another connection would bring the same answer.
+            if !entry.warned {
+                entry.not_before = now;
+            }
             if let Chore::Remove(removal) = &mut entry.chore {
                 removal.restart();
             }
@@ -281,6 +292,14 @@ impl Chores {
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
+    }
+}
+
+/// Why a chore was refused, and what to do.
+fn reason(code: i32) -> String {
+    match code {
+        err::TOO_LONG => TOO_LONG_ADVICE.to_owned(),
+        _ => format!("ZooKeeper error {code}"),
     }
 }
 

@@ -89,7 +89,7 @@ impl Removal {
             (Step::Look, err::OK | err::NO_NODE) | (Step::Delete, err::OK | err::NO_NODE) => {
                 (step, Next::Gone)
             }
-            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY) => {
+            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG) => {
                 (Step::Prove, Next::Refused)
             }
             _ => (Step::Prove, Next::Later),
