@@ -11,6 +11,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
+use crate::local::registry::Interned;
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
@@ -23,7 +24,7 @@ pub(super) struct Campaign {
     /// As the user gave it.
     pub(super) path: String,
     pub(super) id: Vec<u8>,
-    pub(super) roll: Arc<Roll>,
+    pub(super) roll: Arc<Interned<Roll>>,
 }
 
 /// What all elections of one path on one session share. (A type of its own: by it other recipes are kept off the path.)

@@ -21,6 +21,7 @@ mod faults_waiting;
 mod foreign;
 mod input;
 mod long_answers;
+mod many_locks;
 mod multi;
 mod multi_faults;
 mod mutex;
@@ -81,6 +82,7 @@ fn main() -> std::process::ExitCode {
             foreign::TESTS,
             input::TESTS,
             long_answers::TESTS,
+            many_locks::TESTS,
             session::TESTS,
             session_faults::TESTS,
             multi::TESTS,
