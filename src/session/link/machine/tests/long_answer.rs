@@ -13,6 +13,9 @@ fn head(xid: i32, err: i32) -> Vec<u8> {
     frame
 }
 
+/// What a server says to these requests.
+type Answer = fn(&[Sent]) -> Vec<u8>;
+
 impl Rig {
     fn bytes(&mut self, bytes: &[u8]) {
         self.m.server_bytes(bytes, self.now);
@@ -82,7 +85,7 @@ fn a_length_that_no_request_accounts_for_is_cut() {
     rig.bytes(&head(xid, err::OK)[..4]);
     assert!(rig.m.cut.is_some());
     // Somebody did: then it is the head that does not fit.
-    let answers: [fn(&[Sent]) -> Vec<u8>; 6] = [
+    let answers: [Answer; 6] = [
         |sent| head(sent[0].0 + 1000, err::OK),
         |sent| head(sent[1].0, err::OK), // of a request with a short answer
         |sent| head(sent[0].0, err::NO_NODE), // a refusal has no body
