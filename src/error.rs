@@ -103,10 +103,18 @@ pub enum Error {
         op: &'static str,
         /// The node concerned.
         path: String,
-        /// ZooKeeper's error, by its name.
+        /// ZooKeeper's error, by its name; `AnswerTooLong` for an answer of more than 16 MiB (a node with far too many
+        /// children, or too much data), which is not read.
         code: String,
     },
 }
+
+/// The code of an [`Error::Server`] for an answer that was too long to be taken.
+pub(crate) const ANSWER_TOO_LONG: &str = "AnswerTooLong";
+
+/// What that means, and what to do. (The length is `MAX_FRAME` of the wire format.)
+pub(crate) const TOO_LONG_ADVICE: &str = "the list of its children, or its data, is longer than the 16 MiB that are read; \
+     delete what does not belong there, or use another path";
 
 /// One host of the connect string, and why it gave us no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,6 +240,9 @@ impl fmt::Display for Error {
             Error::Several { failures } => {
                 write!(f, "{} locks failed", failures.len())?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
+            }
+            Error::Server { op, path, code } if code == ANSWER_TOO_LONG => {
+                write!(f, "{op} {path}: {TOO_LONG_ADVICE}")
             }
             Error::Server { op, path, code } => {
                 write!(f, "{op} {path}: the server answered {code}; see the server's log")

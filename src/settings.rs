@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::local::places::{self, Place};
+use crate::local::registry::{self, Interned, Place};
 use crate::local::witness::Witness;
 use crate::queue::name::Layout;
 use crate::queue::strategy::WaitStrategy;
@@ -72,11 +72,11 @@ impl Settings {
     }
 
     fn place(&self) -> Place {
-        Place::new(self.session.core().ensemble(), self.dir())
+        Place::new(self.session.core().ensemble(), &self.dir())
     }
 
     pub(crate) fn witness(&self) -> Witness {
-        Witness::new(self.place(), std::ptr::from_ref(self.session.core()).addr() as u64)
+        Witness::new(self.place(), self.session.core().number())
     }
 
     /// What all locks of this recipe and path on this session share, made if this is the first.
@@ -84,9 +84,9 @@ impl Settings {
         &self,
         what: &'static str,
         make: impl FnOnce(&Settings) -> T,
-    ) -> Result<Arc<T>> {
-        let shelve = || self.session.core().shelve(&self.dir(), || make(self));
-        places::settle(self.place(), what, shelve).map_err(|other| {
+    ) -> Result<Arc<Interned<T>>> {
+        let session = self.session.core().number();
+        registry::intern(&self.place(), session, what, || make(self)).map_err(|other| {
             let reason =
                 format!("{:?} is in use in this process by another kind of lock ({other})", self.path);
             Error::InvalidConfig { what, reason }

@@ -3,7 +3,7 @@
 //!     bench HOSTS WORKLOAD key=value...
 //!
 //! Workloads: `uncontended` (max, secs), `contended` and `readers` (threads, max and secs for each), `waiters`
-//! (threads, sessions), `reentrant` (max); all take path, warm (cycles before measuring) and events (a file for the
+//! (threads, sessions), `reentrant` (max), `locks` (max: made on paths of their own, and kept); all take path, warm (cycles before measuring) and events (a file for the
 //! times of each cycle). It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time,
 //! then prints a line of JSON and `DONE`, and ends with its input. Exit status 2: wrong arguments; 3: no such workload here.
 
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         "readers" => readers,
         "waiters" => waiters,
         "reentrant" => reentrant,
+        "locks" => locks,
         other => return refuse(UNKNOWN, &format!("there is no workload {other:?} here")),
     };
     if let Err(why) = args.check() {
@@ -197,6 +198,28 @@ fn reentrant(args: &Args) -> Outcome<()> {
     }
     line(args, now() - start, &mut latencies, "")?;
     guard.unlock()?;
+    done()?;
+    Ok(session.close()?)
+}
+
+/// Makes locks, each on a path of its own, and keeps them. The line has the time of each 10,000 of them, which should not grow.
+fn locks(args: &Args) -> Outcome<()> {
+    const BLOCK: usize = 10_000;
+    let session = ZkSession::connect(&args.hosts)?;
+    mark("ready")?;
+    let max = usize::try_from(args.number("max", 100_000)?)?;
+    let (mut kept, mut latencies) = (Vec::new(), Vec::new());
+    let start = now();
+    for number in 0..max {
+        let (path, begun) = (format!("{}/{number}", args.path()), now());
+        kept.push(ZkMutex::new(&session, &path)?);
+        latencies.push(now() - begun);
+    }
+    let took = now() - start;
+    let milliseconds = |block: &[u64]| format!("{:.1}", block.iter().sum::<u64>() as f64 / 1e6);
+    let blocks: Vec<_> = latencies.chunks(BLOCK).map(milliseconds).collect();
+    line(args, took, &mut latencies, &format!(",\"ms_per_{BLOCK}\":[{}]", blocks.join(",")))?;
+    drop(kept);
     done()?;
     Ok(session.close()?)
 }

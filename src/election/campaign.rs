@@ -11,6 +11,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
+use crate::local::registry::Interned;
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
@@ -23,7 +24,7 @@ pub(super) struct Campaign {
     /// As the user gave it.
     pub(super) path: String,
     pub(super) id: Vec<u8>,
-    pub(super) roll: Arc<Roll>,
+    pub(super) roll: Arc<Interned<Roll>>,
 }
 
 /// What all elections of one path on one session share. (A type of its own: by it other recipes are kept off the path.)
@@ -44,7 +45,7 @@ impl Campaign {
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(Mandate, FencingToken)> {
         let limit = Limit::cancelled_by(cancel);
-        let mut told = None;
+        let (mut told, mut refusals) = (None, 0);
         loop {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
@@ -75,7 +76,10 @@ impl Campaign {
                         told = Some(e.clone());
                     }
                     on_trouble(&e);
-                    self.pause(&limit)?;
+                    // An outage ends by itself. For what the server refuses somebody must do something first, and each
+                    // attempt makes and deletes a node: less and less often.
+                    refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
+                    self.pause(refusals, &limit)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -114,8 +118,9 @@ impl Campaign {
         Ok(None)
     }
 
-    fn pause(&self, limit: &Limit<'_>) -> Result<()> {
-        let until = Instant::now() + self.session.timeout() / 8;
+    /// T/8; behind so many refusals in a row twice as long for each but the first, up to 8 T.
+    fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
+        let until = Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
         match limit.or_at(until).recv(&never::<Infallible>()) {
             Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
             _ => Ok(()),

@@ -11,6 +11,7 @@ use super::holder::{self, Holder};
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
 use crate::limit::Limit;
+use crate::local::registry::Interned;
 use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
 use crate::local::witness::Witness;
 use crate::queue::{Holding, Mode, Release};
@@ -28,7 +29,7 @@ const NODE: &str = "lock";
 /// One `ZkExclusiveLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
     pub(super) settings: Settings,
-    common: Arc<Common>,
+    common: Arc<Interned<Common>>,
 }
 
 /// What all `ZkExclusiveLock` of one path on one session share.

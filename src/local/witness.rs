@@ -6,10 +6,13 @@ use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
-use super::places::Place;
+use super::registry::Place;
 
-/// Who holds what, in the whole process: two sessions know nothing of each other.
-static HELD: LazyLock<Mutex<HashMap<ThreadId, Vec<Witness>>>> = LazyLock::new(Mutex::default);
+/// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that a thread that holds very many locks
+/// looks at those of one path only.
+static HELD: LazyLock<Mutex<HashMap<ThreadId, Paths>>> = LazyLock::new(Mutex::default);
+
+type Paths = HashMap<Arc<str>, Vec<Witness>>;
 
 /// One lock, as one session knows it.
 #[derive(Clone)]
@@ -25,7 +28,7 @@ impl Witness {
 
     pub(crate) fn holds(&self, thread: ThreadId) {
         let mut all = HELD.lock();
-        let held = all.entry(thread).or_default();
+        let held = all.entry(thread).or_default().entry(self.place.dir().clone()).or_default();
         if !held.iter().any(|other| self.is_myself(other)) {
             held.push(self.clone());
         }
@@ -33,11 +36,15 @@ impl Witness {
 
     pub(crate) fn released(&self, thread: ThreadId) {
         let mut all = HELD.lock();
-        if let Some(held) = all.get_mut(&thread) {
+        let Some(paths) = all.get_mut(&thread) else { return };
+        if let Some(held) = paths.get_mut(self.place.dir()) {
             held.retain(|other| !self.is_myself(other));
             if held.is_empty() {
-                all.remove(&thread);
+                paths.remove(self.place.dir());
             }
+        }
+        if paths.is_empty() {
+            all.remove(&thread);
         }
     }
 
@@ -62,7 +69,7 @@ impl Witness {
     /// Whether `thread` holds this lock in such a way.
     fn any(&self, thread: ThreadId, is: impl Fn(&Witness) -> bool) -> bool {
         let all = HELD.lock();
-        let mut held = all.get(&thread).into_iter().flatten();
+        let mut held = all.get(&thread).and_then(|paths| paths.get(self.place.dir())).into_iter().flatten();
         held.any(|other| self.place.is_same(&other.place) && is(other))
     }
 }

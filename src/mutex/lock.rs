@@ -9,6 +9,7 @@ use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
 use crate::local::reentry::Reentry;
+use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 /// One `ZkMutex`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
     pub(super) settings: Settings,
-    common: Arc<Common>,
+    common: Arc<Interned<Common>>,
 }
 
 /// What all `ZkMutex` of one path on one session share.

@@ -3,9 +3,9 @@
 use crossbeam_channel::Receiver;
 
 use super::holding::Holding;
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{ANSWER_TOO_LONG, Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::session::{NO_AUTH, Outcome};
+use crate::session::{NO_AUTH, Outcome, TOO_LONG};
 
 /// The end of a guard, begun: several may be begun before the first is waited for.
 #[must_use = "tell the caller how it went"]
@@ -43,6 +43,9 @@ impl Release {
             // Without an answer the session is gone, and the node with it.
             Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => Ok(()),
             Ended::Got(Err(code)) if code == NO_AUTH => Err(Error::NoAuth { op, path }),
+            Ended::Got(Err(code)) if code == TOO_LONG => {
+                Err(Error::Server { op, path, code: ANSWER_TOO_LONG.to_owned() })
+            }
             Ended::Got(Err(code)) => Err(Error::Server { op, path, code: code.to_string() }),
             Ended::Deadline => Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost }),
         }

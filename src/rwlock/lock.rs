@@ -12,6 +12,7 @@ use crate::guard::{Held, Owner};
 use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
 use crate::local::reentry::Reentry;
+use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
@@ -21,7 +22,7 @@ use crate::settings::Settings;
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
     settings: Settings,
-    common: Arc<Common>,
+    common: Arc<Interned<Common>>,
 }
 
 /// What all `ZkRwLock` of one path on one session share.

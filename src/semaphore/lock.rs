@@ -9,6 +9,7 @@ use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
+use crate::local::registry::Interned;
 use crate::queue::leases::{self, Count, Leases, Taken, Want};
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Queue, Release};
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {
     settings: Settings,
-    common: Arc<Common>,
+    common: Arc<Interned<Common>>,
 }
 
 /// What all semaphores of one path on one session share.
@@ -250,7 +251,7 @@ impl Drop for Passage<'_> {
 /// What a permit keeps hold of: no thread's, and of use without the semaphore.
 struct Lease {
     /// A permit keeps its session open, and other recipes off its path.
-    _kept: (ZkSession, Arc<Common>),
+    _kept: (ZkSession, Arc<Interned<Common>>),
     holding: Holding,
 }
 

@@ -1,10 +1,9 @@
 //! The heart of a session: keeps one generation alive after the other, and tells who asks.
 
-use std::any::Any;
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -42,15 +41,17 @@ pub(crate) struct Config {
     pub(crate) tick: Option<Duration>,
 }
 
+/// The number of the next session of this process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
 pub(crate) struct Core {
+    number: u64,
     config: Config,
     state: Mutex<State>,
     /// Rings at each change of state.
     pub(crate) changes: Bells<()>,
     pool: Pool,
     news: Sender<News>,
-    /// What callers share by name within this session.
-    shelf: Mutex<HashMap<String, Weak<dyn Any + Send + Sync>>>,
     supervised: Receiver<Infallible>,
 }
 
@@ -79,6 +80,7 @@ impl Core {
         let (news, inbox) = unbounded();
         let (alive, supervised) = bounded(0);
         let core = Arc::new(Core {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             state: Mutex::new(State {
                 state: SessionState::Connecting,
@@ -91,7 +93,6 @@ impl Core {
             changes: Bells::default(),
             pool: Pool::new(),
             news,
-            shelf: Mutex::new(HashMap::new()),
             supervised,
         });
         if let Some(handler) = handler {
@@ -107,6 +108,11 @@ impl Core {
     }
 
     // ---- what others ask ----
+
+    /// No other session of this process has it, before or after.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
 
     pub(crate) fn chroot(&self) -> &str {
         &self.config.ensemble.chroot
@@ -144,23 +150,6 @@ impl Core {
             state.subscribers = Subscribers::default(); // nothing more will come
         }
         events
-    }
-
-    /// What stands on the shelf for this path, made if there is nothing. `None`: something else stands there.
-    pub(crate) fn shelve<T: Send + Sync + 'static>(
-        &self,
-        path: &str,
-        make: impl FnOnce() -> T,
-    ) -> Option<Arc<T>> {
-        let mut shelf = self.shelf.lock();
-        shelf.retain(|_, thing| thing.strong_count() > 0);
-        if let Some(thing) = shelf.get(path).and_then(Weak::upgrade) {
-            return thing.downcast::<T>().ok();
-        }
-        let thing = Arc::new(make());
-        let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&thing) as Weak<dyn Any + Send + Sync>;
-        shelf.insert(path.to_owned(), weak);
-        Some(thing)
     }
 
     /// The session, once it is connected: waits through an outage as long as `limit` and the retry

@@ -15,6 +15,7 @@ use super::link::{Chore, Link, Outcome, Removal};
 use super::path;
 use super::pool::Pool;
 use super::shared::Shared;
+use crate::error::ANSWER_TOO_LONG;
 use crate::limit::{Ended, Limit};
 
 pub(crate) struct Generation {
@@ -450,6 +451,7 @@ impl From<ZkError> for CallError {
             ZkError::SessionExpired => CallError::Expired,
             ZkError::AuthFailed => CallError::AuthFailed,
             ZkError::NoAuth => CallError::NoAuth,
+            ZkError::APIError => CallError::Other(ANSWER_TOO_LONG.to_owned()), // the link's `err::TOO_LONG`
             other => CallError::Other(format!("{other:?}")),
         }
     }

@@ -33,7 +33,7 @@ pub use hold::LostSignal;
 pub(crate) use link::Outcome;
 pub use revocation::RevokeSignal;
 pub(crate) use shared::Shared;
-pub(crate) use wire::code::err::NO_AUTH;
+pub(crate) use wire::code::err::{NO_AUTH, TOO_LONG};
 
 use self::core::Core;
 use crate::clock::BootTime;

@@ -20,6 +20,8 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod long_answers;
+mod many_locks;
 mod multi;
 mod multi_faults;
 mod mutex;
@@ -79,6 +81,8 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            long_answers::TESTS,
+            many_locks::TESTS,
             session::TESTS,
             session_faults::TESTS,
             multi::TESTS,

@@ -13,6 +13,7 @@ use crossbeam_channel::Sender;
 use super::Outcome;
 use super::removal::{Next, Removal};
 use crate::clock::BootTime;
+use crate::error::TOO_LONG_ADVICE;
 use crate::session::hold::Hold;
 use crate::session::path;
 use crate::session::shared::Shared;
@@ -44,6 +45,10 @@ struct Entry {
 
 /// How many times the usual pause a chore waits that was refused: somebody must change an ACL first.
 const SLOWLY: u32 = 8;
+
+/// The same, where the answer was longer than a frame may be: each try costs the connection megabytes,
+/// and somebody must clean up first.
+const SELDOM: u32 = 64;
 
 pub(super) struct Chores {
     /// The name of a node that never exists: deleting it is a write without an effect.
@@ -121,7 +126,8 @@ impl Chores {
         shared: &Shared,
     ) -> Result<(), Malformed> {
         let Some(mut entry) = self.all.remove(&id) else { return Ok(()) };
-        let refused = matches!(code, err::NO_AUTH | err::AUTH_FAILED);
+        let refused = matches!(code, err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG);
+        let slowly = now + pause * if code == err::TOO_LONG { SELDOM } else { SLOWLY };
         match &mut entry.chore {
             Chore::Delete { path, id: node, renew_parent, done } => match code {
                 err::OK | err::NO_NODE if is_written => {
@@ -142,7 +148,7 @@ impl Chores {
                     entry.warned = true;
                     finish(done.take(), Err(code));
                     // It stays debris, so that it never blocks us.
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 _ => {}
@@ -173,11 +179,12 @@ impl Chores {
                 (true, _) if refused => {
                     if !entry.warned {
                         log::warn!(
-                            "{parent}: may not be listed; a node of ours with id {node} may stay there until the session ends"
+                            "{parent}: may not be listed ({}); a node of ours with id {node} may stay there until the session ends",
+                            reason(code)
                         );
                     }
                     entry.warned = true;
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 _ => {}
@@ -196,12 +203,13 @@ impl Chores {
                     if !entry.warned {
                         let path = removal.path();
                         log::warn!(
-                            "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
+                            "{path}: our node could not be deleted ({}); trying on, it goes at the latest with the session",
+                            reason(code)
                         );
                     }
                     entry.warned = true;
                     finish(removal.done(), Err(code));
-                    self.requeue(id, entry, now + pause * SLOWLY);
+                    self.requeue(id, entry, slowly);
                     return Ok(());
                 }
                 Ok(Next::Later) => {}
@@ -227,7 +235,7 @@ impl Chores {
                     return Ok(());
                 }
                 _ if refused => {
-                    log::warn!("{}: our node may not be watched (ZooKeeper error {code})", hold.path());
+                    log::warn!("{}: our node may not be watched ({})", hold.path(), reason(code));
                     return Ok(());
                 }
                 _ => {}
@@ -260,7 +268,10 @@ impl Chores {
     pub(super) fn cut(&mut self, now: BootTime) {
         self.all.retain(|_, entry| {
             entry.proven = false;
-            entry.not_before = now;
+            // One that was refused waits on: another connection would bring the same answer.
+            if !entry.warned {
+                entry.not_before = now;
+            }
             if let Chore::Remove(removal) = &mut entry.chore {
                 removal.restart();
             }
@@ -284,6 +295,14 @@ fn is_made_by(prefix: &str, name: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|number| {
         number.strip_prefix('-').unwrap_or(number).bytes().all(|digit| digit.is_ascii_digit())
     })
+}
+
+/// Why a chore was refused, and what to do.
+fn reason(code: i32) -> String {
+    match code {
+        err::TOO_LONG => TOO_LONG_ADVICE.to_owned(),
+        _ => format!("ZooKeeper error {code}"),
+    }
 }
 
 /// Whoever asked may have gone; that is their right.

@@ -98,7 +98,7 @@ impl Removal {
             (Step::Look, err::OK) if self.is_ours(body, shared)? => (Step::Delete, Next::Now),
             (Step::Look, err::OK | err::NO_NODE) => (step, Next::Gone),
             (Step::Delete, err::OK | err::NO_NODE) if is_written => (step, Next::Gone),
-            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY) => {
+            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG) => {
                 (Step::Prove, Next::Refused)
             }
             _ => (Step::Prove, Next::Later),

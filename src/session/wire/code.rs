@@ -35,6 +35,12 @@ pub(crate) mod op {
     pub(crate) const CREATE_SESSION: i32 = -10;
     pub(crate) const CLOSE: i32 = -11;
 
+    /// The operations, among those that a client of ours sends, whose answer can be longer than a
+    /// frame may be: it has what others have stored.
+    pub(crate) fn has_long_answer(op: i32) -> bool {
+        matches!(op, GET_DATA | GET_CHILDREN)
+    }
+
     /// The operations that go through the quorum, among those that a client of ours sends.
     pub(crate) fn is_write(op: i32) -> bool {
         matches!(op, CREATE | CREATE_CONTAINER | DELETE | SET_DATA)
@@ -49,6 +55,9 @@ pub(crate) mod err {
     pub(crate) const UNIMPLEMENTED: i32 = -6;
     pub(crate) const BAD_ARGUMENTS: i32 = -8;
     pub(crate) const UNKNOWN_SESSION: i32 = -12;
+    /// ZooKeeper's `APIERROR`, which marks a range and is never sent. Here it stands for an answer
+    /// that is longer than a frame may be and was thrown away.
+    pub(crate) const TOO_LONG: i32 = -100;
     pub(crate) const NO_NODE: i32 = -101;
     pub(crate) const NO_AUTH: i32 = -102;
     pub(crate) const BAD_VERSION: i32 = -103;

@@ -45,7 +45,6 @@ impl Real {
     /// Starts the process.
     pub fn run(&self) -> Result<(), String> {
         let mut arguments: Vec<OsString> = [
-            "-Xmx128m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
@@ -60,6 +59,7 @@ impl Real {
         ]
         .map(OsString::from)
         .into();
+        arguments.push(format!("-Xmx{}m", self.builder.heap).into());
         arguments
             .extend(self.builder.properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
         arguments.extend(

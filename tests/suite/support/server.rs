@@ -20,6 +20,7 @@ pub struct Builder {
     pub(super) properties: Vec<(String, String)>,
     pub(super) counter: Option<(String, i32)>,
     pub(super) container_check: Option<Duration>,
+    pub(super) heap: u32,
 }
 
 impl Builder {
@@ -33,6 +34,7 @@ impl Builder {
             properties: Vec::new(),
             counter: None,
             container_check: None,
+            heap: 128,
         }
     }
 
@@ -74,6 +76,12 @@ impl Builder {
     /// How often empty containers and nodes past their time are looked for. Default a minute.
     pub fn container_check(mut self, interval: Duration) -> Builder {
         self.container_check = Some(interval);
+        self
+    }
+
+    /// How many megabytes a real server's heap may take. Default 128.
+    pub fn heap(mut self, megabytes: u32) -> Builder {
+        self.heap = megabytes;
         self
     }
 

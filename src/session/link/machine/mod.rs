@@ -6,6 +6,7 @@
 
 mod client_side;
 mod ending;
+mod long_answer;
 mod requests;
 mod server_side;
 #[cfg(test)]
@@ -25,7 +26,7 @@ use crate::error::LossReason;
 use crate::session::heard::{Answer, Heard, Stamp};
 use crate::session::shared::Shared;
 use crate::session::wire::code::{err, event, op, xid};
-use crate::session::wire::frame::Frames;
+use crate::session::wire::frame::{Frames, HEAD, Next};
 use crate::session::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer, request_header};
 use crate::session::wire::{Malformed, check};
 
@@ -79,6 +80,8 @@ pub(super) struct Machine {
     /// When the leader was last asked for something: a write or a `sync`.
     last_ordered: BootTime,
     last_traffic: BootTime,
+    /// When the last bytes came of an answer that is thrown away because it is too long.
+    skipped_at: BootTime,
     /// What the pump must do: write these, close the server's socket, pass on the events.
     pub(super) to_server: Vec<u8>,
     pub(super) to_crate: Vec<u8>,
@@ -173,6 +176,7 @@ impl Machine {
             last_sent: now,
             last_ordered: now,
             last_traffic: now,
+            skipped_at: now,
             to_server: Vec::new(),
             to_crate: Vec::new(),
             cut: None,

@@ -25,11 +25,20 @@ impl Machine {
         if matches!(self.phase, Phase::Down | Phase::Over) {
             return; // the rest of a connection that was given up
         }
+        if self.from_server.is_skipping() {
+            self.skipped_at = now;
+        }
         self.from_server.push(bytes);
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
-            let result = match frames.next() {
-                Ok(Some(frame)) => self.server_frame(frame, now),
+            let next = if self.awaits_long_answer() {
+                frames.next_or_head()
+            } else {
+                frames.next().map(|frame| frame.map(Next::Whole))
+            };
+            let result = match next {
+                Ok(Some(Next::Whole(frame))) => self.server_frame(frame, now),
+                Ok(Some(Next::Head(head))) => self.server_head(head, now),
                 Ok(None) => break,
                 Err(e) => Err(e),
             };

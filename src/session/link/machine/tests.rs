@@ -8,6 +8,8 @@ use crate::session::nonce;
 use crossbeam_channel::{Receiver, bounded};
 use proptest::prelude::*;
 
+mod long_answer;
+
 const T: Duration = Duration::from_secs(24);
 const MS: Duration = Duration::from_millis(1);
 

@@ -31,9 +31,11 @@ impl Machine {
     }
 
     pub(super) fn tick_up(&mut self, now: BootTime) {
-        let patience = self.patience();
-        if self.flight.front().is_some_and(|f| now >= f.stamp.sent + patience) {
-            self.detach(format!("gave no answer for {} ms", patience.as_millis()), now);
+        if let (Some(oldest), Some(overdue_at)) = (self.flight.front(), self.overdue_at())
+            && now >= overdue_at
+        {
+            let waited = now.since(oldest.stamp.sent).as_millis();
+            self.detach(format!("gave no answer for {waited} ms"), now);
             return;
         }
         if self.is_ending() {
@@ -129,15 +131,15 @@ impl Machine {
         let asked = self.asked.front().map(|a| a.arrived + patience);
         let phase = match self.phase {
             Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
-            Phase::Up if self.is_ending() => self.flight.front().map(|f| f.stamp.sent + patience),
+            Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
-                let flight = self.flight.front().map(|f| f.stamp.sent + patience);
                 // A hold that came of the traffic just seen gets its watch in time. Holds are not
                 // announced (that would cost each of them a wake-up): they are found by looking.
                 let watch = self.last_traffic + WATCH_AFTER + Duration::from_millis(5);
                 let look = if watch > now { watch } else { now + self.timeout() / 16 };
                 let idle = self.last_sent + self.keep_alive();
-                let times = [flight, self.chores.next_time(), self.next_proof(), Some(look.min(idle))];
+                let times =
+                    [self.overdue_at(), self.chores.next_time(), self.next_proof(), Some(look.min(idle))];
                 times.into_iter().flatten().min()
             }
             Phase::Down | Phase::Over => None,
