@@ -76,6 +76,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[macro_use]
+mod logging; // first: its macros are for all that follow
+
 mod cancel;
 mod clock;
 mod election;

@@ -71,7 +71,7 @@ impl Campaign {
                 Ok(None) => {} // lost before it began
                 Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
                     if told.as_ref() != Some(&e) {
-                        log::warn!("election {}: {e}; trying on", self.path);
+                        warn!("election {}: {e}; trying on", self.path);
                         told = Some(e.clone());
                     }
                     on_trouble(&e);
@@ -91,7 +91,7 @@ impl Campaign {
             let e = match holding.czxid(&limit.or_at(Instant::now() + holding.timeout() / 6)) {
                 Ok(czxid) => {
                     let token = FencingToken::new(czxid, 0);
-                    log::info!("{path}: elected, token {token}");
+                    info!("{path}: elected, token {token}");
                     return Ok(Some((mandate, token)));
                 }
                 Err(e) => e,

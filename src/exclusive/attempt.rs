@@ -141,20 +141,17 @@ impl<'a> Attempt<'a> {
             };
             match whose {
                 Whose::Bids(sight) => {
-                    log::debug!(
-                        "{node}: {}",
-                        if is_made { "made" } else { "made, though the reply was lost" }
-                    );
+                    debug!("{node}: {}", if is_made { "made" } else { "made, though the reply was lost" });
                     return Ok(sight);
                 }
                 _ if is_made => return Err(self.own_gone()),
                 Whose::Nobodys => continue,
-                Whose::Debris => log::debug!("{node}: waiting for an earlier node of ours to go"),
+                Whose::Debris => debug!("{node}: waiting for an earlier node of ours to go"),
                 Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
                 Whose::Others => {
                     self.seen_other = true;
                     (self.request.on_blocked)(true);
-                    log::debug!("{node}: waiting for it to go");
+                    debug!("{node}: waiting for it to go");
                 }
             }
             self.wait(&generation, attach)?;
@@ -218,7 +215,7 @@ impl<'a> Attempt<'a> {
                     } else if rung & CHANGED != 0 {
                         holding.watch_again();
                     }
-                    log::debug!("{node}: held");
+                    debug!("{node}: held");
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => {
@@ -230,7 +227,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn own_gone(&self) -> Stop {
-        log::warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        warn!("{}: our node was deleted by somebody; trying again", self.request.node);
         Stop::Anew
     }
 

@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
                     let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
                     let sequence = own.map_or(0, |own| own.sequence);
                     let ticket = Ticket::new(generation, path, id, sequence);
-                    log::debug!("{}: queued", ticket.path);
+                    debug!("{}: queued", ticket.path);
                     return Ok(ticket);
                 }
                 Err(CallError::NoNode) => match self.queue.make(&generation, limit) {
@@ -246,7 +246,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn own_gone(&self, ticket: &Ticket) -> Stop {
-        log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
+        warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
         Stop::Requeue
     }
 
@@ -317,7 +317,7 @@ impl<'a> Attempt<'a> {
                     } else if rung & OWN_CHANGED != 0 {
                         holding.watch_again();
                     }
-                    log::debug!("{}: held", ticket.path);
+                    debug!("{}: held", ticket.path);
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => match generation.prove(&self.request.limit) {

@@ -66,7 +66,7 @@ pub(super) fn downgrade(
                         holding.release(false);
                         return Err(e);
                     }
-                    log::debug!("{}: held beside the write", ticket.path);
+                    debug!("{}: held beside the write", ticket.path);
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => {

@@ -197,14 +197,14 @@ impl Queue {
         if let Some(first) = junk.first()
             && !self.warned_junk.swap(true, Ordering::Relaxed)
         {
-            log::warn!(
+            warn!(
                 "{}: {} of its children are no contenders and are ignored, among them {first:?}",
                 self.dir,
                 junk.len()
             );
         }
         if rule::mixed(&names) && !self.warned_mixed.swap(true, Ordering::Relaxed) {
-            log::error!(
+            error!(
                 "{}: both Curator's and kazoo's clients queue here, and do not all respect each other; let them use one layout",
                 self.dir
             );
@@ -214,7 +214,7 @@ impl Queue {
 
     fn warn_numbers(&self) {
         if !self.warned_numbers.swap(true, Ordering::Relaxed) {
-            log::error!(
+            error!(
                 "{}: its sequence numbers are used up and carry no order any more; only clients of this library still exclude each other here. \
                  Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",
                 self.dir

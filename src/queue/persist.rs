@@ -32,7 +32,7 @@ impl Queue {
         let mut tried = None;
         let outcome = self.stand_in(core, held, data, limit, &mut tried);
         if let (Err(e), Some(tried)) = (&outcome, tried) {
-            log::warn!(
+            warn!(
                 "{tried}: not kept, {e}; should its session be gone too, it may stay: then release it by name"
             );
         }
@@ -82,7 +82,7 @@ impl Queue {
             }
             lost()?;
             let path = ticket.keep();
-            log::info!("{path}: held until it is released by name");
+            info!("{path}: held until it is released by name");
             return Ok(path);
         }
     }

@@ -70,7 +70,7 @@ fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
         let generation = core.connected(OP, core.shown(path), &limit)?;
         match generation.set_data(path, REVOKE_MESSAGE.to_vec(), None, &limit) {
             Ok(()) => {
-                log::debug!("{path}: asked to let go");
+                debug!("{path}: asked to let go");
                 return Ok(true);
             }
             Err(CallError::NoNode) => return Ok(false),

@@ -291,7 +291,7 @@ impl Core {
                 start_at = match self.start_generation() {
                     Ok(()) => None,
                     Err(reason) => {
-                        log::error!("no session can be made, this machine gave no {reason}; trying again");
+                        error!("no session can be made, this machine gave no {reason}; trying again");
                         failures += 1;
                         Some(Instant::now() + self.config.retry.pause(failures))
                     }
@@ -419,12 +419,12 @@ impl State {
 fn log_transition(id: &str, event: &SessionEvent) {
     match event {
         SessionEvent::Connected { timeout, .. } => {
-            log::info!("session {id}: connected, timeout {} ms", timeout.as_millis());
+            info!("session {id}: connected, timeout {} ms", timeout.as_millis());
         }
-        SessionEvent::Suspended => log::info!("session {id}: connection lost, resuming"),
-        SessionEvent::Reconnected => log::info!("session {id}: resumed"),
-        SessionEvent::Lost(reason) => log::warn!("session {id}: lost, {reason}; making a new one"),
-        SessionEvent::Closed => log::info!("session {id}: closed"),
+        SessionEvent::Suspended => info!("session {id}: connection lost, resuming"),
+        SessionEvent::Reconnected => info!("session {id}: resumed"),
+        SessionEvent::Lost(reason) => warn!("session {id}: lost, {reason}; making a new one"),
+        SessionEvent::Closed => info!("session {id}: closed"),
     }
 }
 
@@ -447,7 +447,7 @@ fn handle(mut handler: Box<dyn EventHandler>, events: &Receiver<SessionEvent>) {
     for event in events {
         let call = AssertUnwindSafe(|| dispatch(&event, handler.as_mut()));
         if catch_unwind(call).is_err() {
-            log::error!("the session's event handler panicked at {event:?}");
+            error!("the session's event handler panicked at {event:?}");
         }
     }
 }

@@ -413,7 +413,7 @@ impl Drop for Generation {
 fn run<T>(zk: Option<&ZooKeeper>, f: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
     let zk = zk.ok_or(ZkError::SessionExpired)?;
     catch_unwind(AssertUnwindSafe(|| f(zk))).unwrap_or_else(|_| {
-        log::error!("a call of the ZooKeeper client panicked");
+        error!("a call of the ZooKeeper client panicked");
         Err(ZkError::SystemError)
     })
 }

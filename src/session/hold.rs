@@ -86,7 +86,7 @@ impl Hold {
     /// Notes what the node's data says: whether its holder is asked to let go.
     pub(crate) fn told(&self, data: &[u8]) {
         if data == REVOKE_MESSAGE && self.revocation.request() {
-            log::info!("{}: asked to let the lock go", self.path);
+            info!("{}: asked to let the lock go", self.path);
         }
     }
 
@@ -161,7 +161,7 @@ impl Hold {
             on_loss();
         }
         if let Some(reason) = self.loss() {
-            log::warn!("{}: lock lost, {reason}", self.path);
+            warn!("{}: lock lost, {reason}", self.path);
         }
     }
 }

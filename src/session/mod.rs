@@ -78,7 +78,7 @@ struct Handle(Arc<Core>);
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Err(e) = self.0.close() {
-            log::debug!("{e}");
+            debug!("{e}");
         }
     }
 }

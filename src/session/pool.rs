@@ -86,7 +86,7 @@ fn work(inner: &Inner) {
 
 fn run(inner: &Inner, job: Job) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-        log::error!("a call to ZooKeeper panicked");
+        error!("a call to ZooKeeper panicked");
     }
     inner.count.lock().free += 1;
 }

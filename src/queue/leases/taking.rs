@@ -85,7 +85,7 @@ impl<'a> Taking<'a> {
                 generation.create_contender(&prefix, &id, Naming::Numbered, data.to_vec(), *acl, limit);
             let e = match made {
                 Ok(path) => {
-                    log::debug!("{path}: made");
+                    debug!("{path}: made");
                     tickets.push(Ticket::new(generation.clone(), path, id, 0));
                     continue;
                 }
@@ -116,7 +116,7 @@ impl<'a> Taking<'a> {
         if self.want.mode == Mode::Try {
             return Err(Stop::Full);
         }
-        log::debug!("{}: waiting until fewer leases stand", self.leases.dir);
+        debug!("{}: waiting until fewer leases stand", self.leases.dir);
         loop {
             self.bell.hush(u8::MAX);
             self.same(generation)?;
@@ -160,7 +160,7 @@ impl<'a> Taking<'a> {
                 Ok(false)
             }
             None => {
-                log::warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
+                warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
                 Err(Stop::Remake)
             }
         }
@@ -197,7 +197,7 @@ impl<'a> Taking<'a> {
         if self.bell.rung() & LEASES != 0 {
             holdings.iter().for_each(Holding::watch_again);
         }
-        holdings.iter().for_each(|holding| log::debug!("{}: held", holding.path()));
+        holdings.iter().for_each(|holding| debug!("{}: held", holding.path()));
         Ok(holdings)
     }
 
@@ -209,7 +209,7 @@ impl<'a> Taking<'a> {
     fn connected(&self) -> Step<Arc<Generation>> {
         let generation = self.leases.connected(self.want).map_err(Stop::Fail)?;
         if let Some(reason) = self.mutex.loss() {
-            log::debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
+            debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
             return Err(Stop::Anew);
         }
         Ok(generation)

@@ -133,7 +133,7 @@ impl Chores {
                 }
                 _ if refused || code == err::NOT_EMPTY => {
                     if !entry.warned {
-                        log::warn!(
+                        warn!(
                             "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
                         );
                     }
@@ -170,7 +170,7 @@ impl Chores {
                 }
                 (true, _) if refused => {
                     if !entry.warned {
-                        log::warn!(
+                        warn!(
                             "{parent}: may not be listed; a node of ours with id {node} may stay there until the session ends"
                         );
                     }
@@ -193,7 +193,7 @@ impl Chores {
                 Ok(Next::Refused) => {
                     if !entry.warned {
                         let path = removal.path();
-                        log::warn!(
+                        warn!(
                             "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
                         );
                     }
@@ -231,7 +231,7 @@ impl Chores {
                     return Ok(());
                 }
                 _ if refused => {
-                    log::warn!("{}: our node may not be watched (ZooKeeper error {code})", hold.path());
+                    warn!("{}: our node may not be watched (ZooKeeper error {code})", hold.path());
                     return Ok(());
                 }
                 _ => {}
@@ -252,7 +252,7 @@ impl Chores {
     fn swept(&mut self, parent: &str, id: String, children: &[&str], now: BootTime, shared: &Shared) {
         match children.iter().find(|name| name.contains(&id)) {
             Some(name) => {
-                log::debug!("{parent}/{name}: created, its reply was lost; deleting it");
+                debug!("{parent}/{name}: created, its reply was lost; deleting it");
                 let path = format!("{parent}/{name}");
                 self.add(Chore::Delete { path, id, renew_parent: false, done: None }, now);
             }

@@ -221,7 +221,7 @@ impl Pump {
 
     fn drop_server(&mut self, server: &mut Option<Server>, reason: &str, now: BootTime) {
         if let Some(s) = server.take() {
-            log::debug!("{}: {reason}", s.host);
+            debug!("{}: {reason}", s.host);
             self.shared.failed(&s.host, reason.to_owned());
             if self.shared.attach() > s.attach_before {
                 self.dialer.lost(s.host, now.since(s.since), now, self.machine.redial_cap());
@@ -271,7 +271,7 @@ impl Pump {
     }
 
     fn dial(&self, target: Target, now: BootTime) -> Option<Server> {
-        log::debug!("{}: dialling {}", target.host, target.addr);
+        debug!("{}: dialling {}", target.host, target.addr);
         let conn = TcpStream::connect(target.addr).and_then(|s| Conn::new(s, &self.poll, SERVER));
         match conn {
             Ok(conn) => Some(Server {

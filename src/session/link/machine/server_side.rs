@@ -134,7 +134,7 @@ impl Machine {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
             // another session take its place here: the crate above would not notice.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                log::info!("session 0x{:x}: expired", session.id);
+                info!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
                     self.over(true);
                 } else {
@@ -148,7 +148,7 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 if timeout != session.timeout {
                     let ms = timeout.as_millis();
-                    log::info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
+                    info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
                     session.timeout = timeout;
                     self.shared.granted(session.id, timeout);
                     self.shared.lease.renegotiate(timeout, now);
@@ -196,7 +196,7 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            log::warn!("the server refused our credentials (ZooKeeper error {code})");
+            warn!("the server refused our credentials (ZooKeeper error {code})");
             self.phase = Phase::Up; // the server still listens: the session can be closed
             self.end(LossReason::AuthFailed, now);
             return Ok(());
