@@ -97,6 +97,7 @@ mod rwlock;
 mod semaphore;
 mod session;
 mod settings;
+mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
 

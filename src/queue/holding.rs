@@ -57,6 +57,7 @@ impl Holding {
         self.hold.loss()
     }
 
+    /// A new signal for one guard, until `part`.
     pub(crate) fn signal(&self) -> LostSignal {
         self.hold.signal()
     }
@@ -75,8 +76,13 @@ impl Holding {
         self.hold.is_revoked()
     }
 
+    /// A new signal for one guard, until `part_revoked`.
     pub(crate) fn revoke_signal(&self) -> RevokeSignal {
         self.hold.revoke_signal()
+    }
+
+    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
+        self.hold.part_revoked(signal);
     }
 
     pub(crate) fn valid_for(&self) -> Duration {

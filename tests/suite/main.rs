@@ -38,6 +38,7 @@ mod semaphore;
 mod semaphore_faults;
 mod session;
 mod session_faults;
+mod signals;
 mod support;
 mod support_selftest;
 mod wait_strategies;
@@ -96,6 +97,7 @@ fn main() -> std::process::ExitCode {
             rwlock_faults::TESTS,
             semaphore::TESTS,
             semaphore_faults::TESTS,
+            signals::TESTS,
             wait_strategies::TESTS,
         ],
         runner_traps::TESTS,
