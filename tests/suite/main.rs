@@ -29,6 +29,7 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod panics;
 mod persistent;
 mod revocation;
 mod runner_traps;
@@ -91,6 +92,7 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            panics::TESTS,
             persistent::TESTS,
             revocation::TESTS,
             rwlock::TESTS,

@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::{Command, Link, Report};
 use crate::clock::BootTime;
 use crate::error::LossReason;
+use crate::logging::contained;
 use crate::session::connect_string::Host;
 use crate::session::shared::Shared;
 
@@ -290,13 +291,15 @@ impl Pump {
 
     fn resolve(&mut self, names: Vec<Host>) {
         let handle = self.handle.clone();
-        let failed: Resolved =
-            names.iter().map(|h| (h.to_string(), Err("no thread to resolve it on".into()))).collect();
-        let spawned = std::thread::Builder::new()
-            .name("zkm-resolve".into())
-            .spawn(move || handle.send(Command::Resolved(resolve(names))));
+        let failed = |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
+        let (no_thread, panicked): (Resolved, Resolved) =
+            (failed("no thread to resolve it on"), failed("its resolution panicked"));
+        // An answer comes in any case: without one no name would be looked up again.
+        let spawned = std::thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
+            handle.send(Command::Resolved(contained(|| resolve(names)).unwrap_or(panicked)));
+        });
         if spawned.is_err() {
-            self.command(Command::Resolved(failed), BootTime::now());
+            self.command(Command::Resolved(no_thread), BootTime::now());
         }
     }
 
