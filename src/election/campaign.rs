@@ -15,6 +15,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
 use crate::session::generation::CallError;
+use crate::session::retry::Retry;
 
 /// What a candidate is, to the server.
 #[derive(Clone)]
@@ -54,7 +55,7 @@ impl Campaign {
                 kind: Kind::Latch,
                 mode: Mode::Wait,
                 limit,
-                endures: true,
+                endures: Some(on_trouble),
                 contended: false,
                 data: &self.id,
                 on_id: &|id| trail.add(self.session.core(), id),
@@ -87,6 +88,7 @@ impl Campaign {
         let path = self.session.core().shown(holding.path()).to_owned();
         let mandate = Mandate::new(holding, path.clone());
         let holding = mandate.holding();
+        let retry = Retry::enduring();
         while holding.is_held() {
             let e = match holding.czxid(&limit.or_at(Instant::now() + holding.timeout() / 6)) {
                 Ok(czxid) => {
@@ -106,7 +108,8 @@ impl Campaign {
                 }
                 // The hold outlives a short outage, and with it our place at the head of the queue.
                 _ => {
-                    self.session.core().connected_at_last(op, &path, limit)?;
+                    self.session.core().failed(&retry);
+                    self.session.core().connected(op, &path, limit, &retry)?;
                     continue;
                 }
             });

@@ -32,7 +32,7 @@ use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
 use self::strategy::WaitStrategy;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
@@ -68,8 +68,8 @@ pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
-    /// An outage is waited for without an end, whatever the retry policy says.
-    pub(crate) endures: bool,
+    /// Goes on without an end, whatever the retry policy says. Told instead when the call has got no further for as long as that allows.
+    pub(crate) endures: Option<&'a dyn Fn(&Error)>,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
@@ -181,7 +181,7 @@ impl Queue {
             kind: Kind::Lock,
             mode: Mode::Try,
             limit: Limit::NONE,
-            endures: false,
+            endures: None,
             contended: false,
             data: &[],
             on_id: &|_| (),

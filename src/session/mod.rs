@@ -14,6 +14,7 @@ mod link;
 pub(crate) mod nonce;
 pub(crate) mod path;
 mod pool;
+pub(crate) mod retry;
 pub(crate) mod revocation;
 mod shared;
 pub(crate) mod wire;

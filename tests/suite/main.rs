@@ -16,6 +16,7 @@ mod exclusive_faults;
 mod faults;
 mod faults_lease;
 mod faults_process;
+mod faults_progress;
 mod faults_requests;
 mod faults_waiting;
 mod foreign;
@@ -75,6 +76,8 @@ fn main() -> std::process::ExitCode {
             faults::EXCLUSIVE,
             faults_lease::TESTS,
             faults_process::TESTS,
+            faults_progress::TESTS,
+            faults_progress::EXCLUSIVE,
             faults_requests::TESTS,
             faults_requests::EXCLUSIVE,
             faults_waiting::TESTS,
