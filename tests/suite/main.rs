@@ -21,6 +21,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod leaked;
 mod multi;
 mod multi_faults;
 mod mutex;
@@ -86,6 +87,7 @@ fn main() -> std::process::ExitCode {
             input::TESTS,
             session::TESTS,
             session_faults::TESTS,
+            leaked::TESTS,
             multi::TESTS,
             multi_faults::TESTS,
             mutex::TESTS,
