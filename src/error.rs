@@ -55,8 +55,9 @@ pub enum Error {
         /// What kept us from an answer.
         cause: Cause,
     },
-    /// The lock was held and is held no longer: stop what it protects. A thread gets this for as long as it has a guard on the lost hold;
-    /// where a guard was leaked, [`clear_lost`](crate::ZkMutex::clear_lost) ends that.
+    /// The lock was held and is held no longer: stop what it protects. A thread gets this for as
+    /// long as it has a guard on the lost hold; where a guard was leaked,
+    /// [`clear_lost`](crate::ZkMutex::clear_lost) ends that.
     Lost {
         /// The node that was the hold.
         path: String,
@@ -129,7 +130,8 @@ pub enum Cause {
     ConnectionLost,
     /// No server has been reachable for this long, and the retry policy is spent.
     Outage(Duration),
-    /// Servers were reached, but for this long none gave an answer that led any further, and the retry policy is spent.
+    /// Servers were reached, but for this long none gave an answer that led any further, and the
+    /// retry policy is spent.
     NoProgress(Duration),
     /// The machine could not give what was needed: a thread, a socket.
     Resources(String),

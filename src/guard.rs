@@ -43,7 +43,8 @@ pub struct Held {
     thread: ThreadId,
     path: String,
     hand_over: u64,
-    /// Made when they are asked for. They are this guard's own: its node may go on in other hands after it.
+    /// Made when they are asked for. They are this guard's own: its node may go on in other hands
+    /// after it.
     lost: OnceLock<LostSignal>,
     revoked: OnceLock<RevokeSignal>,
     /// There is nothing to release, or nothing any more.
@@ -56,7 +57,8 @@ impl Held {
         Held { owner, thread, path, hand_over, lost, revoked, is_released: false }
     }
 
-    /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals even if this is gone by then.
+    /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
+    /// even if this is gone by then.
     pub(crate) fn view(owner: Arc<dyn Owner>, thread: ThreadId, path: String) -> Self {
         let mut held = Held::new(owner, thread, path, 0);
         held.is_released = true;
@@ -83,8 +85,9 @@ impl Held {
     /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
     /// crossbeam's `select!`. Does no I/O.
     ///
-    /// It is this guard's own: once the guard is released it never becomes ready, even if the node goes on, with another
-    /// thread of this process, an outer guard of this one or other readers, and is lost then.
+    /// It is this guard's own: once the guard is released it never becomes ready, even if the node
+    /// goes on, with another thread of this process, an outer guard of this one or other readers,
+    /// and is lost then.
     ///
     /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
@@ -95,7 +98,8 @@ impl Held {
 
     /// A signal that becomes ready once somebody asks for the lock back, by
     /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`; also if that was before the lock was held.
-    /// It never becomes ready by a release or a loss, and never after the release of this guard. Does no I/O.
+    /// It never becomes ready by a release or a loss, and never after the release of this guard.
+    /// Does no I/O.
     ///
     /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
     /// the others get it: a lock that is asked for is not handed to another thread of this process.
@@ -207,7 +211,8 @@ impl Held {
         move || release.wait(&path)
     }
 
-    /// From now on nothing fires its signals: what happens to the node is no matter of this guard's any more.
+    /// From now on nothing fires its signals: what happens to the node is no matter of this guard's
+    /// any more.
     fn silence(&self) {
         let holding = self.owner.holding();
         self.lost.get().into_iter().for_each(|signal| holding.part(signal));

@@ -36,8 +36,8 @@ impl<T: Copy> Signal<T> {
     }
 }
 
-/// Something that happens to a node at most once. The guards on the node come and go, so each brings a signal of its own,
-/// which is raised only while the guard has its part in the node.
+/// Something that happens to a node at most once. The guards on the node come and go, so each
+/// brings a signal of its own, which is raised only while the guard has its part in the node.
 pub(crate) struct Once<T> {
     value: OnceLock<T>,
     signals: Mutex<Vec<Arc<Signal<T>>>>,

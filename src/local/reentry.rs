@@ -36,8 +36,8 @@ impl<H> Reentry<H> {
         }
     }
 
-    /// A guard of this hold is dropped; the hold, if it was the thread's last. Nothing happens for a guard that was given up: the
-    /// thread may have another hold by now.
+    /// A guard of this hold is dropped; the hold, if it was the thread's last. Nothing happens for
+    /// a guard that was given up: the thread may have another hold by now.
     pub(crate) fn leave(&self, thread: ThreadId, hold: &Arc<H>) -> Option<Arc<H>> {
         let mut map = self.0.lock();
         let entry = map.get_mut(&thread).filter(|entry| Arc::ptr_eq(&entry.hold, hold))?;

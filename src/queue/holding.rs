@@ -13,7 +13,8 @@ use crate::session::generation::{CallError, Generation};
 use crate::session::hold::{Hold, LostSignal};
 use crate::session::{Outcome, RevokeSignal, Shared};
 
-/// Dropped before it is released, by an early return or a panic, it is released then: no node stays that nobody knows of.
+/// Dropped before it is released, by an early return or a panic, it is released then: no node stays
+/// that nobody knows of.
 pub(crate) struct Holding {
     /// Weak: a guard that is never dropped must not keep a client instance running.
     generation: Weak<Generation>,

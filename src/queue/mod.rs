@@ -68,7 +68,8 @@ pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
-    /// Goes on without an end, whatever the retry policy says. Told instead when the call has got no further for as long as that allows.
+    /// Goes on without an end, whatever the retry policy says. Told instead when the call has got
+    /// no further for as long as that allows.
     pub(crate) endures: Option<&'a dyn Fn(&Error)>,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,

@@ -164,7 +164,8 @@ impl Core {
         Some(thing)
     }
 
-    /// The session, once it is connected and `retry` has no pause to keep: waits as long as `limit` and the retry
+    /// The session, once it is connected and `retry` has no pause to keep: waits as long as `limit`
+    /// and the retry
     /// policy allow.
     pub(crate) fn connected(
         &self,
@@ -244,7 +245,8 @@ impl Core {
         retry.failed(&self.config.retry, longest);
     }
 
-    /// Whether a call that endures would have ended if it did not, though not for an outage, of which everybody can know.
+    /// Whether a call that endures would have ended if it did not, though not for an outage, of
+    /// which everybody can know.
     pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
         let since = retry.failing_since();
         self.state() == SessionState::Connected
@@ -256,7 +258,8 @@ impl Core {
         self.config.retry.max_elapsed
     }
 
-    /// Since when there has been no connection, and when the retry policy is spent; `None` while there is one.
+    /// Since when there has been no connection, and when the retry policy is spent; `None` while
+    /// there is one.
     pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
         let since = self.state.lock().down_since?;
         Some((since, since.checked_add(self.config.retry.max_elapsed)))

@@ -397,8 +397,8 @@ impl Generation {
 
 impl Drop for Generation {
     /// Dropping a client instance is a call on it, which can wait for the session's goodbye: not on
-    /// the thread that happens to be the last, which has a deadline of its own. (It logs, too: where there is no other thread a
-    /// panic of the logger must not end this one.)
+    /// the thread that happens to be the last, which has a deadline of its own. (It logs, too:
+    /// where there is no other thread a panic of the logger must not end this one.)
     fn drop(&mut self) {
         let zk = self.zk.take();
         if let Err(job) = self.pool.run(Box::new(move || drop(zk))) {

@@ -1,12 +1,13 @@
-//! How one blocked call fares with the servers: since when it gets no further, and when it may ask again.
+//! How one blocked call fares with the servers: since when it gets no further, and when it may ask
+//! again.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::config::RetryPolicy;
 
-/// Of one call, from its first request to its end. A call that waits for its turn, with its node and its watches in place,
-/// does not fail, however long that takes.
+/// Of one call, from its first request to its end. A call that waits for its turn, with its node
+/// and its watches in place, does not fail, however long that takes.
 pub(crate) struct Retry {
     /// Goes on whatever the retry policy says.
     endures: bool,
@@ -36,7 +37,8 @@ impl Retry {
         Retry { endures: true, ..Retry::new() }
     }
 
-    /// The call has got further: its node is made, its watches stand, what it waited for has happened.
+    /// The call has got further: its node is made, its watches stand, what it waited for has
+    /// happened.
     pub(crate) fn progress(&self) {
         self.failing_since.set(None);
         self.failures.set(0);
@@ -48,8 +50,9 @@ impl Retry {
         self.not_before.set(None);
     }
 
-    /// What was asked has no answer that leads on: the connection or the session was lost. The first attempt after
-    /// that is made as soon as there is a connection; where it fails too, the next ones wait, ever longer.
+    /// What was asked has no answer that leads on: the connection or the session was lost. The
+    /// first attempt after that is made as soon as there is a connection; where it fails too, the
+    /// next ones wait, ever longer.
     pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
         self.failing_since.set(self.failing_since.get().or(Some(self.asked.get())));
         let before = self.failures.get();
@@ -59,7 +62,8 @@ impl Retry {
         }
     }
 
-    /// There has been no connection since `down_since`. Whoever called later than that begins to fail then.
+    /// There has been no connection since `down_since`. Whoever called later than that begins to
+    /// fail then.
     pub(super) fn is_cut_off(&self, down_since: Instant) {
         self.failing_since.set(self.failing_since.get().or(Some(down_since.max(self.asked.get()))));
     }

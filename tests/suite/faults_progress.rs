@@ -1,4 +1,5 @@
-//! Servers that can be reached and do not answer what is needed: a call ends by its policy, and one that waits for its turn does not.
+//! Servers that can be reached and do not answer what is needed: a call ends by its policy, and one
+//! that waits for its turn does not.
 use crate::support::{
     Recipe, Server,
     contend::spawn_waiting,

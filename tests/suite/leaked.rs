@@ -1,4 +1,5 @@
-//! Guards that nobody can drop any more, of a hold that is lost: what their thread is told, and how it locks again.
+//! Guards that nobody can drop any more, of a hold that is lost: what their thread is told, and how
+//! it locks again.
 use crate::support::{
     Server,
     contend::session,
@@ -48,6 +49,7 @@ fn a_thread_whose_guards_leaked_locks_again_once_it_says_so() {
     assert_eq!((again.hold_count(), again.check()), (1, Ok(())));
     drop(again);
     until_empty(&server.connect_string(), PATH);
+    session.close().unwrap(); // a leaked guard keeps it open
 }
 
 /// A guard that lives all the same: neither its drop nor its release is one of the new hold.
@@ -74,10 +76,11 @@ fn readers_and_writers_whose_guards_leaked_lock_again_too() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
     let lock = ZkRwLock::new(&session, PATH).unwrap();
-    let write = lock.write().unwrap();
-    let lost = write.lost();
-    mem::forget((lock.read().unwrap(), write));
-    expire(&server, &session, &lost);
+    let (write, read) = (lock.write().unwrap(), lock.read().unwrap());
+    let lost = [write.lost(), read.lost()];
+    mem::forget((write, read));
+    expire(&server, &session, &lost[0]);
+    assert!(lost[1].recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     is_lost(lock.read());
     is_lost(lock.write());
     assert!(lock.clear_lost());
@@ -98,9 +101,11 @@ fn readers_and_writers_whose_guards_leaked_lock_again_too() {
     assert!(lock.clear_lost());
     drop(lock.write().unwrap());
     until_empty(&server.connect_string(), PATH);
+    session.close().unwrap(); // a leaked guard keeps it open
 }
 
-/// The session outlives the lease: the node stays, and keeps everybody waiting, until its guards are given up.
+/// The session outlives the lease: the node stays, and keeps everybody waiting, until its guards
+/// are given up.
 fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -117,6 +122,7 @@ fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     drop(theirs.lock_timeout(SOON).unwrap().expect("its node has gone"));
     drop(mutex.lock().unwrap());
     until_empty(&at, PATH);
+    ours.close().unwrap(); // a leaked guard keeps it open
 }
 
 scenarios![on embedded;

@@ -1,4 +1,5 @@
-//! A guard's own signals: what fires them while it lives, and that nothing fires them after its release, though its node goes on.
+//! A guard's own signals: what fires them while it lives, and that nothing fires them after its
+//! release, though its node goes on.
 use crate::support::{
     Server,
     contend::{session, spawn_waiting},
@@ -11,7 +12,8 @@ use zk_mutex::{LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession};
 
 const PATH: &str = "/locks/orders";
 
-/// The session is lost, and the guard that lives is told: then whoever is not to be told has not been.
+/// The session is lost, and the guard that lives is told: then whoever is not to be told has not
+/// been.
 #[track_caller]
 fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&LostSignal]) {
     assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
