@@ -53,7 +53,7 @@ fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
     let asks = if recipe == Recipe::Exclusive {
         Op::GetData.on("/lock")
     } else {
-        Op::GetChildren.on(&recipe.folder(PATH))
+        Op::GetChildren.on(recipe.folder(PATH))
     };
     gives_up_where_nothing_answers(recipe, asks);
 }
