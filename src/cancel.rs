@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+use crossbeam_channel::Receiver;
+
+use crate::signal::Signal;
 
 /// Cancels waits for locks, from any thread: every clone of a token is the same token.
 ///
@@ -19,33 +20,27 @@ use parking_lot::Mutex;
 /// assert!(token.is_cancelled());
 /// ```
 #[derive(Clone)]
-pub struct CancelToken(Arc<Inner>);
-
-struct Inner {
-    sender: Mutex<Option<Sender<Infallible>>>,
-    receiver: Receiver<Infallible>,
-}
+pub struct CancelToken(Arc<Signal<()>>);
 
 impl CancelToken {
     /// A token that is not cancelled.
     pub fn new() -> Self {
-        let (sender, receiver) = bounded(0);
-        CancelToken(Arc::new(Inner { sender: Mutex::new(Some(sender)), receiver }))
+        CancelToken(Signal::new())
     }
 
     /// Ends every wait that uses this token, now and in the future.
     pub fn cancel(&self) {
-        drop(self.0.sender.lock().take());
+        self.0.raise(());
     }
 
     /// Whether the token was cancelled.
     pub fn is_cancelled(&self) -> bool {
-        self.0.sender.lock().is_none()
+        self.0.value().is_some()
     }
 
     /// Becomes ready, by disconnection, when the token is cancelled.
     pub(crate) fn receiver(&self) -> &Receiver<Infallible> {
-        &self.0.receiver
+        self.0.receiver()
     }
 }
 

@@ -55,7 +55,9 @@ pub enum Error {
         /// What kept us from an answer.
         cause: Cause,
     },
-    /// The lock was held and is held no longer: stop what it protects.
+    /// The lock was held and is held no longer: stop what it protects. A thread gets this for as
+    /// long as it has a guard on the lost hold; where a guard was leaked,
+    /// [`clear_lost`](crate::ZkMutex::clear_lost) ends that.
     Lost {
         /// The node that was the hold.
         path: String,
@@ -136,6 +138,9 @@ pub enum Cause {
     ConnectionLost,
     /// No server has been reachable for this long, and the retry policy is spent.
     Outage(Duration),
+    /// Servers were reached, but for this long none gave an answer that led any further, and the
+    /// retry policy is spent.
+    NoProgress(Duration),
     /// The machine could not give what was needed: a thread, a socket.
     Resources(String),
 }
@@ -168,6 +173,11 @@ impl fmt::Display for Cause {
             Cause::Outage(d) => write!(
                 f,
                 "no server has been reachable for {:.1} s and the retry policy is spent",
+                d.as_secs_f64()
+            ),
+            Cause::NoProgress(d) => write!(
+                f,
+                "servers were reached but for {:.1} s none has answered what was needed and the retry policy is spent",
                 d.as_secs_f64()
             ),
             Cause::Resources(what) => write!(f, "this machine gave no {what}"),

@@ -1,7 +1,7 @@
 //! What every guard can tell of its hold.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -43,12 +43,26 @@ pub struct Held {
     thread: ThreadId,
     path: String,
     hand_over: u64,
+    /// Made when they are asked for. They are this guard's own: its node may go on in other hands
+    /// after it.
+    lost: OnceLock<LostSignal>,
+    revoked: OnceLock<RevokeSignal>,
+    /// There is nothing to release, or nothing any more.
     is_released: bool,
 }
 
 impl Held {
     pub(crate) fn new(owner: Arc<dyn Owner>, thread: ThreadId, path: String, hand_over: u64) -> Self {
-        Held { owner, thread, path, hand_over, is_released: false }
+        let (lost, revoked) = (OnceLock::new(), OnceLock::new());
+        Held { owner, thread, path, hand_over, lost, revoked, is_released: false }
+    }
+
+    /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
+    /// even if this is gone by then.
+    pub(crate) fn view(owner: Arc<dyn Owner>, thread: ThreadId, path: String) -> Self {
+        let mut held = Held::new(owner, thread, path, 0);
+        held.is_released = true;
+        held
     }
 
     /// Whether the hold stands now. Cheap: no I/O, a clock and a flag. Once false, it stays false.
@@ -71,16 +85,21 @@ impl Held {
     /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
     /// crossbeam's `select!`. Does no I/O.
     ///
+    /// It is this guard's own: once the guard is released it never becomes ready, even if the node
+    /// goes on, with another thread of this process, an outer guard of this one or other readers,
+    /// and is lost then.
+    ///
     /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        self.owner.holding().signal()
+        self.lost.get_or_init(|| self.owner.holding().signal()).clone()
     }
 
     /// A signal that becomes ready once somebody asks for the lock back, by
     /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`; also if that was before the lock was held.
-    /// It never becomes ready by a release or a loss. Does no I/O.
+    /// It never becomes ready by a release or a loss, and never after the release of this guard.
+    /// Does no I/O.
     ///
     /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
     /// the others get it: a lock that is asked for is not handed to another thread of this process.
@@ -108,8 +127,8 @@ impl Held {
     ///
     /// Source: Curator's `Revocable.makeRevocable`.
     pub fn revoke_requested(&self) -> RevokeSignal {
-        self.owner.holding().ask_for_watch();
-        self.owner.holding().revoke_signal()
+        self.ask_for_watch();
+        self.revoked.get_or_init(|| self.owner.holding().revoke_signal()).clone()
     }
 
     /// Why the hold was lost, if it was.
@@ -187,14 +206,24 @@ impl Held {
     /// Ends the guard; what this gives waits for the outcome.
     pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> Result<()> {
         self.is_released = true;
+        self.silence();
         let (release, path) = (self.owner.release(self.thread, true), std::mem::take(&mut self.path));
         move || release.wait(&path)
+    }
+
+    /// From now on nothing fires its signals: what happens to the node is no matter of this guard's
+    /// any more.
+    fn silence(&self) {
+        let holding = self.owner.holding();
+        self.lost.get().into_iter().for_each(|signal| holding.part(signal));
+        self.revoked.get().into_iter().for_each(|signal| holding.part_revoked(signal));
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_released {
+            self.silence();
             // What goes wrong is logged; a drop has nobody to tell.
             let _ = self.owner.release(self.thread, false);
         }

@@ -76,6 +76,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+#[macro_use]
+mod logging; // first: its macros are for all that follow
+
 mod cancel;
 mod clock;
 mod election;
@@ -94,6 +97,7 @@ mod rwlock;
 mod semaphore;
 mod session;
 mod settings;
+mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -16,6 +16,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
 use crate::session::generation::CallError;
+use crate::session::retry::Retry;
 
 /// What a candidate is, to the server.
 #[derive(Clone)]
@@ -55,7 +56,7 @@ impl Campaign {
                 kind: Kind::Latch,
                 mode: Mode::Wait,
                 limit,
-                endures: true,
+                endures: Some(on_trouble),
                 contended: false,
                 data: &self.id,
                 on_id: &|id| trail.add(self.session.core(), id),
@@ -72,7 +73,7 @@ impl Campaign {
                 Ok(None) => {} // lost before it began
                 Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
                     if told.as_ref() != Some(&e) {
-                        log::warn!("election {}: {e}; trying on", self.path);
+                        warn!("election {}: {e}; trying on", self.path);
                         told = Some(e.clone());
                     }
                     on_trouble(&e);
@@ -91,11 +92,12 @@ impl Campaign {
         let path = self.session.core().shown(holding.path()).to_owned();
         let mandate = Mandate::new(holding, path.clone());
         let holding = mandate.holding();
+        let retry = Retry::enduring();
         while holding.is_held() {
             let e = match holding.czxid(&limit.or_at(Instant::now() + holding.timeout() / 6)) {
                 Ok(czxid) => {
                     let token = FencingToken::new(czxid, 0);
-                    log::info!("{path}: elected, token {token}");
+                    info!("{path}: elected, token {token}");
                     return Ok(Some((mandate, token)));
                 }
                 Err(e) => e,
@@ -110,7 +112,8 @@ impl Campaign {
                 }
                 // The hold outlives a short outage, and with it our place at the head of the queue.
                 _ => {
-                    self.session.core().connected_at_last(op, &path, limit)?;
+                    self.session.core().failed(&retry);
+                    self.session.core().connected(op, &path, limit, &retry)?;
                     continue;
                 }
             });

@@ -58,7 +58,7 @@ impl Mandate {
 
     pub(super) fn view(&self) -> Leadership {
         let thread = std::thread::current().id();
-        Leadership(Arc::new(Held::new(self.term.clone(), thread, self.path.clone(), 0)))
+        Leadership(Arc::new(Held::view(self.term.clone(), thread, self.path.clone())))
     }
 }
 

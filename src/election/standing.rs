@@ -172,11 +172,11 @@ impl Drop for Ending<'_> {
         let path = &self.standing.campaign.path;
         let over = match &self.event {
             ElectionEvent::Failed(e) => {
-                log::warn!("election {path}: our candidate is out, {e}");
+                warn!("election {path}: our candidate is out, {e}");
                 Over::Failed(e.clone())
             }
             _ => {
-                log::debug!("election {path}: our candidate left");
+                debug!("election {path}: our candidate left");
                 Over::Left
             }
         };

@@ -15,6 +15,7 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
 use crate::session::lease::Refused;
+use crate::session::retry::Retry;
 use crate::session::{nonce, path};
 
 const GONE: u8 = 1;
@@ -44,6 +45,7 @@ pub(super) struct Request<'a> {
 pub(super) struct Attempt<'a> {
     request: &'a Request<'a>,
     bell: Arc<Bell>,
+    retry: Retry,
     /// Somebody else's node was in the way.
     seen_other: bool,
 }
@@ -74,7 +76,7 @@ enum Whose {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(request: &'a Request<'a>) -> Self {
-        Attempt { request, bell: Bell::new(), seen_other: request.contended }
+        Attempt { request, bell: Bell::new(), retry: Retry::new(), seen_other: request.contended }
     }
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
@@ -119,7 +121,10 @@ impl<'a> Attempt<'a> {
             let attach = generation.shared.attach();
             let debris = generation.shared.debris();
             let is_made = match bid.create(data, acl, &limit) {
-                Ok(()) => true,
+                Ok(()) => {
+                    self.retry.progress();
+                    true
+                }
                 Err(CallError::NodeExists) => false,
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
@@ -141,20 +146,17 @@ impl<'a> Attempt<'a> {
             };
             match whose {
                 Whose::Bids(sight) => {
-                    log::debug!(
-                        "{node}: {}",
-                        if is_made { "made" } else { "made, though the reply was lost" }
-                    );
+                    debug!("{node}: {}", if is_made { "made" } else { "made, though the reply was lost" });
                     return Ok(sight);
                 }
                 _ if is_made => return Err(self.own_gone()),
                 Whose::Nobodys => continue,
-                Whose::Debris => log::debug!("{node}: waiting for an earlier node of ours to go"),
+                Whose::Debris => debug!("{node}: waiting for an earlier node of ours to go"),
                 Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
                 Whose::Others => {
                     self.seen_other = true;
                     (self.request.on_blocked)(true);
-                    log::debug!("{node}: waiting for it to go");
+                    debug!("{node}: waiting for it to go");
                 }
             }
             self.wait(&generation, attach)?;
@@ -191,6 +193,7 @@ impl<'a> Attempt<'a> {
                 && !generation.shared.lease.is_over()
         };
         while is_undisturbed() {
+            self.retry.progress(); // the one in the way is there, and watched
             match self.bell.wait(&limit.or_at(Instant::now() + SAFETY_POLL)) {
                 Ended::Got(rung) if rung & (GONE | CHANGED) != 0 => return Ok(()),
                 Ended::Got(_) => {}
@@ -218,19 +221,19 @@ impl<'a> Attempt<'a> {
                     } else if rung & CHANGED != 0 {
                         holding.watch_again();
                     }
-                    log::debug!("{node}: held");
+                    debug!("{node}: held");
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => {
                     bid.generation.prove(path::parent(node), limit).map_err(|e| self.stop(node, e))?;
                 }
-                Err(Refused::Over(_)) => return Err(Stop::Anew),
+                Err(Refused::Over(_)) => return Err(self.stop(node, CallError::Expired)),
             }
         }
     }
 
     fn own_gone(&self) -> Stop {
-        log::warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        warn!("{}: our node was deleted by somebody; trying again", self.request.node);
         Stop::Anew
     }
 
@@ -238,11 +241,14 @@ impl<'a> Attempt<'a> {
 
     fn connected(&self) -> Result<Arc<Generation>> {
         let Request { core, node, limit, .. } = self.request;
-        core.connected("lock", core.shown(path::parent(node)), limit)
+        core.connected("lock", core.shown(path::parent(node)), limit, &self.retry)
     }
 
     fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.request.core;
+        if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
+            core.failed(&self.retry);
+        }
         match e {
             CallError::ConnectionLoss => Stop::Again,
             CallError::Expired => Stop::Anew,

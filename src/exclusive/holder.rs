@@ -8,6 +8,7 @@ use crate::queue::failure;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::nonce;
+use crate::session::retry::Retry;
 
 /// Who holds a [`ZkExclusiveLock`](crate::ZkExclusiveLock), as its node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +25,9 @@ pub struct Holder {
 
 /// `limit` is for the connection; the read itself has a time of its own.
 pub(super) fn read(core: &Core, node: &str, limit: &Limit<'_>) -> Result<Option<Holder>> {
+    let retry = Retry::new();
     loop {
-        let generation = core.connected("holder", core.shown(node), limit)?;
+        let generation = core.connected("holder", core.shown(node), limit, &retry)?;
         return match generation.read(node, false, &Limit::NONE) {
             Ok(node) => Ok(Some(Holder {
                 data: nonce::split(&node.data).1.to_vec(),
@@ -33,7 +35,10 @@ pub(super) fn read(core: &Core, node: &str, limit: &Limit<'_>) -> Result<Option<
                 created: node.created,
             })),
             Err(CallError::NoNode) => Ok(None),
-            Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => continue,
+            Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {
+                core.failed(&retry);
+                continue;
+            }
             Err(e) => Err(failure(core, node, e)),
         };
     }

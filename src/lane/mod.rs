@@ -73,7 +73,7 @@ impl<S: Send + 'static> Lane<S> {
                     return Ok(Some(tenure));
                 }
                 // Lost on the way here; its turn may be over with it.
-                tenure.holding.release(false);
+                drop(tenure);
                 continue;
             }
             let cell = Arc::new(AtomicU64::new(number));
@@ -86,9 +86,10 @@ impl<S: Send + 'static> Lane<S> {
                 }) as Box<dyn FnOnce() + Send>
             };
             let Some(holding) = self.go(ask, &turn, &on_loss)? else { return Ok(None) };
+            let tenure = Arc::new(Tenure::new(holding, cell));
             self.turnstile.set_phase(number, Phase::Holding);
             turn.keep();
-            return Ok(Some(Arc::new(Tenure::new(holding, cell))));
+            return Ok(Some(tenure));
         }
     }
 
@@ -114,9 +115,6 @@ impl<S: Send + 'static> Lane<S> {
         };
         let turn = Turn { turnstile: &self.turnstile, number, contended };
         if ask.session.state() == SessionState::Closed {
-            if let Some(tenure) = baton {
-                tenure.holding.release(false);
-            }
             return Err(Error::Closed { op: "lock", path: path() });
         }
         Ok(Some(Admission::Turn(turn, baton)))
@@ -136,7 +134,7 @@ impl<S: Send + 'static> Lane<S> {
             kind: ask.kind,
             mode: ask.mode,
             limit: ask.limit,
-            endures: false,
+            endures: None,
             contended: turn.contended,
             data: ask.data,
             on_id: &|_| (),

@@ -36,12 +36,21 @@ impl<H> Reentry<H> {
         }
     }
 
-    /// A guard is dropped; the hold, if it was the thread's last.
-    pub(crate) fn leave(&self, thread: ThreadId) -> Option<Arc<H>> {
+    /// A guard of this hold is dropped; the hold, if it was the thread's last. Nothing happens for
+    /// a guard that was given up: the thread may have another hold by now.
+    pub(crate) fn leave(&self, thread: ThreadId, hold: &Arc<H>) -> Option<Arc<H>> {
         let mut map = self.0.lock();
-        let entry = map.get_mut(&thread)?;
+        let entry = map.get_mut(&thread).filter(|entry| Arc::ptr_eq(&entry.hold, hold))?;
         entry.count -= 1;
         if entry.count > 0 { None } else { map.remove(&thread).map(|entry| entry.hold) }
+    }
+
+    /// Gives up all guards of the thread on this hold.
+    pub(crate) fn give_up(&self, thread: ThreadId, hold: &Arc<H>) {
+        let mut map = self.0.lock();
+        if map.get(&thread).is_some_and(|entry| Arc::ptr_eq(&entry.hold, hold)) {
+            map.remove(&thread);
+        }
     }
 
     pub(crate) fn count(&self, thread: ThreadId) -> usize {

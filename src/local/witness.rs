@@ -60,7 +60,7 @@ impl Witness {
     /// Warns if `thread` holds the lock through another session.
     pub(crate) fn warn(&self, thread: ThreadId, path: &str) {
         if self.any(thread, |other| other.session != self.session) {
-            log::warn!(
+            warn!(
                 "{path}: this thread holds the lock through another session and may be about to wait for itself"
             );
         }

@@ -249,7 +249,7 @@ impl Set {
             match member.part().acquire(mode, limit.or_moot_by(&lost)) {
                 Ok(Some(holds)) => all.add(number, holds),
                 Ok(None) => {
-                    log::debug!("{}: somebody else has it; releasing the other members", member.path());
+                    debug!("{}: somebody else has it; releasing the other members", member.path());
                     return Ok(None);
                 }
                 Err(e) => {

@@ -79,6 +79,20 @@ impl Lock {
         Held::new(Arc::new(Hand { lock: self.clone(), tenure }), thread, path, fence)
     }
 
+    /// Gives up this thread's guards on a lost hold; false if there are none.
+    pub(super) fn clear_lost(&self) -> bool {
+        let (common, thread) = (&self.common, std::thread::current().id());
+        let Some(tenure) = common.reentry.hold_of(thread) else { return false };
+        if tenure.holding.loss().is_none() {
+            return false;
+        }
+        common.reentry.give_up(thread, &tenure);
+        common.witness.released(thread);
+        // Its node goes now; nobody waits for that.
+        let _ = common.lane.release(&tenure, Duration::ZERO, false);
+        true
+    }
+
     pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
         self.common.reentry.hold_of(thread).is_some_and(|tenure| tenure.holding.is_held())
     }
@@ -133,7 +147,9 @@ impl Owner for Hand {
 
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
-        let Some(tenure) = common.reentry.leave(thread) else { return Release::of_guard_only(None) };
+        let Some(tenure) = common.reentry.leave(thread, &self.tenure) else {
+            return Release::of_guard_only(self.tenure.holding.loss());
+        };
         common.witness.released(thread);
         common.lane.release(&tenure, settings.hand_over, wait)
     }
@@ -151,7 +167,7 @@ impl Owner for Hand {
             &settings.data,
             &limit,
         )?;
-        if let Some(tenure) = common.reentry.leave(thread) {
+        if let Some(tenure) = common.reentry.leave(thread, &self.tenure) {
             common.witness.released(thread);
             // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
             let _ = common.lane.release(&tenure, Duration::ZERO, false);

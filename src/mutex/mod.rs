@@ -178,7 +178,8 @@ impl ZkMutex {
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
     /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its
-    /// guards still live, [`Error::Closed`](crate::Error::Closed) when the session is closed,
+    /// guards still live (see [`clear_lost`](Self::clear_lost) for leaked ones),
+    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
@@ -289,6 +290,22 @@ impl ZkMutex {
     /// Whether the calling thread holds the lock now, validly.
     pub fn is_owned_by_current_thread(&self) -> bool {
         self.lock.is_owned_by(std::thread::current().id())
+    }
+
+    /// Takes this thread's guards on a lost hold for dropped; `false` if it has none. Sends what
+    /// their drop would send: the lost node is deleted in the background.
+    ///
+    /// A thread that has a guard on a lost hold gets [`Error::Lost`](crate::Error::Lost) from every
+    /// further call until its last guard is dropped, so that no step of what the lock protects goes
+    /// on under a new hold without knowing that others were in between. Where a guard was leaked,
+    /// by
+    /// [`std::mem::forget`] or in a cycle of `Arc`s, nobody can drop it any more. Call this on the
+    /// thread that took it, once nothing of that work goes on: then the thread can lock again. A
+    /// guard that lives all the same stays lost, and its drop does nothing any more.
+    ///
+    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
+    pub fn clear_lost(&self) -> bool {
+        self.lock.clear_lost()
     }
 
     /// Everybody who holds or waits for the lock, in queue order: the first holds it. Of each

@@ -16,6 +16,7 @@ use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{CallError, Generation, Naming};
 use crate::session::lease::Refused;
 use crate::session::path;
+use crate::session::retry::Retry;
 
 pub(super) const OWN_GONE: u8 = 1;
 pub(super) const OWN_CHANGED: u8 = 2;
@@ -33,6 +34,7 @@ pub(super) struct Attempt<'a> {
     pub(super) queue: &'a Queue,
     pub(super) request: &'a Request<'a>,
     pub(super) bell: Arc<Bell>,
+    retry: Retry,
     /// Somebody else's live contender was listed ahead of us.
     seen_ahead: bool,
 }
@@ -58,7 +60,8 @@ pub(super) struct Ahead {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
-        Attempt { queue, request, bell: Bell::new(), seen_ahead: request.contended }
+        let retry = if request.endures.is_some() { Retry::enduring() } else { Retry::new() };
+        Attempt { queue, request, bell: Bell::new(), retry, seen_ahead: request.contended }
     }
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
@@ -135,7 +138,8 @@ impl<'a> Attempt<'a> {
                     let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
                     let sequence = own.map_or(0, |own| own.sequence);
                     let ticket = Ticket::new(generation, path, id, sequence);
-                    log::debug!("{}: queued", ticket.path);
+                    debug!("{}: queued", ticket.path);
+                    self.retry.progress();
                     return Ok(ticket);
                 }
                 Err(CallError::NoNode) => match self.queue.make(&generation, limit) {
@@ -246,7 +250,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn own_gone(&self, ticket: &Ticket) -> Stop {
-        log::warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
+        warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
         Stop::Requeue
     }
 
@@ -269,6 +273,7 @@ impl<'a> Attempt<'a> {
                     look_after_own = false;
                     until = Instant::now() + SAFETY_POLL;
                     self.watch_own(ticket, attach)?;
+                    self.retry.progress(); // all that a waiter needs is in place
                     continue;
                 }
                 Ended::Deadline if !limit.is_past() => return Ok(false),
@@ -277,6 +282,9 @@ impl<'a> Attempt<'a> {
                 }
                 Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
             };
+            if rung & !SESSION != 0 {
+                self.retry.progress();
+            }
             if rung & OWN_GONE != 0 {
                 return Err(self.own_gone(ticket));
             }
@@ -317,14 +325,14 @@ impl<'a> Attempt<'a> {
                     } else if rung & OWN_CHANGED != 0 {
                         holding.watch_again();
                     }
-                    log::debug!("{}: held", ticket.path);
+                    debug!("{}: held", ticket.path);
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => match generation.prove(&self.queue.dir, &self.request.limit) {
                     Ok(()) => {}
                     Err(e) => return Err(self.stop(&self.queue.dir, e)),
                 },
-                Err(Refused::Over(_)) => return Err(Stop::Requeue),
+                Err(Refused::Over(_)) => return Err(self.stop(&self.queue.dir, CallError::Expired)),
             }
         }
     }
@@ -334,7 +342,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn contenders(self, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         let core = self.request.core;
         loop {
-            let generation = core.connected("contenders", core.shown(&self.queue.dir), limit)?;
+            let generation = core.connected("contenders", core.shown(&self.queue.dir), limit, &self.retry)?;
             match self.all(&generation) {
                 Ok(all) => return Ok(all),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -381,15 +389,19 @@ impl<'a> Attempt<'a> {
     fn connected(&self) -> Result<Arc<Generation>> {
         let core = self.request.core;
         let (op, path, limit) = ("lock", core.shown(&self.queue.dir), &self.request.limit);
-        if self.request.endures {
-            core.connected_at_last(op, path, limit)
-        } else {
-            core.connected(op, path, limit)
+        if let Some(told) = self.request.endures
+            && core.is_overdue(&self.retry)
+        {
+            told(&self.unavailable(Cause::NoProgress(core.patience())));
         }
+        core.connected(op, path, limit, &self.retry)
     }
 
     pub(super) fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.request.core;
+        if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
+            core.failed(&self.retry);
+        }
         Stop::Fail(match e {
             CallError::ConnectionLoss => return Stop::Again,
             CallError::Expired => return Stop::Requeue,

@@ -12,6 +12,7 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Naming};
 use crate::session::lease::Refused;
 use crate::session::path;
+use crate::session::retry::Retry;
 
 pub(super) fn downgrade(
     queue: &Queue,
@@ -27,17 +28,21 @@ pub(super) fn downgrade(
         let code = "no more sequence numbers (end writing before you read)".to_owned();
         return Err(Error::Server { op: "lock", path: core.shown(&queue.dir).to_owned(), code });
     };
+    let retry = Retry::new();
     loop {
         let lost = |holding: &Holding| match holding.loss() {
             None => Ok(()),
             Some(reason) => Err(Error::Lost { path: core.shown(holding.path()).to_owned(), reason }),
         };
-        let generation = core.connected("lock", core.shown(&queue.dir), limit)?;
+        let generation = core.connected("lock", core.shown(&queue.dir), limit, &retry)?;
         lost(write)?;
         // The hold goes on, and its token with it: the read node's own would be above that of a writer who waits already.
         let czxid = match write.czxid(limit) {
             Ok(czxid) => czxid,
-            Err(CallError::ConnectionLoss | CallError::Expired | CallError::NoNode) => continue,
+            Err(CallError::ConnectionLoss | CallError::Expired | CallError::NoNode) => {
+                core.failed(&retry);
+                continue;
+            }
             Err(e) => return Err(failure(core, write.path(), e)),
         };
         let id = name::new_id(queue.layout);
@@ -46,7 +51,10 @@ pub(super) fn downgrade(
         let made = generation.create_contender(&path, &id, Naming::AsGiven, data.to_vec(), queue.acl, limit);
         let mut ticket = match made {
             Ok(path) => Ticket::new(generation.clone(), path, id, sequence),
-            Err(CallError::ConnectionLoss | CallError::Expired) => continue,
+            Err(CallError::ConnectionLoss | CallError::Expired) => {
+                core.failed(&retry);
+                continue;
+            }
             Err(e) => return Err(failure(core, &path, e)),
         };
         ticket.czxid = Some(czxid);
@@ -55,25 +63,26 @@ pub(super) fn downgrade(
         match generation.read(write.path(), false, limit) {
             Ok(_) => {}
             Err(CallError::NoNode) => generation.shared.lease.node_deleted(write.path()),
-            Err(CallError::ConnectionLoss | CallError::Expired) => continue,
+            Err(CallError::ConnectionLoss | CallError::Expired) => {
+                core.failed(&retry);
+                continue;
+            }
             Err(e) => return Err(failure(core, write.path(), e)),
         }
         loop {
             lost(write)?;
             match ticket.grant(Box::new(|| ())) {
                 Ok(holding) => {
-                    if let Err(e) = lost(write) {
-                        holding.release(false);
-                        return Err(e);
-                    }
-                    log::debug!("{}: held beside the write", ticket.path);
+                    lost(write)?;
+                    debug!("{}: held beside the write", ticket.path);
                     return Ok(holding);
                 }
                 Err(Refused::Stale) => {
                     // Without a connection a proof fails at once: it is waited for here.
-                    core.connected("lock", core.shown(&queue.dir), limit)?;
+                    core.connected("lock", core.shown(&queue.dir), limit, &retry)?;
                     match generation.prove(&queue.dir, limit) {
-                        Ok(()) | Err(CallError::ConnectionLoss) => {}
+                        Ok(()) => {}
+                        Err(CallError::ConnectionLoss) => core.failed(&retry),
                         Err(e) => return Err(failure(core, &ticket.path, e)),
                     }
                 }

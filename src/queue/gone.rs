@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
+use crate::session::retry::Retry;
 
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -32,10 +33,10 @@ impl Trail {
         let Some(shared) = core.shared() else { return Ok(()) };
         let going = &shared.debris() & &self.0.lock();
         let dir = [core.chroot(), path].concat();
-        let mut pause = PAUSE;
+        let (mut pause, retry) = (PAUSE, Retry::enduring());
         while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {
             // What the link has to do it does in order: behind an acknowledged write the deletes before it are done.
-            match core.connected_at_last("leave", path, limit) {
+            match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(&dir, limit)),
                 Err(Error::Closed { .. }) => return Ok(()),
                 Err(e) => return Err(e),

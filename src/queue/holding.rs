@@ -1,6 +1,6 @@
 //! The lock, held: a granted node, and how it is let go.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use crate::session::generation::{CallError, Generation};
 use crate::session::hold::{Hold, LostSignal};
 use crate::session::{Outcome, RevokeSignal, Shared};
 
+/// Dropped before it is released, by an early return or a panic, it is released then: no node stays
+/// that nobody knows of.
 pub(crate) struct Holding {
     /// Weak: a guard that is never dropped must not keep a client instance running.
     generation: Weak<Generation>,
@@ -21,6 +23,7 @@ pub(crate) struct Holding {
     going: Going,
     /// How often it was handed to another thread of this process.
     hand_overs: AtomicU64,
+    is_released: AtomicBool,
 }
 
 /// How its node goes.
@@ -39,6 +42,7 @@ impl Holding {
             hold,
             going,
             hand_overs: AtomicU64::new(0),
+            is_released: AtomicBool::new(false),
         }
     }
 
@@ -57,6 +61,7 @@ impl Holding {
         self.hold.loss()
     }
 
+    /// A new signal for one guard, until `part`.
     pub(crate) fn signal(&self) -> LostSignal {
         self.hold.signal()
     }
@@ -75,8 +80,13 @@ impl Holding {
         self.hold.is_revoked()
     }
 
+    /// A new signal for one guard, until `part_revoked`.
     pub(crate) fn revoke_signal(&self) -> RevokeSignal {
         self.hold.revoke_signal()
+    }
+
+    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
+        self.hold.part_revoked(signal);
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
@@ -134,6 +144,7 @@ impl Holding {
 
     /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
     pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
+        self.is_released.store(true, Ordering::Release);
         self.shared.lease.release(&self.hold);
         // Without a client instance the session is gone, and the node with it.
         let generation = self.generation.upgrade()?;
@@ -144,5 +155,13 @@ impl Holding {
             Going::Signed { nonce } => generation.remove(path, nonce.clone(), self.hold.czxid(), done),
         }
         outcome
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        if !*self.is_released.get_mut() {
+            self.release(false);
+        }
     }
 }

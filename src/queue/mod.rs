@@ -32,7 +32,7 @@ use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
 pub(crate) use self::release::Release;
 use self::strategy::WaitStrategy;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
@@ -68,8 +68,9 @@ pub(crate) struct Request<'a> {
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
-    /// An outage is waited for without an end, whatever the retry policy says.
-    pub(crate) endures: bool,
+    /// Goes on without an end, whatever the retry policy says. Told instead when the call has got
+    /// no further for as long as that allows.
+    pub(crate) endures: Option<&'a dyn Fn(&Error)>,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
@@ -181,7 +182,7 @@ impl Queue {
             kind: Kind::Lock,
             mode: Mode::Try,
             limit: Limit::NONE,
-            endures: false,
+            endures: None,
             contended: false,
             data: &[],
             on_id: &|_| (),
@@ -197,14 +198,14 @@ impl Queue {
         if let Some(first) = junk.first()
             && !self.warned_junk.swap(true, Ordering::Relaxed)
         {
-            log::warn!(
+            warn!(
                 "{}: {} of its children are no contenders and are ignored, among them {first:?}",
                 self.dir,
                 junk.len()
             );
         }
         if rule::mixed(&names) && !self.warned_mixed.swap(true, Ordering::Relaxed) {
-            log::error!(
+            error!(
                 "{}: both Curator's and kazoo's clients queue here, and do not all respect each other; let them use one layout",
                 self.dir
             );
@@ -214,7 +215,7 @@ impl Queue {
 
     fn warn_numbers(&self) {
         if !self.warned_numbers.swap(true, Ordering::Relaxed) {
-            log::error!(
+            error!(
                 "{}: its sequence numbers are used up and carry no order any more; only clients of this library still exclude each other here. \
                  Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",
                 self.dir

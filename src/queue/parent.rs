@@ -29,7 +29,7 @@ impl Attempt<'_> {
         if generation.shared.attach() != attach {
             return Ok(false);
         }
-        log::debug!("{}: waiting for a change of the queue", ticket.path);
+        debug!("{}: waiting for a change of the queue", ticket.path);
         self.until_changed(ticket, attach, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
     }
 }

@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Naming};
 use crate::session::path;
+use crate::session::retry::Retry;
 
 const PERSIST: &str = "persist";
 const RELEASE: &str = "release_persistent";
@@ -32,7 +33,7 @@ impl Queue {
         let mut tried = None;
         let outcome = self.stand_in(core, held, data, limit, &mut tried);
         if let (Err(e), Some(tried)) = (&outcome, tried) {
-            log::warn!(
+            warn!(
                 "{tried}: not kept, {e}; should its session be gone too, it may stay: then release it by name"
             );
         }
@@ -58,8 +59,9 @@ impl Queue {
             None => Ok(()),
             Some(reason) => Err(Error::Lost { path: core.shown(held.path()).to_owned(), reason }),
         };
+        let retry = Retry::new();
         loop {
-            let generation = core.connected(PERSIST, core.shown(&self.dir), limit)?;
+            let generation = core.connected(PERSIST, core.shown(&self.dir), limit, &retry)?;
             lost()?;
             let id = name::new_id(self.layout);
             let prefix = name::prefix(self.layout, Kind::Lock, &id);
@@ -69,7 +71,10 @@ impl Queue {
             let ticket = match generation.create_contender(&path, &id, naming, data.to_vec(), self.acl, limit)
             {
                 Ok(path) => Ticket::new(generation.clone(), path, id, sequence),
-                Err(CallError::ConnectionLoss | CallError::Expired) => continue,
+                Err(CallError::ConnectionLoss | CallError::Expired) => {
+                    core.failed(&retry);
+                    continue;
+                }
                 Err(e) => return Err(failure_of(PERSIST, core, &path, e)),
             };
             // Until it is kept the ticket's drop deletes the node. That the ephemeral one can be written to shows that it kept
@@ -77,12 +82,15 @@ impl Queue {
             match generation.set_data(held.path(), data.to_vec(), None, limit) {
                 Ok(()) => {}
                 Err(CallError::NoNode) => generation.shared.lease.node_deleted(held.path()),
-                Err(CallError::ConnectionLoss | CallError::Expired) => continue,
+                Err(CallError::ConnectionLoss | CallError::Expired) => {
+                    core.failed(&retry);
+                    continue;
+                }
                 Err(e) => return Err(failure_of(PERSIST, core, held.path(), e)),
             }
             lost()?;
             let path = ticket.keep();
-            log::info!("{path}: held until it is released by name");
+            info!("{path}: held until it is released by name");
             return Ok(path);
         }
     }
@@ -96,8 +104,9 @@ impl Queue {
         let (path, limit) = (path::join(&self.dir, name), Limit::after(patience));
         // An earlier delete whose answer was lost.
         let mut may_be_done = false;
+        let retry = Retry::new();
         loop {
-            let generation = core.connected(RELEASE, core.shown(&path), &limit)?;
+            let generation = core.connected(RELEASE, core.shown(&path), &limit, &retry)?;
             let deleted = match generation.read(&path, false, &limit) {
                 Ok(node) if node.owner != 0 => {
                     return Err(refused(
@@ -115,7 +124,7 @@ impl Queue {
             match deleted {
                 Ok(()) => return Ok(true),
                 Err(CallError::NoNode) => return Ok(may_be_done),
-                Err(CallError::ConnectionLoss | CallError::Expired) => {}
+                Err(CallError::ConnectionLoss | CallError::Expired) => core.failed(&retry),
                 Err(e) => return Err(failure_of(RELEASE, core, &path, e)),
             }
         }

@@ -42,7 +42,7 @@ impl Attempt<'_> {
         if generation.shared.attach() != attach {
             return Ok(false);
         }
-        log::debug!("{}: waiting for {}", ticket.path, ahead.path);
+        debug!("{}: waiting for {}", ticket.path, ahead.path);
         self.until_changed(ticket, attach, |ticket, rung| {
             if rung & AHEAD_CHANGED != 0 {
                 return Some(false);

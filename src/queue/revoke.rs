@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
+use crate::session::retry::Retry;
 use crate::session::revocation::REVOKE_MESSAGE;
 use crate::session::{ZkSession, path};
 
@@ -65,17 +66,17 @@ fn is_contender(name: &str) -> bool {
 }
 
 fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
-    let limit = Limit::after(patience);
+    let (limit, retry) = (Limit::after(patience), Retry::new());
     loop {
-        let generation = core.connected(OP, core.shown(path), &limit)?;
+        let generation = core.connected(OP, core.shown(path), &limit, &retry)?;
         match generation.set_data(path, REVOKE_MESSAGE.to_vec(), None, &limit) {
             Ok(()) => {
-                log::debug!("{path}: asked to let go");
+                debug!("{path}: asked to let go");
                 return Ok(true);
             }
             Err(CallError::NoNode) => return Ok(false),
             // To ask twice is to ask once.
-            Err(CallError::ConnectionLoss | CallError::Expired) => {}
+            Err(CallError::ConnectionLoss | CallError::Expired) => core.failed(&retry),
             Err(e) => return Err(failure_of(OP, core, path, e)),
         }
     }

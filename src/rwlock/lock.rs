@@ -88,7 +88,8 @@ impl Lock {
             common.writes.nest(thread);
             return Ok(Some(self.writing(tenure, thread)));
         }
-        if common.reads.hold_of(thread).is_some() {
+        if let Some(cohort) = common.reads.hold_of(thread) {
+            self.settings.check(&cohort.holding)?;
             return Err(Error::WouldDeadlock {
                 path: self.settings.path.clone(),
                 why: "this thread reads and would wait for itself: drop its read guards first",
@@ -137,10 +138,8 @@ impl Lock {
                 Some(Admission::Turn(turn, _)) => turn,
                 Some(Admission::Share(cohort)) if cohort.holding.is_held() => return Ok(Some(cohort)),
                 Some(Admission::Share(cohort)) => {
-                    // Lost on the way here.
-                    if cohort.leave() {
-                        cohort.holding.release(false);
-                    }
+                    // Lost on the way here; released if we are the last.
+                    cohort.leave();
                     continue;
                 }
                 None => return Ok(None),
@@ -206,6 +205,28 @@ impl Lock {
         Held::new(Arc::new(Reader { lock: self.clone(), cohort }), thread, path, fence)
     }
 
+    /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
+    pub(super) fn clear_lost(&self) -> bool {
+        let (common, thread) = (&self.common, std::thread::current().id());
+        let write = common.writes.hold_of(thread).filter(|tenure| tenure.holding.loss().is_some());
+        let read = common.reads.hold_of(thread).filter(|cohort| cohort.holding.loss().is_some());
+        // Their nodes go now; nobody waits for that.
+        if let Some(tenure) = &write {
+            common.writes.give_up(thread, tenure);
+            let _ = common.lane.release(tenure, Duration::ZERO, false);
+        }
+        if let Some(cohort) = &read {
+            common.reads.give_up(thread, cohort);
+            if cohort.leave() {
+                cohort.holding.release(false);
+            }
+        }
+        if common.writes.count(thread) == 0 && common.reads.count(thread) == 0 {
+            common.witness.released(thread);
+        }
+        write.is_some() || read.is_some()
+    }
+
     /// Whether it has guards on the lock, of either kind, through whatever session; an error if they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let (cohort, tenure) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
@@ -253,7 +274,9 @@ impl Owner for Writer {
 
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
-        let Some(tenure) = common.writes.leave(thread) else { return Release::of_guard_only(None) };
+        let Some(tenure) = common.writes.leave(thread, &self.tenure) else {
+            return Release::of_guard_only(self.tenure.holding.loss());
+        };
         let reads_on = common.reads.count(thread) > 0;
         if !reads_on {
             common.witness.released(thread);
@@ -281,7 +304,9 @@ impl Owner for Reader {
 
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let common = &self.lock.common;
-        let Some(cohort) = common.reads.leave(thread) else { return Release::of_guard_only(None) };
+        let Some(cohort) = common.reads.leave(thread, &self.cohort) else {
+            return Release::of_guard_only(self.cohort.holding.loss());
+        };
         if common.writes.count(thread) == 0 {
             common.witness.released(thread);
         }

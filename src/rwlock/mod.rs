@@ -117,7 +117,8 @@ impl ZkRwLock {
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
     /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its guards
-    /// still live, [`Error::Closed`](crate::Error::Closed) when the session is closed,
+    /// still live (see [`clear_lost`](Self::clear_lost) for leaked ones),
+    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn read(&self) -> Result<ZkReadGuard<'_>> {
@@ -324,6 +325,22 @@ impl ZkRwLock {
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkWriteGuard> {
         self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(OwnedZkWriteGuard::new)
+    }
+
+    /// Takes this thread's guards on lost holds, of either kind, for dropped; `false` if it has
+    /// none. Sends what their drop would send: the lost nodes are deleted in the background.
+    ///
+    /// A thread that has a guard on a lost hold gets [`Error::Lost`](crate::Error::Lost) from every
+    /// further call until its last guard is dropped, so that no step of what the lock protects goes
+    /// on under a new hold without knowing that others were in between. Where a guard was leaked,
+    /// by
+    /// [`std::mem::forget`] or in a cycle of `Arc`s, nobody can drop it any more. Call this on the
+    /// thread that took it, once nothing of that work goes on: then the thread can lock again. A
+    /// guard that lives all the same stays lost, and its drop does nothing any more.
+    ///
+    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
+    pub fn clear_lost(&self) -> bool {
+        self.lock.clear_lost()
     }
 
     /// Everybody who reads or waits to, in queue order; the readers of a process show as few nodes as they

@@ -13,6 +13,7 @@ use crate::local::registry::Interned;
 use crate::queue::leases::{self, Count, Leases, Taken, Want};
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Queue, Release};
+use crate::session::retry::Retry;
 use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
 
@@ -71,9 +72,17 @@ impl Lock {
         let limit =
             if mode == Mode::Try { limit.or_at(Instant::now() + self.settings.patience()) } else { limit };
         self.check(number, &limit)?;
-        let seen_full = Cell::new(false);
+        let (seen_full, retry) = (Cell::new(false), Retry::new());
         let core = self.settings.session.core();
-        let want = Want { core, number, mode, limit, data: &self.settings.data, seen_full: &seen_full };
+        let want = Want {
+            core,
+            number,
+            mode,
+            limit,
+            data: &self.settings.data,
+            seen_full: &seen_full,
+            retry: &retry,
+        };
         let mut slice = self.settings.patience() / 2;
         loop {
             if mode == Mode::Try && self.common.leases.is_full(&want)? {

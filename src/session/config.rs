@@ -7,12 +7,14 @@ use crate::error::{Error, Result};
 /// A pause this long is one without end, and the clocks can still count with it.
 const LONGEST: Duration = Duration::from_secs(1 << 24);
 
-/// How a session comes back after an outage, and how long a blocked call waits for that.
+/// How a session comes back after an outage, and how long a blocked call goes on without getting
+/// any further.
 ///
 /// Attempts to connect follow each other by exponential back-off with jitter, between `base` and
-/// `cap`, for as long as the session is open. A call that is blocked (`lock()` and its kin) waits
-/// through an outage of up to `max_elapsed`, counted from the start of the outage, and then returns
-/// [`Error::Unavailable`]. The count starts anew with every connection.
+/// `cap`, for as long as the session is open; so do the attempts of a call that fail although there
+/// is a connection. A call that is blocked (`lock()` and its kin) ends with [`Error::Unavailable`]
+/// by
+/// [`max_elapsed`](Self::max_elapsed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub(crate) base: Duration,
@@ -39,15 +41,25 @@ impl RetryPolicy {
         self
     }
 
-    /// The longest pause; default 5 s. While a live session is to be resumed, pauses are also kept
-    /// below an eighth of its timeout.
+    /// The longest pause; default 5 s. While a live session is to be resumed, and between the
+    /// attempts of a call in it, pauses are also kept below an eighth of its timeout.
     #[must_use]
     pub fn cap(mut self, cap: Duration) -> Self {
         self.cap = cap;
         self
     }
 
-    /// How long a blocked call waits through one outage; default 60 s.
+    /// How long a blocked call goes on without getting any further; default 60 s.
+    ///
+    /// The time counts from the last progress of the call: its node is made, its watches stand,
+    /// what it waited for happens; at the earliest from the call itself. A new connection alone is
+    /// no progress: where servers can be reached but answer nothing that leads on, the call ends
+    /// too ([`Cause::NoProgress`](crate::Cause::NoProgress)). An outage by itself ends it when it
+    /// has lasted this long, even if most of that was before the call
+    /// ([`Cause::Outage`](crate::Cause::Outage)).
+    ///
+    /// A call that waits for its turn, its node in the queue and its watches in place, gets on: it
+    /// waits for as long as it has to.
     #[must_use]
     pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
         self.max_elapsed = max_elapsed;

@@ -1,7 +1,6 @@
 //! The heart of a session: keeps one generation alive after the other, and tells who asks.
 
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,10 +15,12 @@ use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispat
 use super::generation::Generation;
 use super::link::{Link, LinkEvent, Settings};
 use super::pool::Pool;
+use super::retry::Retry;
 use super::shared::Shared;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
+use crate::logging::contained;
 
 /// How long `close` waits for the server and for its own threads, in all.
 const CLOSE: Duration = Duration::from_millis(950);
@@ -152,63 +153,54 @@ impl Core {
         events
     }
 
-    /// The session, once it is connected: waits through an outage as long as `limit` and the retry
-    /// policy allow.
+    /// The session, once it is connected and `retry` has no pause to keep: waits as long as `limit`
+    /// and the retry policy allow.
     pub(crate) fn connected(
         &self,
         op: &'static str,
         path: &str,
         limit: &Limit<'_>,
+        retry: &Retry,
     ) -> Result<Arc<Generation>> {
-        self.connected_within(Some(self.config.retry.max_elapsed), op, path, limit)
-    }
-
-    /// As [`connected`](Self::connected), through any outage.
-    pub(crate) fn connected_at_last(
-        &self,
-        op: &'static str,
-        path: &str,
-        limit: &Limit<'_>,
-    ) -> Result<Arc<Generation>> {
-        self.connected_within(None, op, path, limit)
-    }
-
-    /// Since when there has been no connection, and when the retry policy is spent; `None` while there is one.
-    pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
-        let since = self.state.lock().down_since?;
-        Some((since, since.checked_add(self.config.retry.max_elapsed)))
-    }
-
-    /// The first connection has a timeout of its own.
-    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
-        self.connected_within(None, "connect", "", limit)
-    }
-
-    fn connected_within(
-        &self,
-        policy: Option<Duration>,
-        op: &'static str,
-        path: &str,
-        limit: &Limit<'_>,
-    ) -> Result<Arc<Generation>> {
+        let policy = &self.config.retry;
         let mut bell = None;
         loop {
-            let down_since = {
+            let now = Instant::now();
+            let (connected, down_since) = {
                 let state = self.state.lock();
                 match (state.state, &state.current) {
                     // The link knows of a loss a little earlier than the supervisor.
                     (SessionState::Connected, Some(current))
                         if !current.generation.shared.lease.is_over() =>
                     {
-                        return Ok(current.generation.clone());
+                        (Some(current.generation.clone()), None)
                     }
                     (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),
                     _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
-                    _ => state.down_since.unwrap_or_else(Instant::now),
+                    _ => (None, Some(state.down_since.unwrap_or(now))),
                 }
             };
-            let spent = policy.and_then(|policy| down_since.checked_add(policy));
-            let wait = spent.map_or(*limit, |spent| limit.or_at(spent));
+            let mut wait = *limit;
+            if let Some(down_since) = down_since {
+                retry.is_cut_off(down_since);
+                let spent = down_since.checked_add(policy.max_elapsed).filter(|_| !retry.endures());
+                wait = spent.map_or(wait, |spent| wait.or_at(spent));
+            }
+            let budget = retry.budget(policy);
+            if let Some((_, spent)) = budget {
+                wait = wait.or_at(spent);
+            }
+            if let Some(generation) = connected {
+                let is_spent = budget.is_some_and(|(_, spent)| now >= spent);
+                match retry.pause(now) {
+                    Some(until) => wait = wait.or_at(until),
+                    None if !is_spent => {
+                        retry.asks();
+                        return Ok(generation);
+                    }
+                    None => {}
+                }
+            }
             let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
             // Registered before the state is looked at again, so that no change is missed.
             let Some((bell, _registration)) = &bell else {
@@ -221,9 +213,49 @@ impl Core {
                 Ended::Got(_) | Ended::Disconnected => {}
                 Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
                 Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
-                Ended::Deadline => return unavailable(Cause::Outage(down_since.elapsed())),
+                Ended::Deadline => match (budget, down_since) {
+                    (_, Some(since)) if !retry.endures() && since.elapsed() >= policy.max_elapsed => {
+                        return unavailable(Cause::Outage(since.elapsed()));
+                    }
+                    (Some((since, spent)), _) if Instant::now() >= spent => {
+                        return unavailable(Cause::NoProgress(since.elapsed()));
+                    }
+                    _ => {} // the pause is over
+                },
             }
         }
+    }
+
+    /// An attempt of a call that `retry` is of has failed, with the connection or the session.
+    pub(crate) fn failed(&self, retry: &Retry) {
+        // As the link, which dials more often where a live session is to be resumed.
+        let longest = self.shared().map_or(Duration::MAX, |shared| shared.timeout() / 8);
+        retry.failed(&self.config.retry, longest);
+    }
+
+    /// Whether a call that endures would have ended if it did not, though not for an outage, of
+    /// which everybody can know.
+    pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
+        let since = retry.failing_since();
+        self.state() == SessionState::Connected
+            && since.is_some_and(|since| since.elapsed() >= self.patience())
+    }
+
+    /// How long a call may go on without getting any further.
+    pub(crate) fn patience(&self) -> Duration {
+        self.config.retry.max_elapsed
+    }
+
+    /// Since when there has been no connection, and when the retry policy is spent; `None` while
+    /// there is one.
+    pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
+        let since = self.state.lock().down_since?;
+        Some((since, since.checked_add(self.config.retry.max_elapsed)))
+    }
+
+    /// The first connection has a timeout of its own.
+    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
+        self.connected("connect", "", limit, &Retry::enduring())
     }
 
     /// Why each host of the connect string gave us nothing, as far as it is known.
@@ -280,7 +312,7 @@ impl Core {
                 start_at = match self.start_generation() {
                     Ok(()) => None,
                     Err(reason) => {
-                        log::error!("no session can be made, this machine gave no {reason}; trying again");
+                        error!("no session can be made, this machine gave no {reason}; trying again");
                         failures += 1;
                         Some(Instant::now() + self.config.retry.pause(failures))
                     }
@@ -408,12 +440,12 @@ impl State {
 fn log_transition(id: &str, event: &SessionEvent) {
     match event {
         SessionEvent::Connected { timeout, .. } => {
-            log::info!("session {id}: connected, timeout {} ms", timeout.as_millis());
+            info!("session {id}: connected, timeout {} ms", timeout.as_millis());
         }
-        SessionEvent::Suspended => log::info!("session {id}: connection lost, resuming"),
-        SessionEvent::Reconnected => log::info!("session {id}: resumed"),
-        SessionEvent::Lost(reason) => log::warn!("session {id}: lost, {reason}; making a new one"),
-        SessionEvent::Closed => log::info!("session {id}: closed"),
+        SessionEvent::Suspended => info!("session {id}: connection lost, resuming"),
+        SessionEvent::Reconnected => info!("session {id}: resumed"),
+        SessionEvent::Lost(reason) => warn!("session {id}: lost, {reason}; making a new one"),
+        SessionEvent::Closed => info!("session {id}: closed"),
     }
 }
 
@@ -434,9 +466,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
 /// Runs the user's handler until the session is closed.
 fn handle(mut handler: Box<dyn EventHandler>, events: &Receiver<SessionEvent>) {
     for event in events {
-        let call = AssertUnwindSafe(|| dispatch(&event, handler.as_mut()));
-        if catch_unwind(call).is_err() {
-            log::error!("the session's event handler panicked at {event:?}");
+        if contained(|| dispatch(&event, handler.as_mut())).is_none() {
+            error!("the session's event handler panicked at {event:?}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! One session at the server, from its making to its loss: a client instance, its link, and calls
 //! on it that end in time.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,6 +16,7 @@ use super::pool::Pool;
 use super::shared::Shared;
 use crate::error::ANSWER_TOO_LONG;
 use crate::limit::{Ended, Limit};
+use crate::logging::contained;
 
 pub(crate) struct Generation {
     /// Counts the sessions made through one `ZkSession`.
@@ -82,13 +82,10 @@ impl Generation {
         pool: Pool,
     ) -> Result<Self, String> {
         // The crate unwraps what the machine may refuse: a socket, an epoll instance.
-        let zk = catch_unwind(AssertUnwindSafe(|| {
-            ZooKeeper::connect(&address.connect_string, address.secret, no_watcher)
-        }));
-        match zk {
-            Ok(Ok(zk)) => Ok(Generation { number, shared, zk: Some(Arc::new(zk)), link, pool }),
-            Ok(Err(e)) => Err(format!("client instance ({e})")),
-            Err(_) => Err("client instance (its start panicked)".to_owned()),
+        match contained(|| ZooKeeper::connect(&address.connect_string, address.secret, no_watcher)) {
+            Some(Ok(zk)) => Ok(Generation { number, shared, zk: Some(Arc::new(zk)), link, pool }),
+            Some(Err(e)) => Err(format!("client instance ({e})")),
+            None => Err("client instance (its start panicked)".to_owned()),
         }
     }
 
@@ -403,11 +400,12 @@ impl Generation {
 
 impl Drop for Generation {
     /// Dropping a client instance is a call on it, which can wait for the session's goodbye: not on
-    /// the thread that happens to be the last, which has a deadline of its own.
+    /// the thread that happens to be the last, which has a deadline of its own. (It logs, too:
+    /// where there is no other thread a panic of the logger must not end this one.)
     fn drop(&mut self) {
         let zk = self.zk.take();
         if let Err(job) = self.pool.run(Box::new(move || drop(zk))) {
-            job();
+            contained(job);
         }
     }
 }
@@ -415,9 +413,9 @@ impl Drop for Generation {
 /// Makes a call. If it panics, nobody knows what came of it.
 fn run<T>(zk: Option<&ZooKeeper>, f: impl FnOnce(&ZooKeeper) -> ZkResult<T>) -> ZkResult<T> {
     let zk = zk.ok_or(ZkError::SessionExpired)?;
-    catch_unwind(AssertUnwindSafe(|| f(zk))).unwrap_or_else(|_| {
-        log::error!("a call of the ZooKeeper client panicked");
-        Err(ZkError::SystemError)
+    contained(|| f(zk)).unwrap_or_else(|| {
+        error!("a call of the ZooKeeper client panicked");
+        Err(ZkError::ConnectionLoss)
     })
 }
 

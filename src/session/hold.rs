@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
-use super::revocation::{REVOKE_MESSAGE, Revocation, RevokeSignal};
+use super::revocation::{REVOKE_MESSAGE, RevokeSignal};
 use crate::clock::BootTime;
 use crate::error::LossReason;
+use crate::signal::{Once, Signal};
 
 /// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not block.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
@@ -26,17 +27,10 @@ pub(crate) struct Hold {
     czxid: OnceLock<i64>,
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
     armed_on: AtomicU64,
-    alarm: Arc<Alarm>,
-    /// Of several holds as one: raised with the first that is lost.
-    common: Mutex<Vec<LostSignal>>,
-    revocation: Arc<Revocation>,
+    loss: Once<LossReason>,
+    /// Its holder was asked to let go.
+    revocation: Once<()>,
     on_loss: Mutex<Option<OnLoss>>,
-}
-
-struct Alarm {
-    reason: OnceLock<LossReason>,
-    sender: Mutex<Option<Sender<Infallible>>>,
-    receiver: Receiver<Infallible>,
 }
 
 impl Hold {
@@ -57,9 +51,8 @@ impl Hold {
             since: BootTime::now(),
             czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
             armed_on: AtomicU64::new(armed_on),
-            alarm: Arc::new(Alarm::new()),
-            common: Mutex::new(Vec::new()),
-            revocation: Revocation::new(),
+            loss: Once::new(),
+            revocation: Once::new(),
             on_loss: Mutex::new(Some(on_loss)),
         })
     }
@@ -85,39 +78,45 @@ impl Hold {
 
     /// Notes what the node's data says: whether its holder is asked to let go.
     pub(crate) fn told(&self, data: &[u8]) {
-        if data == REVOKE_MESSAGE && self.revocation.request() {
-            log::info!("{}: asked to let the lock go", self.path);
+        if data == REVOKE_MESSAGE && self.revocation.happen(()) {
+            info!("{}: asked to let the lock go", self.path);
         }
     }
 
     /// Whether the holder was asked to let go, as far as is known.
     pub(crate) fn is_revoked(&self) -> bool {
-        self.revocation.is_requested()
+        self.revocation.value().is_some()
     }
 
+    /// A new signal for one guard, raised when the holder is asked to let go, until `part_revoked`.
     pub(crate) fn revoke_signal(&self) -> RevokeSignal {
-        self.revocation.signal()
+        let signal = RevokeSignal(Signal::new());
+        self.revocation.join(&signal.0);
+        signal
+    }
+
+    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
+        self.revocation.part(&signal.0);
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.alarm.reason.get().copied()
+        self.loss.value()
     }
 
+    /// A new signal for one guard, raised by the loss of this hold, until `part`.
     pub(crate) fn signal(&self) -> LostSignal {
-        LostSignal(self.alarm.clone())
+        let signal = LostSignal::common();
+        self.join(&signal);
+        signal
     }
 
     /// From now on, until `part`, the loss of this hold raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        let mut common = self.common.lock();
-        match self.loss() {
-            None => common.push(signal.clone()),
-            Some(reason) => _ = signal.0.raise(reason),
-        }
+        self.loss.join(&signal.0);
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.common.lock().retain(|other| !Arc::ptr_eq(&other.0, &signal.0));
+        self.loss.part(&signal.0);
     }
 
     /// Whether a watch stands, or is being set, on this connection.
@@ -144,14 +143,7 @@ impl Hold {
     /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can
     /// see a hold that the lease has let go and that still looks held.
     pub(super) fn mark(&self, reason: LossReason) -> bool {
-        let is_first = self.alarm.raise(reason);
-        if is_first {
-            // Who joins now sees the loss by itself.
-            for signal in self.common.lock().drain(..) {
-                signal.0.raise(reason);
-            }
-        }
-        is_first
+        self.loss.happen(reason)
     }
 
     /// Tells of the loss, outside of any lock: a logger may block.
@@ -161,49 +153,35 @@ impl Hold {
             on_loss();
         }
         if let Some(reason) = self.loss() {
-            log::warn!("{}: lock lost, {reason}", self.path);
+            warn!("{}: lock lost, {reason}", self.path);
         }
     }
 }
 
-impl Alarm {
-    fn new() -> Self {
-        let (sender, receiver) = bounded(0);
-        Alarm { reason: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver }
-    }
-
-    /// True the first time.
-    fn raise(&self, reason: LossReason) -> bool {
-        let is_first = self.reason.set(reason).is_ok();
-        if is_first {
-            drop(self.sender.lock().take());
-        }
-        is_first
-    }
-}
-
-/// Becomes ready when the hold is lost, and never otherwise. Of several holds as one
-/// ([`HeldAll`](crate::HeldAll)): when the first of them is.
+/// Becomes ready when the hold is lost while the guard lives that it was asked of, and never
+/// otherwise. Of several holds as one ([`HeldAll`](crate::HeldAll)): when the first of them is.
 ///
 /// It is a `crossbeam_channel::Receiver` that carries no message: `recv()` returns `Err` (and
 /// `select!` picks its arm) exactly when the hold is lost, in every clone of this value. A normal
-/// release never fires it, so a thread that waits on it for ever needs another way to end. (The end of
-/// an election's term does, in whatever way it comes: those who look at the term do not end it.)
+/// release never fires it, nor what becomes of the lock after that, so a thread that waits on it
+/// for ever needs another way to end. (The end of an election's term does, in whatever way it
+/// comes: those who look at the
+/// term do not end it.)
 ///
 /// Keep or clone the `LostSignal` itself: a receiver cloned out of it is only good while a
-/// `LostSignal` of the same hold lives.
+/// `LostSignal` of the same guard lives.
 #[derive(Clone)]
-pub struct LostSignal(Arc<Alarm>);
+pub struct LostSignal(Arc<Signal<LossReason>>);
 
 impl LostSignal {
     /// One for several holds, which `join` it.
     pub(crate) fn common() -> Self {
-        LostSignal(Arc::new(Alarm::new()))
+        LostSignal(Signal::new())
     }
 
     /// Why the hold was lost, once it is.
     pub fn reason(&self) -> Option<LossReason> {
-        self.0.reason.get().copied()
+        self.0.value()
     }
 }
 
@@ -211,7 +189,7 @@ impl Deref for LostSignal {
     type Target = Receiver<Infallible>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0.receiver
+        self.0.receiver()
     }
 }
 

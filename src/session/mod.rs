@@ -15,6 +15,7 @@ mod link;
 pub(crate) mod nonce;
 pub(crate) mod path;
 mod pool;
+pub(crate) mod retry;
 pub(crate) mod revocation;
 mod shared;
 pub(crate) mod wire;
@@ -79,7 +80,7 @@ struct Handle(Arc<Core>);
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Err(e) = self.0.close() {
-            log::debug!("{e}");
+            debug!("{e}");
         }
     }
 }

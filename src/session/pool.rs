@@ -6,6 +6,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
+use crate::logging::contained;
+
 /// More calls than this at once wait for each other. Each ends within a sixth of the session
 /// timeout, and their callers' deadlines hold in any case.
 const MOST: usize = 64;
@@ -85,8 +87,8 @@ fn work(inner: &Inner) {
 }
 
 fn run(inner: &Inner, job: Job) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-        log::error!("a call to ZooKeeper panicked");
+    if contained(job).is_none() {
+        error!("a call to ZooKeeper panicked");
     }
     inner.count.lock().free += 1;
 }

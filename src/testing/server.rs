@@ -333,7 +333,7 @@ impl Drop for TestServer {
     fn drop(&mut self) {
         self.shared.stop();
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            log::error!("test server: its thread panicked");
+            error!("test server: its thread panicked");
         }
     }
 }

@@ -16,10 +16,12 @@ mod exclusive_faults;
 mod faults;
 mod faults_lease;
 mod faults_process;
+mod faults_progress;
 mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod leaked;
 mod long_answers;
 mod many_locks;
 mod multi;
@@ -31,6 +33,7 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod panics;
 mod persistent;
 mod revocation;
 mod runner_traps;
@@ -40,6 +43,7 @@ mod semaphore;
 mod semaphore_faults;
 mod session;
 mod session_faults;
+mod signals;
 mod support;
 mod support_selftest;
 mod wait_strategies;
@@ -75,6 +79,8 @@ fn main() -> std::process::ExitCode {
             faults::EXCLUSIVE,
             faults_lease::TESTS,
             faults_process::TESTS,
+            faults_progress::TESTS,
+            faults_progress::EXCLUSIVE,
             faults_requests::TESTS,
             faults_requests::EXCLUSIVE,
             faults_waiting::TESTS,
@@ -85,6 +91,7 @@ fn main() -> std::process::ExitCode {
             many_locks::TESTS,
             session::TESTS,
             session_faults::TESTS,
+            leaked::TESTS,
             multi::TESTS,
             multi_faults::TESTS,
             mutex::TESTS,
@@ -94,12 +101,14 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            panics::TESTS,
             persistent::TESTS,
             revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
             semaphore::TESTS,
             semaphore_faults::TESTS,
+            signals::TESTS,
             wait_strategies::TESTS,
         ],
         runner_traps::TESTS,

@@ -66,7 +66,7 @@ impl Count {
                 Text::Empty => self.write(generation, self.known(), &node, limit).map(drop)?,
                 Text::Other => {
                     if !self.warned.swap(true, Ordering::Relaxed) {
-                        log::warn!(
+                        warn!(
                             "{}: its data is no number of permits and is left as it is; each client goes by what it was told",
                             self.path
                         );
@@ -144,7 +144,7 @@ impl Count {
 
     fn note(&self, number: u32) {
         if !self.is_fixed && self.known.swap(number, Ordering::AcqRel) != number {
-            log::debug!("{}: {number} permits", self.path);
+            debug!("{}: {number} permits", self.path);
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::session::bell::Bells;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node};
 use crate::session::path;
+use crate::session::retry::Retry;
 
 pub(crate) struct Leases {
     pub(crate) count: Arc<Count>,
@@ -39,6 +40,7 @@ pub(crate) struct Want<'a> {
     pub(crate) data: &'a [u8],
     /// The server has shown that too few are free.
     pub(crate) seen_full: &'a Cell<bool>,
+    pub(crate) retry: &'a Retry,
 }
 
 /// How a request ended that held the mutex.
@@ -147,11 +149,13 @@ impl Leases {
         limit: &Limit<'_>,
         ask: impl Fn(&Arc<Generation>) -> std::result::Result<T, CallError>,
     ) -> Result<T> {
-        let (op, root) = ("semaphore", self.count.path());
+        let (op, root, retry) = ("semaphore", self.count.path(), Retry::new());
         loop {
-            let generation = core.connected(op, core.shown(root), limit)?;
+            let generation = core.connected(op, core.shown(root), limit, &retry)?;
             match ask(&generation) {
-                Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {}
+                Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {
+                    core.failed(&retry)
+                }
                 done => return done.map_err(|e| failure_of(op, core, root, e)),
             }
         }
@@ -205,12 +209,15 @@ impl Leases {
     }
 
     fn connected(&self, want: &Want<'_>) -> Result<Arc<Generation>> {
-        want.core.connected("lock", want.core.shown(self.count.path()), &want.limit)
+        want.core.connected("lock", want.core.shown(self.count.path()), &want.limit, want.retry)
     }
 
     /// `path`: the node that was asked for.
     fn stop(&self, want: &Want<'_>, path: &str, e: CallError) -> Stop {
         let core = want.core;
+        if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
+            core.failed(want.retry);
+        }
         Stop::Fail(match e {
             CallError::ConnectionLoss => return Stop::Again,
             CallError::Expired => return Stop::Anew,

@@ -36,9 +36,6 @@ pub(super) struct Taking<'a> {
     bell: Arc<Bell>,
 }
 
-/// Leases that go back unless all that are wanted are held.
-struct Granted(Vec<Holding>);
-
 impl<'a> Taking<'a> {
     pub(super) fn new(
         leases: &'a Leases,
@@ -85,7 +82,8 @@ impl<'a> Taking<'a> {
                 generation.create_contender(&prefix, &id, Naming::Numbered, data.to_vec(), *acl, limit);
             let e = match made {
                 Ok(path) => {
-                    log::debug!("{path}: made");
+                    debug!("{path}: made");
+                    self.want.retry.progress();
                     tickets.push(Ticket::new(generation.clone(), path, id, 0));
                     continue;
                 }
@@ -116,7 +114,7 @@ impl<'a> Taking<'a> {
         if self.want.mode == Mode::Try {
             return Err(Stop::Full);
         }
-        log::debug!("{}: waiting until fewer leases stand", self.leases.dir);
+        debug!("{}: waiting until fewer leases stand", self.leases.dir);
         loop {
             self.bell.hush(u8::MAX);
             self.same(generation)?;
@@ -139,6 +137,7 @@ impl<'a> Taking<'a> {
             || self.want.core.state() == SessionState::Connected && generation.shared.attach() == attach;
         let poll = Instant::now() + SAFETY_POLL;
         while generation.shared.attach() == attach {
+            self.want.retry.progress(); // our nodes are counted, and the watches stand
             match self.bell.wait(&limit.or_at(poll)) {
                 Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,
                 Ended::Got(_) => {}
@@ -160,7 +159,7 @@ impl<'a> Taking<'a> {
                 Ok(false)
             }
             None => {
-                log::warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
+                warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
                 Err(Stop::Remake)
             }
         }
@@ -168,37 +167,37 @@ impl<'a> Taking<'a> {
 
     /// Makes our nodes holds. What remains is to show that their session lives.
     fn grant(&self, tickets: &mut [Ticket]) -> Step<Vec<Holding>> {
-        let mut granted = Granted(Vec::with_capacity(tickets.len()));
+        // Unless all that are wanted are held they go back, with this.
+        let mut granted = Vec::with_capacity(tickets.len());
         for ticket in tickets {
             loop {
                 match ticket.grant(Box::new(|| ())) {
                     Ok(holding) => {
-                        granted.0.push(holding);
+                        granted.push(holding);
                         break;
                     }
                     Err(Refused::Stale) => {
                         if let Err(e) = ticket.generation.prove(&self.leases.dir, &self.want.limit) {
                             return Err(match self.stop(&self.leases.dir, e) {
-                                Stop::Again if !granted.0.is_empty() => Stop::Remake,
+                                Stop::Again if !granted.is_empty() => Stop::Remake,
                                 stop => stop,
                             });
                         }
                     }
-                    Err(Refused::Over(_)) => return Err(Stop::Anew),
+                    Err(Refused::Over(_)) => return Err(self.stop(&self.leases.dir, CallError::Expired)),
                 }
             }
         }
         // All or none, also of those that are lost at once.
-        if granted.0.iter().any(|holding| !holding.is_held()) {
+        if granted.iter().any(|holding: &Holding| !holding.is_held()) {
             return Err(Stop::Remake);
         }
-        let holdings = std::mem::take(&mut granted.0);
         // One of ours may have gone behind the count: the link looks for them now, and not when they have been held for a while.
         if self.bell.rung() & LEASES != 0 {
-            holdings.iter().for_each(Holding::watch_again);
+            granted.iter().for_each(Holding::watch_again);
         }
-        holdings.iter().for_each(|holding| log::debug!("{}: held", holding.path()));
-        Ok(holdings)
+        granted.iter().for_each(|holding| debug!("{}: held", holding.path()));
+        Ok(granted)
     }
 
     /// The session that our nodes were made in, connected, and the mutex that was held in it.
@@ -209,7 +208,7 @@ impl<'a> Taking<'a> {
     fn connected(&self) -> Step<Arc<Generation>> {
         let generation = self.leases.connected(self.want).map_err(Stop::Fail)?;
         if let Some(reason) = self.mutex.loss() {
-            log::debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
+            debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
             return Err(Stop::Anew);
         }
         Ok(generation)
@@ -217,13 +216,5 @@ impl<'a> Taking<'a> {
 
     fn stop(&self, path: &str, e: CallError) -> Stop {
         self.leases.stop(self.want, path, e)
-    }
-}
-
-impl Drop for Granted {
-    fn drop(&mut self) {
-        for holding in &self.0 {
-            holding.release(false);
-        }
     }
 }

@@ -141,7 +141,7 @@ impl Chores {
                 }
                 _ if refused || code == err::NOT_EMPTY => {
                     if !entry.warned {
-                        log::warn!(
+                        warn!(
                             "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
                         );
                     }
@@ -178,7 +178,7 @@ impl Chores {
                 }
                 (true, _) if refused => {
                     if !entry.warned {
-                        log::warn!(
+                        warn!(
                             "{parent}: may not be listed ({}); a node of ours with id {node} may stay there until the session ends",
                             reason(code)
                         );
@@ -202,7 +202,7 @@ impl Chores {
                 Ok(Next::Refused) => {
                     if !entry.warned {
                         let path = removal.path();
-                        log::warn!(
+                        warn!(
                             "{path}: our node could not be deleted ({}); trying on, it goes at the latest with the session",
                             reason(code)
                         );
@@ -235,7 +235,7 @@ impl Chores {
                     return Ok(());
                 }
                 _ if refused => {
-                    log::warn!("{}: our node may not be watched ({})", hold.path(), reason(code));
+                    warn!("{}: our node may not be watched ({})", hold.path(), reason(code));
                     return Ok(());
                 }
                 _ => {}
@@ -257,7 +257,7 @@ impl Chores {
         match name {
             Some(name) => {
                 let path = path::join(parent, name);
-                log::debug!("{path}: created, its reply was lost; deleting it");
+                debug!("{path}: created, its reply was lost; deleting it");
                 self.add(Chore::Delete { path, id: id.to_owned(), renew_parent: false, done: None }, now);
             }
             None => shared.remove_debris(id),

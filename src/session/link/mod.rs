@@ -123,7 +123,7 @@ impl Link {
             }));
             if !matches!(end, Ok(Ok(()))) && !given_up.load(Ordering::Acquire) {
                 if !pump.machine.is_over() {
-                    log::error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
+                    error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
                     pump.shared.lease.end(LossReason::Internal);
                     (pump.report)(LinkEvent::Lost(LossReason::Internal));
                 }

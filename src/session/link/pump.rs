@@ -14,6 +14,7 @@ use super::machine::Machine;
 use super::{Command, Link, Report};
 use crate::clock::BootTime;
 use crate::error::LossReason;
+use crate::logging::contained;
 use crate::session::connect_string::Host;
 use crate::session::shared::Shared;
 
@@ -222,7 +223,7 @@ impl Pump {
 
     fn drop_server(&mut self, server: &mut Option<Server>, reason: &str, now: BootTime) {
         if let Some(s) = server.take() {
-            log::debug!("{}: {reason}", s.host);
+            debug!("{}: {reason}", s.host);
             self.shared.failed(&s.host, reason.to_owned());
             if self.shared.attach() > s.attach_before {
                 self.dialer.lost(s.host, now.since(s.since), now, self.machine.redial_cap());
@@ -272,7 +273,7 @@ impl Pump {
     }
 
     fn dial(&self, target: Target, now: BootTime) -> Option<Server> {
-        log::debug!("{}: dialling {}", target.host, target.addr);
+        debug!("{}: dialling {}", target.host, target.addr);
         let conn = TcpStream::connect(target.addr).and_then(|s| Conn::new(s, &self.poll, SERVER));
         match conn {
             Ok(conn) => Some(Server {
@@ -291,13 +292,15 @@ impl Pump {
 
     fn resolve(&mut self, names: Vec<Host>) {
         let handle = self.handle.clone();
-        let failed: Resolved =
-            names.iter().map(|h| (h.to_string(), Err("no thread to resolve it on".into()))).collect();
-        let spawned = std::thread::Builder::new()
-            .name("zkm-resolve".into())
-            .spawn(move || handle.send(Command::Resolved(resolve(names))));
+        let failed = |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
+        let (no_thread, panicked): (Resolved, Resolved) =
+            (failed("no thread to resolve it on"), failed("its resolution panicked"));
+        // An answer comes in any case: without one no name would be looked up again.
+        let spawned = std::thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
+            handle.send(Command::Resolved(contained(|| resolve(names)).unwrap_or(panicked)));
+        });
         if spawned.is_err() {
-            self.command(Command::Resolved(failed), BootTime::now());
+            self.command(Command::Resolved(no_thread), BootTime::now());
         }
     }
 

@@ -14,7 +14,7 @@ impl Engine {
         let ConnectRequest { last_zxid, timeout_ms, session_id, password } = request;
         if last_zxid > self.last_zxid {
             // It has seen what this server has forgotten: no session of its may begin here.
-            log::info!(
+            info!(
                 "test server: refused a client that has seen zxid {last_zxid:#x}, ours is {:#x}",
                 self.last_zxid
             );
@@ -43,7 +43,7 @@ impl Engine {
             self.welcome(conn, tag);
             return Ok(());
         }
-        log::info!("test server: there is no session {session_id:#x} with that password");
+        info!("test server: there is no session {session_id:#x} with that password");
         let reply = ConnectReply { timeout_ms: 0, session_id: 0, password: vec![0; PASSWORD] };
         let bytes = if knows_read_only { reply.frame() } else { reply.old_frame() };
         self.send(conn, tag, bytes);

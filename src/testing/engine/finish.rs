@@ -79,7 +79,7 @@ impl Engine {
         match answer {
             Answer::Body(w) => self.reply(conn, tag, op, xid, w),
             Answer::Error(code) => self.reply(conn, tag, op, xid, header(code)),
-            Answer::Nothing => log::debug!("test server: no answer to the request {xid} of {session:#x}"),
+            Answer::Nothing => debug!("test server: no answer to the request {xid} of {session:#x}"),
         }
         if op == op::CLOSE {
             self.close(conn);
@@ -95,7 +95,7 @@ impl Engine {
         let (session_id, password) = (client.session, session.password.to_vec());
         let reply = ConnectReply { timeout_ms, session_id, password };
         let bytes = if client.old_client { reply.old_frame() } else { reply.frame() };
-        log::debug!("test server: session {session_id:#x} of {} for {timeout_ms} ms", client.peer);
+        debug!("test server: session {session_id:#x} of {} for {timeout_ms} ms", client.peer);
         client.last.op = "SESS";
         self.send(conn, tag, bytes);
     }

@@ -142,15 +142,13 @@ impl Engine {
         }
         let (session, timeout) = (client.session, client.timeout);
         if !self.sessions.touch(session, timeout, self.now) {
-            log::debug!("test server: dropped a request of {session:#x}, which has ended");
+            debug!("test server: dropped a request of {session:#x}, which has ended");
             return Ok(());
         }
         if is_known(op) {
             self.submit(Some(conn), session, xid, op, tag, r.rest());
         } else {
-            log::warn!(
-                "test server: unknown request type {op} from session {session:#x}: closing its connection"
-            );
+            warn!("test server: unknown request type {op} from session {session:#x}: closing its connection");
             self.reply(conn, tag, op, xid, Writer::bare().i32(xid).i64(-1).i32(err::UNIMPLEMENTED));
             self.close(conn);
         }
@@ -178,7 +176,7 @@ impl Engine {
     /// Expires and reaps what is due.
     pub(crate) fn tick(&mut self) {
         while let Some(session) = self.sessions.expired(self.now) {
-            log::info!("test server: session {session:#x} has expired");
+            info!("test server: session {session:#x} has expired");
             self.end_session(session);
         }
         if self.now >= self.next_reaping {
@@ -300,7 +298,7 @@ impl Engine {
         id.into_iter().for_each(|id| client.add_identity(id));
         self.send(conn, tag, ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
         if code != err::OK {
-            log::warn!("test server: refused credentials of the scheme {scheme:?}: closing the connection");
+            warn!("test server: refused credentials of the scheme {scheme:?}: closing the connection");
             self.close(conn);
         }
         Ok(())

@@ -150,7 +150,7 @@ impl Reading<'_> {
         for read in reads {
             if w.len() > MAX_ANSWER {
                 // The real server would run out of memory here, sooner or later.
-                log::warn!("test server: a multiRead of {:#x} asks for too much", self.session);
+                warn!("test server: a multiRead of {:#x} asks for too much", self.session);
                 return Err(err::MARSHALLING_ERROR.into());
             }
             let (op, path) = match &read {

@@ -76,9 +76,7 @@ impl Store {
             Txn::CloseSession { session, paths } => {
                 for path in paths {
                     if self.delete(&path, stamp.zxid, events).is_err() {
-                        log::debug!(
-                            "test server: {path} of the closed session {session:#x} was gone already"
-                        );
+                        debug!("test server: {path} of the closed session {session:#x} was gone already");
                     }
                 }
                 Ok(Done::Session)

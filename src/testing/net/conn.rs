@@ -130,7 +130,7 @@ impl Conn {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.is_readable = false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => {
-                    log::debug!("test server: {}: {e}", self.peer);
+                    debug!("test server: {}: {e}", self.peer);
                     self.at_end = true;
                 }
             }

@@ -97,7 +97,7 @@ impl Listener {
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
                     _ => {
                         if !std::mem::replace(&mut self.is_short, true) {
-                            log::warn!("test server at {}: cannot accept a connection: {e}", self.address);
+                            warn!("test server at {}: cannot accept a connection: {e}", self.address);
                         }
                         self.pause();
                         return None;
@@ -135,7 +135,7 @@ impl Listener {
         }
         self.socket = None;
         if let Err(e) = bind(self.address).and_then(|socket| self.register(socket, registry)) {
-            log::error!("test server: cannot take {} back: {e}", self.address);
+            error!("test server: cannot take {} back: {e}", self.address);
             self.pause();
         }
     }

@@ -163,7 +163,7 @@ impl Shared {
             self.news.notify_all();
         }
         if let Err(e) = self.waker.wake() {
-            log::error!("test server: {e}"); // it will notice at its next event
+            error!("test server: {e}"); // it will notice at its next event
         }
         result
     }

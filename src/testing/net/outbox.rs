@@ -137,13 +137,13 @@ impl Core {
         }
         match conn.write() {
             Ok(_) if conn.is_stalled() => {
-                log::warn!("test server: closed {}: it does not read what it is sent", conn.peer);
+                warn!("test server: closed {}: it does not read what it is sent", conn.peer);
                 self.drop_conn(id);
             }
             Ok(true) => self.queue(id),
             Ok(false) => {}
             Err(e) => {
-                log::debug!("test server: {}: {e}", conn.peer);
+                debug!("test server: {}: {e}", conn.peer);
                 self.drop_conn(id);
             }
         }
@@ -160,7 +160,7 @@ impl Core {
         let mut all: usize = self.conns.values().map(Conn::unsent).sum();
         while all > most {
             let Some((id, conn)) = self.conns.iter().max_by_key(|(_, conn)| conn.unsent()) else { break };
-            log::warn!("test server: closed {}: {all} bytes are unsent, most of them here", conn.peer);
+            warn!("test server: closed {}: {all} bytes are unsent, most of them here", conn.peer);
             all = all.saturating_sub(conn.unsent());
             let id = *id;
             self.drop_conn(id);
@@ -232,7 +232,7 @@ impl Core {
                 Ok(true) => self.queue(id),
                 Ok(false) => {}
                 Err(e) => {
-                    log::debug!("test server: {}: {e}", conn.peer);
+                    debug!("test server: {}: {e}", conn.peer);
                     self.drop_conn(id);
                 }
             }

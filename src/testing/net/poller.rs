@@ -14,7 +14,7 @@ pub(super) fn start(poll: Poll, shared: Arc<Shared>) -> io::Result<JoinHandle<()
     thread::Builder::new().name(NAME.to_owned()).spawn(move || {
         let guard = CloseAtEnd(shared);
         if let Err(e) = run(poll, &guard.0) {
-            log::error!("test server: {e}");
+            error!("test server: {e}");
         }
     })
 }

@@ -252,7 +252,7 @@ impl Core {
                 self.drop_conn(id);
             }
             Then::Close(why) => {
-                log::warn!("test server: closed {}: {why}", conn.peer);
+                warn!("test server: closed {}: {why}", conn.peer);
                 self.cut(id);
             }
         }
@@ -260,7 +260,7 @@ impl Core {
 
     fn answer_word(&mut self, id: ConnId, word: [u8; 4]) {
         let Some(listener) = &self.listener else { return };
-        log::debug!("test server: {}", String::from_utf8_lossy(&word));
+        debug!("test server: {}", String::from_utf8_lossy(&word));
         self.engine.count_word(id);
         let asked = words::Asked { conn: id, address: listener.address() };
         let answer = words::answer(&mut self.engine, word, asked);

@@ -107,7 +107,7 @@ impl Core {
                     self.deadlines.extend(self.made.checked_add(at).map(|at| Reverse((at, id))));
                     self.queue(id);
                 }
-                Err(e) => log::warn!("test server: cannot serve {peer}: {e}"),
+                Err(e) => warn!("test server: cannot serve {peer}: {e}"),
             }
         }
     }
@@ -157,7 +157,7 @@ impl Core {
                 continue;
             }
             if conn.stage == Stage::First {
-                log::info!("test server: closed {}: no session within {SESSIONLESS:?}", conn.peer);
+                info!("test server: closed {}: no session within {SESSIONLESS:?}", conn.peer);
             }
             self.drop_conn(id);
         }

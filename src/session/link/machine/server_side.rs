@@ -152,7 +152,7 @@ impl Machine {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
             // another session take its place here: the crate above would not notice.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                log::info!("session 0x{:x}: expired", session.id);
+                info!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
                     self.over(true);
                 } else {
@@ -169,7 +169,7 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
-                    log::info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
+                    info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
                     session.timeout = timeout;
                     self.shared.granted(session.id, timeout);
                     self.shared.lease.shorten(timeout, now);
@@ -217,7 +217,7 @@ impl Machine {
         let asked = self.settings.timeout;
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
-            log::warn!(
+            warn!(
                 "a session timeout of {t} ms is less than two of the servers' ticks, {stated} ms as stated: leases are short"
             );
         }
@@ -225,7 +225,7 @@ impl Machine {
         // for, its tick shows.
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
-            log::warn!(
+            warn!(
                 "the servers' tick is stated as {stated} ms, but a timeout of {t} ms granted for {} ms looks like a tick of {} ms: if it is longer than stated, two holders are possible",
                 asked.as_millis(),
                 shown.as_millis()
@@ -241,7 +241,7 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            log::warn!("the server refused our credentials (ZooKeeper error {code})");
+            warn!("the server refused our credentials (ZooKeeper error {code})");
             self.phase = Phase::Up; // the server still listens: the session can be closed
             self.end(LossReason::AuthFailed, now);
             return Ok(());

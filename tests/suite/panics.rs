@@ -1,0 +1,230 @@
+//! The application's code that panics where the library calls it: its logger, its event handler. No
+//! thread of the library ends by that, no call panics, nothing is left behind.
+use crate::support::{
+    Server,
+    contend::spawn_waiting,
+    logged, scenarios,
+    scene::{SOON, next, queue, session, session_of, until_empty, until_event},
+    until,
+};
+use crossbeam_channel::{Sender, unbounded};
+use std::{panic, thread, time::Duration};
+use zk_mutex::{
+    ElectionEvent, EventHandler, LossReason, RetryPolicy, SessionEvent, SessionState, ZkElection,
+    ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
+};
+
+const PATH: &str = "/locks/orders";
+
+/// The holder is told in time, the session comes back: after a panic on the thread that logs its
+/// state, in an outage.
+fn session_goes_on_when_the_logger_panics_at_its_news() {
+    let server = Server::embedded().start();
+    let session = session_of(&server.connect_string(), SOON);
+    let events = session.subscribe();
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    logged::trap("session 0x");
+    server.embedded_server().cut_connections();
+    until_event(&events, |event| *event == SessionEvent::Reconnected);
+    assert_eq!((guard.check(), logged::panics() > 0), (Ok(()), true));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| drop(ZkMutex::new(&session, "/locks/other").unwrap().lock().unwrap()));
+        other.join().unwrap();
+    });
+    server.embedded_server().black_hole(true);
+    assert!(lost.recv_timeout(SOON * 2).is_err_and(|e| e.is_disconnected()));
+    assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));
+    server.embedded_server().black_hole(false);
+    drop(guard);
+    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("it is free"));
+    assert!(logged::panics() > 2);
+}
+
+/// A panic between the grant of a hold and its guard left a node that nobody knew of, for as long
+/// as the session lasted.
+fn every_lock_is_had_and_released_where_the_logger_panics_at_the_grant() {
+    let server = Server::embedded().start();
+    let at = server.connect_string();
+    let session = session(&at);
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
+    let both = ZkRwLock::new(&session, "/locks/rates").unwrap();
+    let permits = ZkSemaphore::new(&session, "/locks/permits", 2).unwrap();
+    let one = ZkExclusiveLock::new(&session, "/locks/one").unwrap();
+    logged::trap(": held");
+    for round in 1..3 {
+        drop(mutex.lock().unwrap());
+        let write = both.write().unwrap();
+        drop((both.read().unwrap(), write));
+        drop(permits.acquire_many(2).unwrap());
+        drop(one.lock().unwrap());
+        assert!(logged::panics() >= round * 5, "{}", logged::panics());
+    }
+    for path in [PATH, "/locks/rates", "/locks/permits", "/locks/one"] {
+        until_empty(&at, path);
+    }
+}
+
+/// The thread of the connection logs each dialling. It does not end, and the session is the same.
+fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
+    let server = Server::embedded().start();
+    let session = session_of(&server.connect_string(), SOON);
+    let events = session.subscribe();
+    let guard_of = ZkMutex::new(&session, PATH).unwrap();
+    let guard = guard_of.lock().unwrap();
+    let id = session.session_id();
+    logged::trap("dialling");
+    server.embedded_server().cut_connections();
+    assert_eq!((next(&events), next(&events)), (SessionEvent::Suspended, SessionEvent::Reconnected));
+    assert_eq!((session.session_id(), guard.check(), logged::panics() > 0), (id, Ok(()), true));
+}
+
+/// Two holds end together. The panic at the word of the first must not keep the second from being
+/// told of, nor the threads that wait for it from their turn.
+fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
+    let server = Server::embedded().start();
+    let session = session(&server.connect_string());
+    let locks = ["/locks/a", "/locks/b", "/locks/c"].map(|path| ZkMutex::new(&session, path).unwrap());
+    let guards = locks.each_ref().map(|lock| lock.lock().unwrap());
+    let lost = guards.each_ref().map(|guard| guard.lost());
+    thread::scope(|scope| {
+        // Behind guards that stay: it is the loss that lets them in.
+        let waiters = locks.each_ref().map(|lock| spawn_waiting(scope, || drop(lock.lock().unwrap())));
+        logged::trap("lock lost");
+        assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
+        assert!(lost.iter().all(|lost| lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected())));
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
+    assert_eq!(logged::panics(), 3);
+    drop(guards);
+}
+
+/// A panic that is thrown with a value whose drop panics in its turn.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic!("what was thrown panics too");
+        }
+    }
+}
+
+struct Thrower(Sender<&'static str>);
+
+impl EventHandler for Thrower {
+    fn suspended(&mut self) {
+        let _ = self.0.send("suspended");
+        panic::panic_any(Bomb);
+    }
+
+    fn reconnected(&mut self) {
+        let _ = self.0.send("reconnected");
+        panic!("the application's handler");
+    }
+
+    fn closed(&mut self) {
+        let _ = self.0.send("closed");
+    }
+}
+
+fn handler_that_panics_is_called_again_though_the_logger_panics_at_that() {
+    let server = Server::embedded().start();
+    let (calls, called) = unbounded();
+    let session = ZkSession::builder(server.connect_string())
+        .session_timeout(Duration::from_secs(4))
+        .event_handler(Thrower(calls))
+        .connect()
+        .unwrap();
+    logged::trap("event handler panicked");
+    for round in 1..3 {
+        server.embedded_server().cut_connections();
+        assert_eq!(called.recv_timeout(SOON), Ok("suspended"));
+        assert_eq!(called.recv_timeout(SOON), Ok("reconnected"));
+        until("the logger has panicked", SOON, || (logged::panics() == round * 2).then_some(()));
+    }
+    session.close().unwrap();
+    assert_eq!(called.recv_timeout(SOON), Ok("closed"));
+    assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+}
+
+/// The client crate logs too, on threads of its own. Where one ends by that the session is lost, at
+/// once and with a word, and the next one takes its place.
+fn dead_client_thread_is_a_new_session() {
+    let server = Server::embedded().start();
+    let at = server.connect_string();
+    let session = session(&at);
+    let events = session.subscribe();
+    let (mutex, other) =
+        (ZkMutex::new(&session, PATH).unwrap(), ZkMutex::new(&session, "/locks/other").unwrap());
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    let id = session.session_id();
+    until("all is quiet", SOON, || server.embedded_server().requests().last().map(drop));
+    let level = log::max_level();
+    logged::trap("Response chunk len"); // on the thread that reads
+    log::set_max_level(log::LevelFilter::Trace);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| other.lock().map(drop));
+        assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        log::set_max_level(level);
+        assert!(logged::panics() > 0);
+        caller.join().unwrap().unwrap();
+    });
+    assert_eq!(lost.reason(), Some(LossReason::Internal));
+    let seen = until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
+    assert!(seen.contains(&SessionEvent::Lost(LossReason::Internal)), "{seen:?}");
+    assert_ne!(session.session_id(), id);
+    drop(guard);
+    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the old session was ended, or expired"));
+    until_empty(&at, PATH);
+}
+
+fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
+    let server = Server::embedded().start();
+    let at = server.connect_string();
+    let session = session(&at);
+    let election = ZkElection::new(&session, PATH).unwrap();
+    logged::trap("elect");
+    let candidate = election.join().unwrap();
+    let leadership = candidate.wait_leader().unwrap();
+    assert!(matches!(candidate.events().recv_timeout(SOON), Ok(ElectionEvent::Elected { .. })));
+    candidate.leave().unwrap();
+    assert_eq!(leadership.lost_reason(), Some(LossReason::Resigned));
+    assert_eq!(candidate.events().iter().last(), Some(ElectionEvent::Left));
+    assert_eq!(queue(&at, PATH), [""; 0]);
+    assert!(logged::panics() >= 2, "{}", logged::panics());
+}
+
+/// Where no session can be had there is a panic of the logger at each attempt, too.
+fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
+    let server = Server::embedded().start();
+    let session = ZkSession::builder(server.connect_string())
+        .session_timeout(Duration::from_secs(4))
+        .retry_policy(RetryPolicy::default().cap(Duration::from_millis(200)))
+        .connect()
+        .unwrap();
+    let events = session.subscribe();
+    log::set_max_level(log::LevelFilter::Info); // the client crate cannot even start where its first word panics
+    logged::trap(""); // at everything else
+    server.embedded_server().refuse(true);
+    server.embedded_server().cut_connections();
+    until_event(&events, |event| *event == SessionEvent::Suspended);
+    server.embedded_server().expire_session(session.session_id().unwrap());
+    server.embedded_server().refuse(false);
+    until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
+    assert_eq!(session.state(), SessionState::Connected);
+    drop(ZkMutex::new(&session, PATH).unwrap().lock().unwrap());
+}
+
+scenarios![on embedded;
+    session_goes_on_when_the_logger_panics_at_its_news,
+    every_lock_is_had_and_released_where_the_logger_panics_at_the_grant,
+    connection_comes_back_when_the_logger_panics_at_its_dialling,
+    all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
+    handler_that_panics_is_called_again_though_the_logger_panics_at_that,
+    dead_client_thread_is_a_new_session,
+    candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
+    session_is_had_in_the_end_though_the_logger_panics_at_each_attempt,
+];
