@@ -20,6 +20,9 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod lease_isolation;
+mod lease_program;
+mod lease_rounds;
 mod multi;
 mod multi_faults;
 mod mutex;
@@ -43,6 +46,9 @@ mod support_selftest;
 mod wait_strategies;
 
 fn main() -> std::process::ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(lease_program::NAME) {
+        return lease_program::main();
+    }
     support::runner::main(
         &[
             support_selftest::TESTS,
@@ -79,6 +85,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            lease_isolation::TESTS,
             session::TESTS,
             session_faults::TESTS,
             multi::TESTS,
