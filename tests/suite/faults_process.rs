@@ -6,14 +6,15 @@ use crate::support::{
     scene::{SOON, queue, session, session_of, until_empty},
     until,
 };
+use crossbeam_channel::{Receiver, unbounded};
 use std::{
     env,
-    io::{BufRead, BufReader, Lines},
+    io::{BufRead, BufReader},
     os::unix::process::CommandExt,
     panic::{AssertUnwindSafe, catch_unwind},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 use zk_mutex::{LossReason, ZkMutex, ZkSession};
@@ -30,7 +31,8 @@ pub fn child() -> Option<String> {
 /// A process that runs the scenario of this name again, as a child.
 pub struct Process {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -45,17 +47,30 @@ impl Process {
             .process_group(0)
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Process { child, lines }
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (send, lines) = unbounded();
+        let read = move || said.map_while(Result::ok).for_each(|line| send.send(line).unwrap_or(()));
+        Process { child, lines, reader: Some(thread::spawn(read)) }
     }
 
     /// The next line the child says.
     #[track_caller]
     pub fn says(&mut self) -> String {
-        self.lines.next().expect("the child says something").unwrap()
+        self.lines.recv().expect("the child says something")
     }
 
-    fn signal(&self, name: &str) {
+    /// What the child says; closed when it has ended and all it said was taken.
+    pub fn lines(&self) -> &Receiver<String> {
+        &self.lines
+    }
+
+    /// Kills it; what it said until then is still to be read.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub fn signal(&self, name: &str) {
         let done = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
         assert!(done.success());
     }
@@ -69,8 +84,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
+        let _ = self.reader.take().map(JoinHandle::join);
     }
 }
 

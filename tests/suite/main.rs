@@ -22,6 +22,9 @@ mod faults_waiting;
 mod foreign;
 mod input;
 mod leaked;
+mod lease_isolation;
+mod lease_program;
+mod lease_rounds;
 mod long_answers;
 mod many_locks;
 mod multi;
@@ -49,6 +52,9 @@ mod support_selftest;
 mod wait_strategies;
 
 fn main() -> std::process::ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(lease_program::NAME) {
+        return lease_program::main();
+    }
     support::runner::main(
         &[
             support_selftest::TESTS,
@@ -89,6 +95,7 @@ fn main() -> std::process::ExitCode {
             input::TESTS,
             long_answers::TESTS,
             many_locks::TESTS,
+            lease_isolation::TESTS,
             session::TESTS,
             session_faults::TESTS,
             leaked::TESTS,

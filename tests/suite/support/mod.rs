@@ -33,7 +33,7 @@ pub use proxy::{Direction, Proxy};
 pub use raw::Raw;
 pub use recipe::Recipe;
 pub use runner::Test;
-pub use scratch::Scratch;
+pub use scratch::{Scratch, VAR as SCRATCH_VAR};
 pub use server::Server;
 pub use shared::Shared;
 pub use stub::Stub;
