@@ -162,9 +162,17 @@ impl Stage {
 fn holding(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
     let lock = stage.lock();
+    // A holder's own node is read once, unasked a moment after the grant unless somebody asks for the token before: so this fault is
+    // planned before the grant, and strikes whichever read comes.
+    let is_by_the_read_of_its_node = fault == LostReply(OpKind::GetData) && recipe.is_lock();
+    if is_by_the_read_of_its_node {
+        stage.proxy.drop_reply(OpKind::GetData.on(recipe.mark()));
+    }
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    stage.plan();
+    if !is_by_the_read_of_its_node {
+        stage.plan();
+    }
     if fault == LostReply(OpKind::Delete) {
         // The release of another lock; here the holder's own no-op write would do as well.
         drop(stage.other().lock().unwrap());
