@@ -383,14 +383,10 @@ fn creating(recipe: Recipe, fault: Fault) {
     stage.rival().lock().unwrap().unlock().unwrap();
     stage.plan();
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
-    // What interrupts comes when the server has the request and the victim has no answer.
-    let is_behind_a_mutex = interrupts && recipe.first_mark() != recipe.mark();
-    if is_behind_a_mutex {
-        stage.proxy.delay(Duration::from_millis(100)); // time to hold back the answer to the create
-    } else {
-        stage.proxy.hold(Direction::ToClient, interrupts);
-    }
-    let created = stage.proxy.on_request(OpKind::Create.on(recipe.mark()), SOON);
+    // What interrupts comes when the server has made the node and the victim has no answer.
+    let create = OpKind::Create.on(recipe.mark());
+    let created =
+        if interrupts { stage.proxy.hold_reply(create, SOON) } else { stage.proxy.on_request(create, SOON) };
     let (first, had) = thread::scope(|scope| {
         let locker = scope.spawn(|| {
             let guard = lock.lock().unwrap();
@@ -409,12 +405,8 @@ fn creating(recipe: Recipe, fault: Fault) {
             path
         });
         let first = (fault != LostRequest(OpKind::Create)).then(|| created.wait());
-        if is_behind_a_mutex {
-            stage.proxy.hold(Direction::ToClient, true);
-            stage.proxy.delay(Duration::ZERO);
-        }
         if interrupts {
-            until("the server has made the node", SOON, || (!stage.queue().is_empty()).then_some(()));
+            assert_eq!(stage.queue().len(), 1, "the server has made the node");
         }
         stage.strike();
         stage.recovered();

@@ -8,7 +8,7 @@ use crate::support::{
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
     until,
 };
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use std::{
     collections::HashSet,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
@@ -367,17 +367,13 @@ fn deleted_while_the_listing_travels(
             (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
         });
         // The middle one goes: the last one lists again.
-        proxy.delay(Duration::from_millis(150));
-        let listed = proxy.on_request(OpKind::GetChildren, SOON);
+        let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
         folder.delete(&middle);
         let again = folder.newcomer(&HashSet::from([holder.clone(), middle, own.clone()]));
-        listed.wait();
-        proxy.hold(Direction::ToClient, true);
         // The listing is made, and shows the last one just behind the holder.
-        thread::sleep(Duration::from_millis(100));
+        listed.wait();
         also(&folder, &own);
         thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
-        proxy.delay(Duration::ZERO);
         proxy.hold(Direction::ToClient, false);
         thread::sleep(A_WHILE);
         assert!(three.granted.is_empty() && two.granted.is_empty());
@@ -427,38 +423,31 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
         let two = contend(scope, &second, &inside);
         folder.newcomer(&before);
         let before = folder.names();
-        let (tell, told) = unbounded();
+        let (tell, told) = bounded(1);
+        let (release, released) = bounded::<()>(0);
         scope.spawn(move || {
             let guard = third.lock().unwrap();
             // The last one to be granted: this may be with the deleted node, or with another after that.
-            let lost = guard.lost();
-            tell.send((guard.path().to_owned(), Some(lost))).unwrap();
-            thread::sleep(Duration::from_secs(3));
-            tell.send((guard.path().to_owned(), None)).unwrap();
-            drop(guard);
+            tell.send((guard.path().to_owned(), guard.lost())).unwrap();
+            let _ = released.recv(); // until the other end is dropped
         });
         let own = folder.newcomer(&before);
         until("it watches its own node", SOON, || (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(()));
         holder.unlock().unwrap();
         two.granted();
-        proxy.delay(Duration::from_millis(150));
-        let listed = proxy.on_request(OpKind::GetChildren, SOON);
+        let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
         two.release();
         listed.wait();
-        proxy.hold(Direction::ToClient, true);
-        thread::sleep(Duration::from_millis(100));
         raw.delete(&folder.node(&own)).unwrap();
-        thread::sleep(Duration::from_millis(300));
-        proxy.delay(Duration::ZERO);
+        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
         proxy.hold(Direction::ToClient, false);
         let (path, lost) = told.recv_timeout(SOON).unwrap();
         if path.ends_with(&own) {
-            let lost = lost.unwrap();
-            let told = lost.recv_timeout(Duration::from_millis(2500));
+            let told = lost.recv_timeout(SOON);
             assert!(told.is_err_and(|e| e.is_disconnected()), "holds a node that is gone, and does not know");
             assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
         }
-        told.recv_timeout(SOON).unwrap();
+        drop(release);
     });
     folder.end();
 }
