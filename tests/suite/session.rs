@@ -24,8 +24,8 @@ use zk_mutex::{
     Acl, CancelToken, Error, EventHandler, LossReason, SessionEvent, SessionState, ZkMutex, ZkSession,
 };
 
-/// What a close may take: a second, and the scheduling of a busy machine.
-const CLOSE: Duration = Duration::from_millis(1500);
+/// What a close may take: a second, and what a busy machine adds.
+const CLOSE: Duration = Duration::from_millis(2500);
 
 /// A proxy in front of the shared server, and a connect string through it with a chroot of the scenario's own.
 fn proxied() -> (Proxy, String) {
@@ -542,7 +542,7 @@ fn every_call_on_a_closed_session_says_so() {
         let start = Instant::now();
         session.close().unwrap();
         clone.close().unwrap();
-        assert!(start.elapsed() < Duration::from_millis(200), "a second close does nothing");
+        assert!(start.elapsed() < Duration::from_millis(900), "a second close waits for nothing");
     }
     // A mutex made now is no better.
     closed(ZkMutex::new(&session, "/late").unwrap().lock(), "lock", "/late");
