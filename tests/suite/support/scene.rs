@@ -5,7 +5,7 @@ use std::time::Duration;
 use zk_mutex::{SessionEvent, SessionState, ZkSession};
 
 /// Long enough for anything that should happen at once, on a busy machine.
-pub const SOON: Duration = Duration::from_secs(10);
+pub const SOON: Duration = Duration::from_secs(20);
 
 /// A session with a timeout of 4 s.
 #[track_caller]
