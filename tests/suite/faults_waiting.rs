@@ -303,9 +303,9 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
 
 fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe: Recipe) {
     let folder = Folder::new();
-    let (_a, first) = folder.lock(recipe.sole());
-    // Their new nodes come when the folder is gone.
+    // Their new nodes come when the folder is gone: those of the waiters, and that of a leader, who stands again at once.
     let timeout = Duration::from_secs(24);
+    let (proxy_a, _a, first) = folder.proxied(recipe.sole(), timeout);
     let (proxy_b, _b, second) = folder.proxied(recipe, timeout);
     let (proxy_c, _c, third) = folder.proxied(recipe.sole(), timeout);
     let inside = AtomicUsize::new(0);
@@ -317,13 +317,14 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
         let three = contend(scope, &third, &inside);
         until("both wait", SOON, || (folder.names().len() == 3).then_some(()));
         two.still_waits();
-        [&proxy_b, &proxy_c].into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, true));
+        let proxies = [&proxy_a, &proxy_b, &proxy_c];
+        proxies.into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, true));
         // From the end of the queue, so that nobody comes first before the folder is gone.
         let (mut raw, mut names) = (folder.raw(), queue(&folder.at, PATH));
         names.sort_by_key(|name| std::cmp::Reverse(name[name.len() - 10..].to_owned()));
         names.iter().for_each(|name| raw.delete(&folder.node(name)).unwrap());
         raw.delete(&folder.full(PATH)).unwrap();
-        [&proxy_b, &proxy_c].into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, false));
+        proxies.into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, false));
         assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
         assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
         assert!(!guard.is_held());
