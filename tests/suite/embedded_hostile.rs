@@ -44,7 +44,7 @@ impl Stage {
 
     fn on(server: TestServer) -> Stage {
         let at = server.connect_string();
-        let mut good = Raw::connect(&at).unwrap();
+        let mut good = Raw::connect_timeout(&at, LONG).unwrap();
         good.create("/good", b"", PERSISTENT).unwrap();
         Stage { server, at, good, rounds: 0, worst: Duration::ZERO }
     }

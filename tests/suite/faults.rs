@@ -46,8 +46,9 @@ struct Stage {
 impl Stage {
     fn new(recipe: Recipe, fault: Fault) -> Stage {
         let server = (fault == Restart).then(Server::start);
-        // A server takes its time to start on a busy machine, and must be back within the lease.
-        let timeout = Duration::from_secs(if fault == Restart { 24 } else { 4 });
+        // A server takes its time to start on a busy machine, and must be back within the lease. Only a black hole is noticed the
+        // later the longer the timeout is.
+        let timeout = Duration::from_secs(if fault == BlackHole { 12 } else { 24 });
         let clean = server.as_ref().map_or_else(Shared::chroot, Server::connect_string);
         let (host, chroot) = clean.split_once('/').map_or((&*clean, None), |(host, path)| (host, Some(path)));
         let proxy = Proxy::start(host.parse().unwrap());
