@@ -67,6 +67,24 @@ pub type Lose = fn(&TestServer, Matcher);
 pub const LOSE: [Lose; 2] =
     [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
+/// Cuts all connections as soon as somebody is connected again, `least` times at least and until `done` says `enough`; gives how often.
+#[track_caller]
+pub fn flap(server: &TestServer, seed: u64, least: usize, enough: usize, done: impl Fn() -> usize) -> usize {
+    let (mut random, mut cuts) = (fastrand::Rng::with_seed(seed), 0);
+    while cuts < least || done() < enough {
+        until("somebody is back", SOON, || (server.connection_count() > 0).then_some(()));
+        thread::sleep(Duration::from_millis(random.u64(1..30)));
+        // On a busy machine nothing may ever be done between two cuts: so some of them wait until something was.
+        if cuts % 4 == 3 {
+            let before = done();
+            until("it goes on", SOON * 3, || (done() > before || done() >= enough).then_some(()));
+        }
+        server.cut_connections();
+        cuts += 1;
+    }
+    cuts
+}
+
 /// A mutex on a session whose timeout plays no part.
 pub fn mutex(session: &ZkSession) -> ZkMutex {
     ZkMutex::new(session, LOCK).unwrap()

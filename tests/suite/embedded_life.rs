@@ -251,9 +251,8 @@ fn waiter_arms_one_watch_and_is_sent_one_event() {
     server.clear_log();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| mutex.lock().unwrap().unlock().unwrap());
-        let armed =
-            server.wait_request(Op::GetData.on(&holder), SOON).expect("the waiter watches the holder");
-        assert!(armed.watch && armed.session == me, "{armed:?}");
+        let armed = server.wait_request(Op::GetData.on(&holder).session(me), SOON);
+        assert!(armed.is_some_and(|request| request.watch), "the waiter watches the holder");
         guard.unlock().unwrap();
         waiter.join().unwrap();
     });

@@ -173,7 +173,7 @@ fn one_deadline_is_for_all_members() {
         let begun = Instant::now();
         let waiting = scope.spawn(|| lock.lock_timeout(timeout).map(|guard| guard.is_some()));
         until_queue(&at, A, 2);
-        thread::sleep(timeout * 2 / 3 - begun.elapsed());
+        thread::sleep((timeout * 2 / 3).saturating_sub(begun.elapsed()));
         drop(first);
         assert_eq!(waiting.join().unwrap(), Ok(false));
         assert!((timeout..timeout + SLACK).contains(&begun.elapsed()), "{:?}", begun.elapsed());

@@ -7,9 +7,9 @@ use crate::{
         raw::EPHEMERAL_SEQUENTIAL,
         scenarios,
         scene::{SOON, full_path, session_of, until_empty, until_event, until_state},
-        until,
     },
 };
+use crossbeam_channel::bounded;
 use std::{
     thread,
     time::{Duration, Instant},
@@ -187,18 +187,20 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
     let (ours, theirs) = (session(&at), session(&at));
     let lock = ZkRwLock::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
     let other = ZkRwLock::new(&theirs, LOCK).unwrap();
+    let (tell, told) = bounded(1);
     thread::scope(|scope| {
         let reading = lock.read().unwrap();
         let beside = scope.spawn(|| {
             let reading = lock.read().unwrap();
+            tell.send(reading.path().to_owned()).unwrap();
             comes(&reading.revoke_requested());
-            reading.path().to_owned()
         });
-        until("they share a node", SOON, || (other.readers().unwrap().len() == 1).then_some(()));
-        let reader = other.readers().unwrap().remove(0);
-        assert!(other.attempt_revoke(&reader).unwrap());
+        assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
+        let mut readers = other.readers().unwrap();
+        assert_eq!(readers.len(), 1);
+        assert!(other.attempt_revoke(&readers.remove(0)).unwrap());
         comes(&reading.revoke_requested());
-        assert_eq!(beside.join().unwrap(), reading.path());
+        beside.join().unwrap();
         let late = scope.spawn(|| lock.read().unwrap().path().to_owned()).join().unwrap();
         assert_ne!(late, reading.path());
     });

@@ -60,7 +60,7 @@ scenarios![
     leaves_a_process on none,
     panics on none,
     dies on none,
-    never_ends on none within 1,
+    never_ends on none within 3,
     ends_its_thread_a_little_late on none,
     holds_a_server,
 ];

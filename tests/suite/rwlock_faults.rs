@@ -1,6 +1,6 @@
 //! What can go wrong with a read/write lock only: a downgrade in the middle, a node that readers share, readers and writers mixed.
 use crate::{
-    embedded_faults::{LOSE, Lose, exists, raw, start},
+    embedded_faults::{LOSE, Lose, exists, flap, raw, start},
     rwlock::Room,
     support::{
         Server,
@@ -346,13 +346,7 @@ fn flapping_connections_let_nobody_in_beside_a_writer() {
             });
         }
         // As soon as somebody is connected again, and until much was done in between.
-        let (mut random, mut cuts) = (fastrand::Rng::with_seed(4), 0);
-        while cuts < CUTS || rounds.load(SeqCst) < ROUNDS * 6 {
-            until("somebody is back", SOON, || (server.connection_count() > 0).then_some(()));
-            thread::sleep(Duration::from_millis(random.u64(1..30)));
-            server.cut_connections();
-            cuts += 1;
-        }
+        let cuts = flap(&server, 4, CUTS, ROUNDS * 6, || rounds.load(SeqCst));
         println!("{} rounds over {cuts} cuts", rounds.load(SeqCst));
         calm.store(true, SeqCst);
     });

@@ -5,7 +5,7 @@ use super::{
     client::Client,
     requests::{mode::*, *},
 };
-use crate::support::{Server, scenarios, until};
+use crate::support::{Server, Variant, scenarios, until};
 use std::time::{Duration, Instant};
 
 scenarios![
@@ -138,5 +138,10 @@ fn what_reaping_does_to_the_parent() {
     assert_eq!(client.next(), Heard::Event(children("/p")));
     let after = stat(&mut client, "/p");
     assert_eq!((after.cversion, after.num_children, after.pzxid), (before.cversion + 1, 0, last + 1));
-    assert_eq!(client.good(&Req::Ping).zxid, last + 1);
+    // Nothing else took a number. But a real server that looks again before the container has gone orders a second deletion, and that
+    // takes one too, though it fails.
+    match Variant::current() {
+        Variant::Real => assert!(client.good(&Req::Ping).zxid > last),
+        _ => assert_eq!(client.good(&Req::Ping).zxid, last + 1),
+    }
 }

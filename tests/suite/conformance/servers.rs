@@ -1,6 +1,6 @@
 //! What this suite asks of servers beyond `Server::start()`, in one place.
 use crate::support::Server;
-use std::{env, time::Duration};
+use std::env;
 
 /// Set to `real`, random sequences compare two real servers: whether the real one answers the same twice.
 const PAIR_VAR: &str = "ZK_CONFORMANCE_PAIR";
@@ -11,9 +11,5 @@ pub fn pair() -> ([Server; 2], [&'static str; 2]) {
         Ok("real") => (Server::real(), "another real server"),
         _ => (Server::embedded(), "the embedded server"),
     };
-    // Nothing happens behind the sequences' back.
-    let start = |builder: crate::support::server::Builder| {
-        builder.container_check(Duration::from_secs(86_400)).start()
-    };
-    ([start(Server::real()), start(other)], ["the real server", name])
+    ([Server::real().start(), other.start()], ["the real server", name])
 }

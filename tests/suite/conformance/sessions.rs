@@ -98,7 +98,8 @@ fn a_session_moves_to_a_new_connection_and_the_old_one_is_closed() {
 fn the_timeout_is_negotiated_again_by_a_move() {
     let address = Shared::chroot();
     let first = Hello::new().timeout(5_000).say(&address).unwrap();
-    for (asked, granted) in [(7_000, 7_000), (1, 500), (90_000, 60_000)] {
+    // The shortest comes last: nothing has to happen within it.
+    for (asked, granted) in [(7_000, 7_000), (90_000, 60_000), (1, 500)] {
         let moved = Hello::again(&first).timeout(asked).say(&address).unwrap();
         assert_eq!(moved.welcome, Welcome { timeout: granted, ..first.welcome.clone() });
         moved.abandon();

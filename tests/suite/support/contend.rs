@@ -1,8 +1,9 @@
 //! What scenarios of contending threads need: a watched section, threads known to wait, the queue at the server in its order.
+pub use super::scene::session;
 use super::{
     Proxy, Raw,
     raw::{self, Stat},
-    scene::{self, SOON, full_path},
+    scene::{SOON, full_path},
     until,
 };
 use crossbeam_channel::bounded;
@@ -12,13 +13,6 @@ use std::{
     thread::{self, Scope, ScopedJoinHandle},
     time::Duration,
 };
-use zk_mutex::ZkSession;
-
-/// A session of the default timeout, for scenarios without faults: no slowness of a busy machine looks like one to it.
-#[track_caller]
-pub fn session(connect_string: &str) -> ZkSession {
-    scene::session_of(connect_string, Duration::from_secs(30))
-}
 
 /// What a lock protects: panics where two are in it at once.
 #[derive(Default)]

@@ -14,11 +14,8 @@ impl Embedded {
         if let Some((key, _)) = real_only {
             return Err(format!("only a real server has {key}: the scenario is `on real`"));
         }
-        let mut settings = TestServer::builder();
-        if let Some(interval) = builder.container_check {
-            settings = settings.container_check_interval(interval);
-        }
-        let server = settings
+        let server = TestServer::builder()
+            .container_check_interval(builder.container_check)
             .host(address.ip())
             .port(address.port())
             .tick(builder.tick)

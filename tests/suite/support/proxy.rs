@@ -35,11 +35,15 @@ pub(super) enum Traffic {
     Election { advertise: SocketAddr },
 }
 
-/// What happens to a connection when a planned fault strikes.
+/// What happens when a planned fault strikes a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
+    /// It is swallowed and its connection cut.
     Cut,
+    /// It is swallowed, and nothing passes on its connection any more.
     Silence,
+    /// From it on, nothing passes to any client until `hold` lets go.
+    Hold,
 }
 
 pub(super) struct Plan {
@@ -50,7 +54,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy)]
 pub(super) enum Fault {
     DropRequest,
-    DropReply(Then),
+    Reply(Then),
 }
 
 pub(super) struct Waiter {
@@ -63,6 +67,8 @@ pub(super) struct Waiter {
 pub(super) enum Passing {
     Request,
     Reply,
+    /// A reply that begins to be held back.
+    Held,
 }
 
 /// One connection through the proxy; it is cut when it is no longer in `State::links`.
@@ -188,12 +194,22 @@ impl Proxy {
 
     /// The next such request goes to the server; its reply is swallowed and the connection cut.
     pub fn drop_reply(&self, which: impl Into<Which>) {
-        self.plan(which, Fault::DropReply(Then::Cut));
+        self.plan(which, Fault::Reply(Then::Cut));
     }
 
     /// The next such request goes to the server; its reply is swallowed and nothing passes on that connection any more.
     pub fn silence_reply(&self, which: impl Into<Which>) {
-        self.plan(which, Fault::DropReply(Then::Silence));
+        self.plan(which, Fault::Reply(Then::Silence));
+    }
+
+    /// The next such request goes to the server; its reply is held back, with everything that would come after it, as by
+    /// `hold(Direction::ToClient, true)` and until that is ended. What is given is a wait for the reply to be here, unheard by the
+    /// client.
+    pub fn hold_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
+        let which = which.into();
+        let awaited = self.await_passing(which.clone(), Passing::Held, limit);
+        self.plan(which, Fault::Reply(Then::Hold));
+        awaited
     }
 
     /// The next such request is swallowed and its connection cut.
@@ -388,6 +404,7 @@ impl Core {
                     here.silent = true;
                 }
             }
+            Then::Hold => state.held[Direction::ToClient as usize] = true,
         }
         drop(state);
         self.changed.notify_all();

@@ -26,6 +26,8 @@ enum Act {
     Pass(Vec<u8>),
     /// Swallowed; the connection suffers for it.
     Swallow(Then),
+    /// Passed too, once those who hold it back from now on let it go.
+    Hold(Vec<u8>),
 }
 
 impl Item {
@@ -98,6 +100,10 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
         Direction::ToClient => Passing::Reply,
     };
     for item in items {
+        if let (Act::Hold(_), Some(request)) = (&item.act, &item.about) {
+            core.strike(link, Then::Hold);
+            core.announce(request, Passing::Held, false).into_iter().for_each(|waiter| waiter.tell(request));
+        }
         if !core.await_passage(link, direction, item.due) {
             return;
         }
@@ -105,7 +111,7 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
         let waiters =
             item.about.as_ref().map(|request| core.announce(request, passing, logged)).unwrap_or_default();
         let passed = match item.act {
-            Act::Pass(bytes) => out.write_all(&bytes).is_ok(),
+            Act::Pass(bytes) | Act::Hold(bytes) => out.write_all(&bytes).is_ok(),
             Act::Swallow(then) => {
                 core.strike(link, then);
                 true
@@ -196,7 +202,7 @@ fn decide(core: &Core, link: u64, xid: Option<i32>, request: &Request, frame: Ve
     let mut state = core.state();
     let after = match state.take_plan(request) {
         Some(Fault::DropRequest) => return Act::Swallow(Then::Cut),
-        Some(Fault::DropReply(then)) => Some(then),
+        Some(Fault::Reply(then)) => Some(then),
         None => None,
     };
     if let Some(here) = state.links.get_mut(&link) {
@@ -219,7 +225,12 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
                 Next::Foreign(bytes) => send(Act::Pass(bytes), None),
                 Next::Frame(frame) => {
                     let (about, then) = answered(core, link, std::mem::take(&mut first), &frame[4..]);
-                    send(then.map_or(Act::Pass(frame), Act::Swallow), about)
+                    let act = match then {
+                        None => Act::Pass(frame),
+                        Some(Then::Hold) => Act::Hold(frame),
+                        Some(then) => Act::Swallow(then),
+                    };
+                    send(act, about)
                 }
             };
             if !sent {

@@ -62,11 +62,8 @@ impl Real {
         arguments.push(format!("-Xmx{}m", self.builder.heap).into());
         arguments
             .extend(self.builder.properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
-        arguments.extend(
-            self.builder
-                .container_check
-                .map(|interval| format!("-Dznode.container.checkIntervalMs={}", interval.as_millis()).into()),
-        );
+        let interval = self.builder.container_check.as_millis();
+        arguments.push(format!("-Dznode.container.checkIntervalMs={interval}").into());
         arguments.extend(["-cp".into(), self.class_path.clone()]);
         arguments.push("org.apache.zookeeper.server.quorum.QuorumPeerMain".into());
         arguments.push(self.dir.path().join("zoo.cfg").into());

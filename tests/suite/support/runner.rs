@@ -39,13 +39,13 @@ impl Test {
     }
 }
 
-/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]` (seconds; 120 unless told).
+/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]` (seconds; 240 unless told).
 ///
 /// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it is `on real`, `on embedded` or
 /// `on none` (it needs no server, and runs once as `none::module::name`). `scenarios![on real; name, other_name]` says so for all.
 /// Scenarios of every recipe have a table of their own, `per_recipe![..]`.
 macro_rules! scenarios {
-    (@limit) => { 120 };
+    (@limit) => { 240 };
     (@limit $seconds:literal) => { $seconds };
     (@on) => { $crate::support::On::Both };
     (@on real) => { $crate::support::On::Only($crate::support::Variant::Real) };

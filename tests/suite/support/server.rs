@@ -19,7 +19,7 @@ pub struct Builder {
     pub(super) settings: Vec<(String, String)>,
     pub(super) properties: Vec<(String, String)>,
     pub(super) counter: Option<(String, i32)>,
-    pub(super) container_check: Option<Duration>,
+    pub(super) container_check: Duration,
     pub(super) heap: u32,
 }
 
@@ -33,7 +33,7 @@ impl Builder {
             settings: Vec::new(),
             properties: Vec::new(),
             counter: None,
-            container_check: None,
+            container_check: Duration::from_secs(86_400),
             heap: 128,
         }
     }
@@ -73,9 +73,10 @@ impl Builder {
         self
     }
 
-    /// How often empty containers and nodes past their time are looked for. Default a minute.
+    /// How often empty containers and nodes past their time are looked for. Default a day, so that no server deletes a lock's empty
+    /// folder in the middle of a scenario that is not about that.
     pub fn container_check(mut self, interval: Duration) -> Builder {
-        self.container_check = Some(interval);
+        self.container_check = interval;
         self
     }
 

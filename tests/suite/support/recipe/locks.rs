@@ -192,7 +192,7 @@ impl Lockable for Leader {
     }
 
     fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        self.lock_timeout(self.1 / 6)
+        self.lock_timeout((self.1 / 6).min(Duration::from_secs(2)))
     }
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
