@@ -92,6 +92,7 @@ pub(super) struct State {
     pub plans: Vec<Plan>,
     waiters: Vec<Waiter>,
     log: Vec<Request>,
+    answered: Vec<Request>,
     pub sessions: Vec<(i64, Vec<u8>)>,
 }
 
@@ -257,9 +258,16 @@ impl Proxy {
         self.core.state().log.iter().filter(|request| which.matches(request)).count()
     }
 
-    /// Forgets the requests passed so far.
+    /// Requests whose replies were passed to the client, in order: what the server did for them is done.
+    pub fn answered(&self) -> Vec<Request> {
+        self.core.state().answered.clone()
+    }
+
+    /// Forgets the requests and replies passed so far.
     pub fn clear(&self) {
-        self.core.state().log.clear();
+        let mut state = self.core.state();
+        state.log.clear();
+        state.answered.clear();
     }
 
     /// Connections open at present.
@@ -415,17 +423,18 @@ impl Core {
     pub fn announce(&self, request: &Request, of: Passing, logged: bool) -> Vec<Waiter> {
         let mut state = self.state();
         if logged {
-            state.log.push(request.clone());
+            state.log_of(of).push(request.clone());
         }
         let meant = |waiter: &mut Waiter| waiter.of == of && waiter.which.matches(request);
         state.waiters.extract_if(.., meant).collect()
     }
 
     /// It did not pass after all.
-    pub fn retract(&self, request: &Request, logged: bool, waiters: Vec<Waiter>) {
+    pub fn retract(&self, request: &Request, of: Passing, logged: bool, waiters: Vec<Waiter>) {
         let mut state = self.state();
-        if logged && let Some(at) = state.log.iter().rposition(|passed| passed == request) {
-            state.log.remove(at);
+        let log = state.log_of(of);
+        if logged && let Some(at) = log.iter().rposition(|passed| passed == request) {
+            log.remove(at);
         }
         state.waiters.extend(waiters);
     }
@@ -445,6 +454,10 @@ impl State {
                 let _ = server.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    fn log_of(&mut self, of: Passing) -> &mut Vec<Request> {
+        if of == Passing::Request { &mut self.log } else { &mut self.answered }
     }
 
     /// Takes the first plan meant for this request.

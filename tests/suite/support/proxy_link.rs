@@ -107,7 +107,7 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
         if !core.await_passage(link, direction, item.due) {
             return;
         }
-        let logged = passing == Passing::Request && matches!(item.act, Act::Pass(_));
+        let logged = matches!(item.act, Act::Pass(_) | Act::Hold(_));
         let waiters =
             item.about.as_ref().map(|request| core.announce(request, passing, logged)).unwrap_or_default();
         let passed = match item.act {
@@ -119,7 +119,7 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
         };
         match item.about {
             Some(request) if passed => waiters.into_iter().for_each(|waiter| waiter.tell(&request)),
-            Some(request) => core.retract(&request, logged, waiters),
+            Some(request) => core.retract(&request, passing, logged, waiters),
             None => {}
         }
         if !passed {

@@ -118,12 +118,16 @@ impl Recipe {
         if self == Recipe::Permit { (folder.to_owned(), b"1") } else { (holder.to_owned(), b"revoke") }
     }
 
-    /// Whether what has passed the proxy since its log was cleared shows that somebody waits.
+    /// Whether what has passed the proxy since its log was cleared shows that somebody waits, and that the watches stand.
     pub fn waits(self, proxy: &Proxy) -> bool {
-        if self == Recipe::Permit {
-            proxy.count(OpKind::GetChildren.on("/leases")) > 1
-        } else {
-            proxy.count(OpKind::GetData) > 0
-        }
+        let answered = proxy.answered();
+        // Who waits for a permit lists twice, the second time with a watch, and each time reads the number then.
+        let leases = OpKind::GetChildren.on("/leases");
+        let listings = if self == Recipe::Permit { 2 } else { 0 };
+        let mut listed = 0;
+        answered.iter().any(|request| {
+            listed += usize::from(leases.matches(request));
+            listed >= listings && request.kind == OpKind::GetData
+        })
     }
 }
