@@ -149,7 +149,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// No write was acknowledged for two thirds of the session timeout: the server may have expired us.
+    /// The lease could not be renewed in time, so the server may have expired the session.
     LeaseExpired,
     /// The server expired the session; its nodes are gone.
     SessionExpired,
@@ -188,7 +188,7 @@ impl fmt::Display for Cause {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LossReason::LeaseExpired => "its lease ran out: no write was acknowledged in time",
+            LossReason::LeaseExpired => "its lease ran out: it could not be renewed in time",
             LossReason::SessionExpired => "the server expired the session",
             LossReason::AuthFailed => "the server refused the session's credentials",
             LossReason::SessionClosed => "the session was closed",

@@ -33,11 +33,23 @@ pub(crate) trait Owner: Send + Sync {
 /// A hold of a lock; every guard derefs to it.
 ///
 /// A hold is valid until it is released or lost. Lost means that the lock may be somebody else's:
-/// what it protects must stop. That is known at the latest when the lease ends, two thirds of the
-/// session timeout after the last acknowledged write was sent, whatever the network does; no server
-/// expires a session before that (assuming that clocks drift by less than a twelfth of the timeout,
-/// and that the leader ticks at most every half of it). Outages that end within the lease are not
-/// noticed at all.
+/// what it protects must stop. That is known at the latest when the session's lease ends, whatever
+/// the network does. An outage that ends before the lease is not noticed at all.
+///
+/// # The lease
+///
+/// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
+/// its lock. With T, the session timeout that the server granted: every T/6 the session sends a
+/// `sync` and a small write, unless the application's own locking writes that often. A renewed
+/// lease has about T/2 left, and before the next renewal about T/3. No server expires the session
+/// before the lease ends, on these assumptions:
+///
+/// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
+///   two ticks; then state the tick, by [`server_tick`](crate::SessionBuilder::server_tick).
+/// * The error of this host's clock over T, and a pause of the leading server between two of its
+///   pings, are together shorter than T/12.
+/// * All servers of the ensemble grant the same timeout. One that grants a shorter one shortens the
+///   lease when its answer arrives; if that answer is lost, it may expire the session earlier.
 pub struct Held {
     owner: Arc<dyn Owner>,
     thread: ThreadId,

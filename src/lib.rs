@@ -33,7 +33,8 @@
 //!
 //! * **Exclusion.** No two guards are valid at once. A guard is valid while
 //!   [`is_held`](Held::is_held): its lease ends, by this host's own clock, before any server can
-//!   have expired the session.
+//!   have expired the session. The session renews the lease in the background; [`Held`] says how
+//!   often, and what this assumes of the servers.
 //! * **The holder is told.** [`lost`](Held::lost) becomes ready exactly when the hold is lost, at
 //!   the latest when the lease ends.
 //! * **Deadlines hold**, in a black hole too. `Ok(None)` always means that somebody else was in the
@@ -56,7 +57,7 @@
 //! | fault | a holder sees | a waiter sees |
 //! | --- | --- | --- |
 //! | connection cut, server restarted, failover, shorter than the lease | nothing | nothing: it waits on, in its place |
-//! | an outage longer than two thirds of the session timeout | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
+//! | an outage that outlasts the lease, which has a third of the session timeout or more left | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
 //! | the session expired | the guard is lost | it queues again, in a new session |
 //! | somebody deleted its node | the guard is lost ([`LossReason::NodeDeleted`]) once the event arrives | it queues again |
 //! | the host slept, the process was stopped | `is_held()` is false at once on waking, if the lease is over | as above |

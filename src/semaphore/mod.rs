@@ -77,8 +77,8 @@ use crate::settings::LockBuilder;
 /// # When the session is lost
 ///
 /// As with [`ZkMutex`](crate::ZkMutex): permits are lost ([`lost`](Held::lost), [`check`](Held::check)),
-/// waiters wait on in a new session. A waiter whose connection was away for two thirds of the session
-/// timeout queues up again behind the others.
+/// waiters wait on in a new session. A waiter whose connection was away for longer than the lease
+/// lasts (see [`Held`]) queues up again behind the others.
 ///
 /// # Fencing
 ///

@@ -121,13 +121,15 @@ impl ZkSession {
         self.core().shared().and_then(|shared| shared.session_id())
     }
 
-    /// The negotiated session timeout; the requested one while there is no session.
+    /// The negotiated session timeout; the requested one while there is no session. It may become
+    /// shorter when the session moves to another server, and never longer.
     pub fn timeout(&self) -> Duration {
         let granted = self.core().shared().map(|shared| shared.timeout());
         granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
     }
 
-    /// For how long no server can have expired this session, as far as acknowledged writes show.
+    /// For how long no server can have expired this session, as far as the answers of the servers
+    /// show; see [`Held`](crate::Held). It is renewed in the background only while a guard lives.
     pub fn lease_remaining(&self) -> Duration {
         let remaining = |shared: Arc<shared::Shared>| shared.lease.remaining(BootTime::now());
         self.core().shared().map_or(Duration::ZERO, remaining)

@@ -415,7 +415,7 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
         |server, session, _| assert!(server.expire_session(session.session_id().unwrap())),
         |server, session, _| {
             server.black_hole(true);
-            thread::sleep(session.timeout() * 3 / 4); // past the lease
+            thread::sleep(session.timeout() * 23 / 24); // past the lease
             server.black_hole(false);
         },
     ];

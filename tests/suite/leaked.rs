@@ -4,9 +4,9 @@ use crate::support::{
     Server,
     contend::session,
     scenarios,
-    scene::{self, SOON, until_empty},
+    scene::{self, SOON, session_of, until_empty},
 };
-use std::{mem, thread};
+use std::{mem, thread, time::Duration};
 use zk_mutex::{Error, LostSignal, ZkMutex, ZkRwLock, ZkSession};
 
 const PATH: &str = "/locks/orders";
@@ -109,13 +109,14 @@ fn readers_and_writers_whose_guards_leaked_lock_again_too() {
 fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     let server = Server::embedded().start();
     let at = server.connect_string();
-    let (ours, others) = (scene::session(&at), session(&at));
+    let timeout = Duration::from_secs(6);
+    let (ours, others) = (session_of(&at, timeout), session(&at));
     let (mutex, theirs) = (ZkMutex::new(&ours, PATH).unwrap(), ZkMutex::new(&others, PATH).unwrap());
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
     mem::forget(guard);
     server.embedded_server().black_hole(true);
-    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(lost.recv_timeout(timeout + SOON).is_err_and(|e| e.is_disconnected()));
     server.embedded_server().black_hole(false);
     is_lost(mutex.lock());
     assert!(mutex.clear_lost());
