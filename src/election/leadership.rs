@@ -79,7 +79,7 @@ impl Owner for Term {
 
     /// A view has nothing to release.
     fn release(&self, _: ThreadId, _: bool) -> Release {
-        Release::of_guard_only(None)
+        Release::of_guard_only(self.holding(), false)
     }
 }
 

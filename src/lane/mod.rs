@@ -152,7 +152,7 @@ impl<S: Send + 'static> Lane<S> {
             && holding.age() < hand_over
             && self.turnstile.pass(turn, tenure.clone()).is_ok()
         {
-            return Release::of_guard_only(None);
+            return Release::of_guard_only(holding, false);
         }
         // The delete is on its way before the next thread's create.
         let release = holding.begin_release(wait);

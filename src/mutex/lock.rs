@@ -148,7 +148,7 @@ impl Owner for Hand {
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
         let Some(tenure) = common.reentry.leave(thread, &self.tenure) else {
-            return Release::of_guard_only(self.tenure.holding.loss());
+            return Release::of_guard_only(&self.tenure.holding, wait);
         };
         common.witness.released(thread);
         common.lane.release(&tenure, settings.hand_over, wait)

@@ -26,8 +26,11 @@ impl Holding {
 }
 
 impl Release {
-    /// Of a guard whose node stays: nested, shared, or handed over.
-    pub(crate) fn of_guard_only(loss: Option<LossReason>) -> Self {
+    /// Of a guard whose node stays: nested, shared, or handed over. Whether its hold was lost before
+    /// is only looked up if somebody wants to `wait` for it: that takes a clock and a lock, and
+    /// most nested guards are just dropped.
+    pub(crate) fn of_guard_only(holding: &Holding, wait: bool) -> Self {
+        let loss = if wait { holding.loss() } else { None };
         Release { loss, deleted: None, limit: Limit::NONE }
     }
 

@@ -275,7 +275,7 @@ impl Owner for Writer {
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
         let Some(tenure) = common.writes.leave(thread, &self.tenure) else {
-            return Release::of_guard_only(self.tenure.holding.loss());
+            return Release::of_guard_only(&self.tenure.holding, wait);
         };
         let reads_on = common.reads.count(thread) > 0;
         if !reads_on {
@@ -305,7 +305,7 @@ impl Owner for Reader {
     fn release(&self, thread: ThreadId, wait: bool) -> Release {
         let common = &self.lock.common;
         let Some(cohort) = common.reads.leave(thread, &self.cohort) else {
-            return Release::of_guard_only(self.cohort.holding.loss());
+            return Release::of_guard_only(&self.cohort.holding, wait);
         };
         if common.writes.count(thread) == 0 {
             common.witness.released(thread);
@@ -313,6 +313,6 @@ impl Owner for Reader {
         if cohort.leave() {
             return cohort.holding.begin_release(wait);
         }
-        Release::of_guard_only(cohort.holding.loss())
+        Release::of_guard_only(&cohort.holding, wait)
     }
 }

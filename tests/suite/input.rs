@@ -129,7 +129,11 @@ fn bad_timeout_is_refused_before_any_dialling() {
     for bad in [Duration::ZERO, Duration::from_micros(999), beyond, Duration::MAX] {
         refused(builder().session_timeout(bad).connect(), "session timeout", "2147483647 ms");
         refused(builder().connect_timeout(bad).connect(), "connect timeout", "2147483647 ms");
+        refused(builder().server_tick(bad).connect(), "server tick", "2147483647 ms");
     }
+    let second = Duration::from_secs(1);
+    let tick = builder().session_timeout(second).server_tick(second + Duration::from_millis(1));
+    refused(tick.connect(), "server tick", "two ticks or more");
     assert_eq!(stub.taken(), 0);
 }
 

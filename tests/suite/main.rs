@@ -44,6 +44,7 @@ mod rwlock;
 mod rwlock_faults;
 mod semaphore;
 mod semaphore_faults;
+mod server_tick;
 mod session;
 mod session_faults;
 mod signals;
@@ -96,6 +97,7 @@ fn main() -> std::process::ExitCode {
             long_answers::TESTS,
             many_locks::TESTS,
             lease_isolation::TESTS,
+            server_tick::TESTS,
             session::TESTS,
             session_faults::TESTS,
             leaked::TESTS,
