@@ -35,7 +35,8 @@ impl Trail {
         let dir = [core.chroot(), path].concat();
         let (mut pause, retry) = (PAUSE, Retry::enduring());
         while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {
-            // What the link has to do it does in order: behind an acknowledged write the deletes before it are done.
+            // The link sends what it has to do in order. So once a write of its own is acknowledged the
+            // deletes before that are mostly done; the loop looks again.
             match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(&dir, limit)),
                 Err(Error::Closed { .. }) => return Ok(()),

@@ -68,21 +68,25 @@ impl SessionBuilder {
         self
     }
 
-    /// The tick of the servers: `tickTime` in their configuration. Default: not known, and taken for
-    /// half of the granted session timeout.
+    /// The tick of the servers: `tickTime` in their configuration. With servers that are configured
+    /// as usual there is no need to state it; it is then taken for half of the granted session
+    /// timeout.
     ///
-    /// A guard's lease depends on it: the server that this session is connected to tells the leader
-    /// every half tick which sessions it has heard. By default servers grant no session timeout
-    /// below two ticks, so half of the timeout is never too short. State the tick
+    /// The length of a guard's lease depends on it: a server tells its leader every half tick which
+    /// sessions it has heard. By default servers grant no session timeout below two ticks, so half
+    /// of the timeout is never too short. State the tick in these cases:
     ///
-    /// * **if `minSessionTimeout` of the servers is set below two ticks**, since only then guards
-    ///   may otherwise overlap;
-    /// * twice as long as it is, if the servers are observers behind an observer master
-    ///   (`observerMasterPort`), which tell the leader in two steps;
-    /// * to get longer leases: with a tick far below the timeout a lease lasts up to a fifth of the
-    ///   timeout longer, so guards outlive longer outages.
+    /// * **`minSessionTimeout` of the servers is set below two ticks.** Two guards may be valid at
+    ///   once otherwise.
+    /// * Guards should outlive longer outages. With a tick far below the timeout, and stated, a lease
+    ///   lasts up to a fifth of the timeout longer.
     ///
-    /// A tick that does not fit the timeout that the servers grant is logged as a warning.
+    /// Never state less than the real tick: then two guards can be valid at once. The library warns
+    /// of it in the log only if the servers grant another timeout than was asked for, since only
+    /// then does their tick show. If the servers' ticks differ, state the longest.
+    ///
+    /// Keep the stated tick at or below half of the session timeout. With a longer one the session
+    /// attaches anew to its servers often, because that alone keeps its lease; a warning says so.
     pub fn server_tick(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
@@ -106,7 +110,7 @@ impl SessionBuilder {
                 return Err(Error::InvalidConfig {
                     what: "server tick",
                     reason: format!(
-                        "{tick:?} is longer than the session timeout, {:?}: ask for two ticks or more",
+                        "{tick:?} is longer than the session timeout, {:?}: ask for a session timeout of two ticks or more",
                         self.timeout
                     ),
                 });

@@ -273,8 +273,9 @@ impl Generation {
         Ok(stat.map(|stat| stat.czxid))
     }
 
-    /// Gets a write acknowledged, so that the lease is fresh. The write, which has no effect, goes
-    /// to `dir`, a directory of our locks.
+    /// Waits until the link has renewed the lease so far that it is fresh. The write of the renewal,
+    /// which has no effect, goes to `dir`, a directory of our locks. Where this takes longer than
+    /// T/6 the link attaches the session anew, and the caller gets `ConnectionLoss`.
     pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
         self.link.prove(dir.to_owned(), done);

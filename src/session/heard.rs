@@ -3,18 +3,18 @@
 //! The leader alone expires a session, T after it last heard of it. A client that is connected to
 //! another server (a follower or an observer, here called the learner) is heard of in two ways
 //! only. The leader itself checks the session when the client attaches to the learner. And every
-//! half tick the leader pings the learner, whose answer lists the sessions that the learner heard
-//! since the ping before. **A request that the learner forwards does not count**, not even a write:
+//! half tick of its own the leader pings the learner, whose answer lists the sessions that the
+//! learner heard since the ping before. **A request that the learner forwards does not count**, not even a write:
 //! the leader serves it and leaves the session's clock alone. So a client that was silent for most
 //! of T, and whose first write is acknowledged, may be expired a moment later.
 //!
 //! Three steps show what the leader heard. Each follows from the order of one stream.
 //!
-//! 1. The server **answered** a request (sent at *s*) half a tick or longer before the client sent
-//!    the request of step 2. The learner heard the client at *s* or later, and lists the session in
-//!    its answer to the next ping, which the leader sends before it serves the request of step 2.
-//!    (Half a tick is not quite enough: a leader that pauses pings late, and clocks differ. So the
-//!    lag is half a tick and T/12.)
+//! 1. The learner **answered** a request that the client had sent at *s*. Half a tick and T/12
+//!    later, or still later, the client sent the request of step 2. In between the leader sent a
+//!    ping. (Its pings are half a tick apart; T/12 is added because the leader may pause and clocks
+//!    differ.) The learner had heard the client at *s* or later, so its answer to this ping, or to
+//!    an earlier one, lists the session.
 //! 2. The leader served an **ordered** request: an acknowledged write or an answered `sync`. The
 //!    leader's pings and its answer to this request reach the learner in one stream. So when the
 //!    client has the answer, the learner has answered every ping that the leader sent before.
@@ -29,7 +29,8 @@
 //! Who else could have answered? A learner without a leader answers pings, reads, and (with
 //! `zookeeper.enableEagerACLCheck`) refuses writes with NoAuth by itself. So a write counts as
 //! acknowledged only if its answer bears a zxid above every zxid that was seen when it was sent:
-//! only the leader gives out new ones.
+//! only the leader gives out new ones. (Such a refusal bears zxid 0. If it bore the last zxid that
+//! the learner has applied, another client's write could lift it above what we had seen.)
 //!
 //! Without step 2 (a single write, as an earlier rule had it) the proof fails where the stream from
 //! the leader to the learner stalls for about T/3 and the other direction breaks right after the
@@ -43,8 +44,8 @@ use crate::clock::BootTime;
 #[cfg(test)]
 mod search;
 
-/// How many answers are remembered, at the most. One that comes too soon after the answer before it
-/// is left out, which only makes the lease a little shorter.
+/// About how many answers are remembered. An answer that comes too soon after the one before is not
+/// noted; the lease is then a little shorter.
 const GRAINS: u32 = 32;
 
 /// The rule, for one session over all its connections.
@@ -56,8 +57,6 @@ pub(super) struct Heard {
     answered: VecDeque<(BootTime, BootTime)>,
     /// The newest *s* that has passed steps 1 and 2 on this connection.
     relayed: Option<BootTime>,
-    /// When the request was sent that has passed step 2 last.
-    ordered: Option<BootTime>,
     /// The largest zxid in anything that the servers of this session have sent.
     zxid: i64,
 }
@@ -88,7 +87,7 @@ pub(super) enum Answer {
 
 impl Heard {
     pub(super) fn new() -> Self {
-        Heard { lag: Duration::ZERO, answered: VecDeque::new(), relayed: None, ordered: None, zxid: 0 }
+        Heard { lag: Duration::ZERO, answered: VecDeque::new(), relayed: None, zxid: 0 }
     }
 
     /// A connection has taken up the session; its handshake was sent at `sent`.
@@ -97,24 +96,29 @@ impl Heard {
         self.answered.clear();
         self.answered.push_back((sent, now));
         self.relayed = Some(sent);
-        self.ordered = Some(sent);
     }
 
     /// A request is being sent.
     pub(super) fn send(&mut self, now: BootTime) -> Stamp {
+        Stamp { sent: now, zxid: self.zxid, answered: self.answered_before(now), relayed: self.relayed }
+    }
+
+    /// Whether an ordered request that is sent now would show more than earlier ones have shown, by
+    /// more than this.
+    pub(super) fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {
+        let gained = self.answered_before(now).zip(self.relayed);
+        gained.is_some_and(|(answered, relayed)| answered > relayed + by)
+    }
+
+    /// The newest *s* that passes step 1 for a request that is sent now.
+    fn answered_before(&mut self, now: BootTime) -> Option<BootTime> {
         let is_in_time = |entry: Option<&(BootTime, BootTime)>| {
             entry.is_some_and(|(_, answered)| *answered + self.lag <= now)
         };
         while is_in_time(self.answered.get(1)) {
             self.answered.pop_front();
         }
-        let answered = self.answered.front();
-        Stamp {
-            sent: now,
-            zxid: self.zxid,
-            answered: answered.filter(|_| is_in_time(answered)).map(|(sent, _)| *sent),
-            relayed: self.relayed,
-        }
+        self.answered.front().filter(|first| is_in_time(Some(first))).map(|(sent, _)| *sent)
     }
 
     /// A server has sent this zxid.
@@ -128,19 +132,12 @@ impl Heard {
         self.saw(zxid);
         if is_written || kind == Answer::Synced {
             self.relayed = self.relayed.max(stamp.answered);
-            self.ordered = self.ordered.max(Some(stamp.sent));
         }
         let last = self.answered.back();
         if last.is_none_or(|(sent, answered)| stamp.sent > *sent && *answered + self.lag / GRAINS <= now) {
             self.answered.push_back((stamp.sent, now));
         }
         is_written
-    }
-
-    /// Whether a write that is sent now is behind an ordered request (step 2) that was sent so
-    /// lately.
-    pub(super) fn is_ordered_within(&self, lately: Duration, now: BootTime) -> bool {
-        self.ordered.is_some_and(|ordered| ordered + lately >= now)
     }
 }
 

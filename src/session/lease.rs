@@ -1,8 +1,9 @@
 //! The session's lease: until when the leader cannot have expired us, and the holds that live by it.
 //!
-//! The leader alone expires sessions, T after it last heard of them. `heard` works out when that
-//! was at the earliest; the lease ends T less T/12 later, because our clock and the leader's may
-//! differ by so much over T. The end of a lease is final for the holds of that time.
+//! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at or
+//! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12 is
+//! left for the error of our clock; together with a pause of the leader it must stay below T/12.
+//! The end of a lease is final for the holds of that time.
 
 use std::collections::HashMap;
 use std::sync::Arc;

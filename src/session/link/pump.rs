@@ -204,7 +204,9 @@ impl Pump {
             }
         }
         let machine = &mut self.machine;
-        let end = match s.conn.read(buf, ends, |bytes| machine.server_bytes(bytes, now)) {
+        // The clock is read after the bytes: an answer must never be taken for older than it is.
+        let take = |bytes: &[u8]| machine.server_bytes(bytes, BootTime::now());
+        let end = match s.conn.read(buf, ends, take) {
             Ok(true) => return,
             Ok(false) => "closed the connection".to_owned(),
             Err(e) => e.to_string(),

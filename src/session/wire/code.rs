@@ -71,9 +71,9 @@ pub(crate) mod err {
     pub(crate) const NO_WATCHER: i32 = -121;
     pub(crate) const RECONFIG_DISABLED: i32 = -123;
 
-    /// The answers to a write that show that it went through the quorum: success, and the refusals
-    /// that the leader decides and commits as error transactions. Others (throttled, not writable,
-    /// moved) can come from a server that is alone.
+    /// The codes with which the leader commits a write: success, and refusals. A server that is
+    /// alone may send some of them too (with eager ACL checks): `Heard` tells by the zxid. Other
+    /// codes (throttled, not writable, moved) never show that the leader has seen the write.
     pub(crate) fn is_committed(err: i32) -> bool {
         matches!(
             err,

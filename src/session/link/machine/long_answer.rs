@@ -26,10 +26,10 @@ impl Machine {
 
     /// When the connection is given up because the oldest request has no answer.
     ///
-    /// That is T/6 after it was sent. The answers behind a long one wait until it has come in, which
-    /// is no silence: as long as its bytes come the T/6 count from the last of them. But no request
-    /// waits for longer than T/3: a server that sends the bytes one by one is given up too. (A lease
-    /// whose renewal waits for that long may end, as in any outage of that length.)
+    /// That is T/6 after it was sent. While the bytes of a long answer come, the T/6 count from the
+    /// last of them, because other answers wait behind it. But no request waits longer than T/3: a
+    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits so
+    /// long may come too late, and the lease ends.)
     ///
     /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
     /// Nor does any caller wait for longer: requests of the client crate are answered after T/6

@@ -61,7 +61,8 @@ pub(super) struct Machine {
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
-    /// The largest zxid of any reply; watch events carry none.
+    /// The largest zxid of any answer. (Watch events bear one since ZooKeeper 3.9; `heard` counts
+    /// it too, and the next connection must not: it could miss another event of the same zxid.)
     zxid: i64,
     next_xid: i32,
     from_crate: Frames,
@@ -79,6 +80,8 @@ pub(super) struct Machine {
     last_sent: BootTime,
     /// When the leader was last asked for something: a write or a `sync`.
     last_ordered: BootTime,
+    /// When this connection took up the session.
+    attached: BootTime,
     last_traffic: BootTime,
     /// When the last bytes came of an answer that is thrown away because it is too long.
     skipped_at: BootTime,
@@ -132,14 +135,14 @@ struct Flight {
     owner: Owner,
 }
 
-/// The renewal of the lease, on this connection: a `sync` if the leader was not asked for anything
-/// lately, and behind its answer a write. `heard` says why both.
+/// The renewal of the lease, on this connection: a `sync`, unless an earlier request has shown
+/// almost as much, and behind its answer a write. `heard` says why both.
 struct Proof {
     begun: BootTime,
     /// The directory of its write, while an answer is awaited.
     under_way: Option<String>,
-    /// Callers that wait until the lease is fresh, each with a directory of its locks.
-    waiting: Vec<(String, Sender<Outcome>)>,
+    /// Callers that wait until the lease is fresh, oldest first.
+    waiting: Vec<Waiting>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -151,6 +154,14 @@ enum Owner {
     Close,
     /// Nobody: pings, syncs, requests whose caller has been answered.
     Link,
+}
+
+/// A caller that waits until the lease is fresh.
+struct Waiting {
+    /// A directory of its locks.
+    dir: String,
+    since: BootTime,
+    done: Sender<Outcome>,
 }
 
 impl Machine {
@@ -175,6 +186,7 @@ impl Machine {
             crate_closed: false,
             last_sent: now,
             last_ordered: now,
+            attached: now,
             last_traffic: now,
             skipped_at: now,
             to_server: Vec::new(),

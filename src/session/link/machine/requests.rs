@@ -70,7 +70,7 @@ impl Machine {
         // Without a connection the sender is dropped: its caller waits for the connection by the
         // retry policy, not here.
         if self.phase == Phase::Up && !self.is_ending() {
-            self.proof.waiting.push((dir, done));
+            self.proof.waiting.push(Waiting { dir, since: now, done });
             self.renew_lease(now);
         }
     }

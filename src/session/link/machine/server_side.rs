@@ -22,6 +22,7 @@ impl Machine {
     }
 
     pub(crate) fn server_bytes(&mut self, bytes: &[u8], now: BootTime) {
+        self.resume_after_silence(now);
         if matches!(self.phase, Phase::Down | Phase::Over) {
             return; // the rest of a connection that was given up
         }
@@ -163,13 +164,16 @@ impl Machine {
             Some(session) => {
                 session.password = reply.password;
                 // Servers may differ in what they allow, and each connection is negotiated anew. A
-                // shorter timeout counts at once. A longer one never does: what an earlier server
-                // still tells the leader of us, and a new leader's own start, count with the
-                // shorter one.
+                // shorter timeout counts at once. A longer one never counts: an earlier server may
+                // still report our session with the shorter one, and a new leader starts the
+                // session with the one it was made with.
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
-                    info!("session 0x{:x}: its timeout is {ms} ms from now on", session.id);
+                    warn!(
+                        "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
+                        session.id
+                    );
                     session.timeout = timeout;
                     self.shared.granted(session.id, timeout);
                     self.shared.lease.shorten(timeout, now);
@@ -206,6 +210,9 @@ impl Machine {
                 .frame();
             self.to_server.extend(frame);
         }
+        if !self.settings.auth.is_empty() {
+            self.last_sent = now;
+        }
         self.phase = Phase::Auth(now, self.settings.auth.len());
         self.attach_if_ready(now);
         Ok(())
@@ -218,7 +225,7 @@ impl Machine {
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
             warn!(
-                "a session timeout of {t} ms is less than two of the servers' ticks, {stated} ms as stated: leases are short"
+                "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session is attached anew often to keep its locks; ask for two ticks or more"
             );
         }
         // By default a server grants 2 to 20 ticks; where it granted another timeout than was asked
@@ -226,7 +233,7 @@ impl Machine {
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
             warn!(
-                "the servers' tick is stated as {stated} ms, but a timeout of {t} ms granted for {} ms looks like a tick of {} ms: if it is longer than stated, two holders are possible",
+                "server_tick states {stated} ms, but the servers granted {t} ms for {} ms, which looks like a tick of {} ms; if their tick is longer than stated, two holders are possible: state their tickTime",
                 asked.as_millis(),
                 shown.as_millis()
             );
@@ -254,6 +261,7 @@ impl Machine {
     pub(super) fn attach_if_ready(&mut self, now: BootTime) {
         let (Phase::Auth(_, 0), Some(session)) = (self.phase, self.session.as_mut()) else { return };
         self.phase = Phase::Up;
+        self.attached = now;
         self.shared.attached();
         let before = std::mem::replace(&mut session.attached_before, true);
         self.events.push(if before {
@@ -261,7 +269,7 @@ impl Machine {
         } else {
             LinkEvent::Connected { session_id: session.id, timeout: session.timeout }
         });
-        // A lease that waits for a proof has waited long enough.
+        // Holds depend on the lease, and it was not renewed during the outage: renew it first.
         if self.shared.lease.is_needed() {
             self.renew_lease(now);
         }

@@ -42,6 +42,9 @@ impl Machine {
             return;
         }
         self.resume_after_silence(now);
+        if self.phase == Phase::Up {
+            self.resume_where_proofs_show_too_little(now);
+        }
         self.send_chores(now);
         if self.phase == Phase::Up && self.next_proof().is_some_and(|next| now >= next) {
             self.renew_lease(now);
@@ -54,12 +57,13 @@ impl Machine {
 
     /// The longest silence towards the server.
     fn keep_alive(&self) -> Duration {
-        self.timeout() / if self.shared.lease.is_needed() { 16 } else { 8 }
+        let is_needed = self.shared.lease.is_needed() || !self.proof.waiting.is_empty();
+        self.timeout() / if is_needed { 16 } else { 8 }
     }
 
-    /// After a silence of our own (this process was stopped, or its threads got no processor) no
-    /// write shows for a while that the leader has heard of us lately. To attach anew shows it at
-    /// once: the leader itself checks the session then.
+    /// This process may have sent nothing for T/3: it was stopped, or got no processor. Then writes
+    /// on this connection prove nothing recent for a while. The leader checks the session when it
+    /// attaches anew, which proves it at once.
     pub(super) fn resume_after_silence(&mut self, now: BootTime) {
         let silence = now.since(self.last_sent);
         if self.phase == Phase::Up && !self.is_ending() && silence >= self.timeout() / 3 {
@@ -68,9 +72,24 @@ impl Machine {
         }
     }
 
-    /// Asks the leader for an answer: by a write, where holds depend on it or callers wait for it.
+    /// Where answers are slow, or the tick is long, the proofs on this connection can show too
+    /// little: holds would be lost, and callers would wait, though the session lives. To attach
+    /// anew shows more.
+    fn resume_where_proofs_show_too_little(&mut self, now: BootTime) {
+        let t = self.timeout();
+        let holds_end = self.shared.lease.end_time().filter(|_| self.shared.lease.is_needed());
+        let is_short = holds_end.is_some_and(|end| end.since(now) < t / 4);
+        let is_late = self.proof.waiting.first().is_some_and(|first| now >= first.since + t / 6);
+        if (is_short || is_late) && now >= self.attached + t / 4 {
+            self.detach("the lease could not be renewed on it in time: attaching anew".into(), now);
+        }
+    }
+
+    /// Renews the lease, if there are holds or callers wait for it: a `sync`, if that gains enough,
+    /// and behind its answer a write. Otherwise sends a `sync` alone, which shows whether the server
+    /// still has a leader.
     pub(super) fn renew_lease(&mut self, now: BootTime) {
-        let waiting = self.proof.waiting.first().map(|(dir, _)| dir.clone());
+        let waiting = self.proof.waiting.first().map(|first| first.dir.clone());
         let Some(dir) = waiting.or_else(|| self.shared.lease.a_directory()) else {
             return self.send_sync(Owner::Link, now);
         };
@@ -78,10 +97,10 @@ impl Machine {
             return;
         }
         self.proof.begun = now;
-        if self.heard.is_ordered_within(self.timeout() / 16, now) {
-            self.send_noop(&dir, now);
-        } else {
+        if self.heard.would_gain(self.timeout() / 16, now) {
             self.send_sync(Owner::Proof, now);
+        } else {
+            self.send_noop(&dir, now);
         }
         self.proof.under_way = Some(dir);
     }
@@ -105,8 +124,8 @@ impl Machine {
             self.send_noop(&dir, now);
             self.proof.under_way = Some(dir);
         } else if self.shared.lease.is_fresh(now) {
-            for (_, done) in self.proof.waiting.drain(..) {
-                let _ = done.try_send(Ok(())); // its caller may have left
+            for waiting in self.proof.waiting.drain(..) {
+                let _ = waiting.done.try_send(Ok(())); // its caller may have left
             }
         }
     }
