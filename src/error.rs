@@ -57,7 +57,8 @@ pub enum Error {
     },
     /// The lock was held and is held no longer: stop what it protects. A thread gets this for as
     /// long as it has a guard on the lost hold; where a guard was leaked,
-    /// [`clear_lost`](crate::ZkMutex::clear_lost) ends that.
+    /// `clear_lost` (of [`ZkMutex`](crate::ZkMutex::clear_lost) and
+    /// [`ZkRwLock`](crate::ZkRwLock::clear_lost)) ends that.
     Lost {
         /// The node that was the hold.
         path: String,
@@ -177,7 +178,7 @@ impl fmt::Display for Cause {
             ),
             Cause::NoProgress(d) => write!(
                 f,
-                "servers were reached but for {:.1} s none has answered what was needed and the retry policy is spent",
+                "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy is spent; see whether the ensemble has a quorum",
                 d.as_secs_f64()
             ),
             Cause::Resources(what) => write!(f, "this machine gave no {what}"),

@@ -40,16 +40,20 @@ pub(crate) trait Owner: Send + Sync {
 ///
 /// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
 /// its lock. With T, the session timeout that the server granted: every T/6 the session sends a
-/// `sync` and a small write, unless the application's own locking writes that often. A renewed
-/// lease has about T/2 left, and before the next renewal about T/3. No server expires the session
+/// `sync` and a small write; if the application's own locking has just written, it does so later. A
+/// renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder keeps its
+/// lock as long as each answer of the servers takes at most T/10. No server expires the session
 /// before the lease ends, on these assumptions:
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
 ///   two ticks; then state the tick, by [`server_tick`](crate::SessionBuilder::server_tick).
 /// * The error of this host's clock over T, and a pause of the leading server between two of its
 ///   pings, are together shorter than T/12.
-/// * All servers of the ensemble grant the same timeout. One that grants a shorter one shortens the
-///   lease when its answer arrives; if that answer is lost, it may expire the session earlier.
+/// * All servers of the ensemble grant the same timeout. If the session moves to a server that
+///   grants a shorter one, the lease becomes shorter when that server's answer arrives. If the
+///   answer is lost, the server may expire the session before the lease ends.
+/// * The session is not connected through an observer master (`observerMasterPort`), and sessions
+///   are not local (`localSessionsEnabled`).
 pub struct Held {
     owner: Arc<dyn Owner>,
     thread: ThreadId,
@@ -97,9 +101,10 @@ impl Held {
     /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
     /// crossbeam's `select!`. Does no I/O.
     ///
-    /// It is this guard's own: once the guard is released it never becomes ready, even if the node
-    /// goes on, with another thread of this process, an outer guard of this one or other readers,
-    /// and is lost then.
+    /// It is this guard's own: if it was not ready when the guard was released, it never becomes
+    /// ready. That the node may go on (with another thread of this process, an outer guard of this
+    /// one or other readers) and be lost then makes no difference. (The signal of a
+    /// [`Leadership`](crate::Leadership) becomes ready when the term ends in any way.)
     ///
     /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).

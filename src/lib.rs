@@ -57,7 +57,7 @@
 //! | fault | a holder sees | a waiter sees |
 //! | --- | --- | --- |
 //! | connection cut, server restarted, failover, shorter than the lease | nothing | nothing: it waits on, in its place |
-//! | an outage that outlasts the lease, which has a third of the session timeout or more left | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
+//! | an outage that lasts until the lease ends, about T/3 to T/2 after it begins (T: the session timeout) | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
 //! | the session expired | the guard is lost | it queues again, in a new session |
 //! | somebody deleted its node | the guard is lost ([`LossReason::NodeDeleted`]) once the event arrives | it queues again |
 //! | the host slept, the process was stopped | `is_held()` is false at once on waking, if the lease is over | as above |

@@ -138,7 +138,8 @@ impl ZkExclusiveLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none gives
+    /// the answer that is needed, for longer than the retry policy allows,
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also to read the node of whoever has
     /// the lock. Whatever was made is removed.

@@ -60,8 +60,8 @@ impl<T> Drop for Interned<T> {
     }
 }
 
-/// What `recipe`'s locks at this place share within `session`, made if this is the first of them. The other recipe's name, if there is
-/// one at this place.
+/// Gives what `recipe`'s locks at this place share within `session`; makes it for the first lock.
+/// `Err`: another recipe, with this name, uses the place.
 pub(crate) fn intern<T: Send + Sync + 'static>(
     place: &Place,
     session: u64,

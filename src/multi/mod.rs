@@ -122,7 +122,8 @@ impl ZkMultiLock {
     ///
     /// [`Error::WouldDeadlock`], at once, when this thread holds a member already; [`Error::Lost`] when it
     /// has lost that hold and its guards still live.
-    /// [`Error::Unavailable`] when an outage outlasts the retry policy, [`Error::Lost`] when a member was
+    /// [`Error::Unavailable`] when no server can be reached, or none gives the answer that is needed,
+    /// for longer than the retry policy allows, [`Error::Lost`] when a member was
     /// lost while others were waited for, [`Error::Closed`] when a session is closed, [`Error::NoAuth`]
     /// when an ACL refuses; what a member of permits refuses ([`Error::InvalidConfig`],
     /// [`Error::InconsistentLeases`]). It is the first that went wrong; whatever was taken is released, and whatever

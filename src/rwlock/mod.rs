@@ -115,7 +115,8 @@ impl ZkRwLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none gives
+    /// the answer that is needed, for longer than the retry policy allows,
     /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its guards
     /// still live (see [`clear_lost`](Self::clear_lost) for leaked ones),
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
@@ -327,16 +328,15 @@ impl ZkRwLock {
         self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(OwnedZkWriteGuard::new)
     }
 
-    /// Takes this thread's guards on lost holds, of either kind, for dropped; `false` if it has
-    /// none. Sends what their drop would send: the lost nodes are deleted in the background.
+    /// Treats this thread's guards on lost holds, of either kind, as dropped. Returns `false` if it
+    /// has none. The lost nodes are deleted in the background, as by a drop.
     ///
-    /// A thread that has a guard on a lost hold gets [`Error::Lost`](crate::Error::Lost) from every
-    /// further call until its last guard is dropped, so that no step of what the lock protects goes
-    /// on under a new hold without knowing that others were in between. Where a guard was leaked,
-    /// by
-    /// [`std::mem::forget`] or in a cycle of `Arc`s, nobody can drop it any more. Call this on the
-    /// thread that took it, once nothing of that work goes on: then the thread can lock again. A
-    /// guard that lives all the same stays lost, and its drop does nothing any more.
+    /// While a thread has a guard on a lost hold, every further call on that thread gives
+    /// [`Error::Lost`](crate::Error::Lost). So no work goes on under a new hold without knowing that
+    /// others held the lock in between. A leaked guard ([`std::mem::forget`], a cycle of `Arc`s) is
+    /// never dropped, so its thread could never lock again. Call this on the thread that locked (it
+    /// does nothing for other threads) when none of that work goes on any more. If such a guard
+    /// still exists it stays lost, and its drop does nothing.
     ///
     /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
     pub fn clear_lost(&self) -> bool {

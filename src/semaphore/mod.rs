@@ -208,7 +208,8 @@ impl ZkSemaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when an outage outlasts the retry policy, [`Error::Closed`] when the session is
+    /// [`Error::Unavailable`] when no server can be reached, or none gives the answer that is needed,
+    /// for longer than the retry policy allows, [`Error::Closed`] when the session is
     /// closed, [`Error::NoAuth`] when an ACL refuses. Whatever was queued is removed.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire(&self) -> Result<ZkPermit> {

@@ -86,7 +86,8 @@ impl ZkSemaphoreMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none gives
+    /// the answer that is needed, for longer than the retry policy allows,
     /// [`Error::InconsistentLeases`](crate::Error::InconsistentLeases) when the path is that of a semaphore
     /// of another number of permits, [`Error::Closed`](crate::Error::Closed) when the session is closed,
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.

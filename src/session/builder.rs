@@ -85,6 +85,9 @@ impl SessionBuilder {
     /// of it in the log only if the servers grant another timeout than was asked for, since only
     /// then does their tick show. If the servers' ticks differ, state the longest.
     ///
+    /// Behind an observer master (`observerMasterPort`) no tick is right: do not connect sessions that
+    /// lock through one.
+    ///
     /// Keep the stated tick at or below half of the session timeout. With a longer one the session
     /// attaches anew to its servers often, because that alone keeps its lease; a warning says so.
     pub fn server_tick(mut self, tick: Duration) -> Self {

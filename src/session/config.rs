@@ -10,11 +10,10 @@ const LONGEST: Duration = Duration::from_secs(1 << 24);
 /// How a session comes back after an outage, and how long a blocked call goes on without getting
 /// any further.
 ///
-/// Attempts to connect follow each other by exponential back-off with jitter, between `base` and
-/// `cap`, for as long as the session is open; so do the attempts of a call that fail although there
-/// is a connection. A call that is blocked (`lock()` and its kin) ends with [`Error::Unavailable`]
-/// by
-/// [`max_elapsed`](Self::max_elapsed).
+/// While the session is open it tries again and again to connect. The pauses grow from `base` to
+/// `cap`, with jitter. A blocked call (`lock()` and its kin) that fails although there is a
+/// connection also pauses like this before it tries again. If such a call gets no further for
+/// [`max_elapsed`](Self::max_elapsed), it ends with [`Error::Unavailable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
     pub(crate) base: Duration,
@@ -51,15 +50,16 @@ impl RetryPolicy {
 
     /// How long a blocked call goes on without getting any further; default 60 s.
     ///
-    /// The time counts from the last progress of the call: its node is made, its watches stand,
-    /// what it waited for happens; at the earliest from the call itself. A new connection alone is
-    /// no progress: where servers can be reached but answer nothing that leads on, the call ends
-    /// too ([`Cause::NoProgress`](crate::Cause::NoProgress)). An outage by itself ends it when it
-    /// has lasted this long, even if most of that was before the call
-    /// ([`Cause::Outage`](crate::Cause::Outage)).
+    /// The time counts from the call's last progress: its node was made, its watches were set, or
+    /// what it waited for happened. Before any progress it counts from the beginning of the call. A
+    /// new connection alone is no progress. When the time is over the call ends with
+    /// [`Cause::NoProgress`](crate::Cause::NoProgress).
     ///
-    /// A call that waits for its turn, its node in the queue and its watches in place, gets on: it
-    /// waits for as long as it has to.
+    /// An outage counts from its own beginning, also if that was before the call. When it has lasted
+    /// for this time the call ends with [`Cause::Outage`](crate::Cause::Outage).
+    ///
+    /// A call whose node is in the queue and whose watches are set is only waiting for its turn.
+    /// This time does not limit it.
     #[must_use]
     pub fn max_elapsed(mut self, max_elapsed: Duration) -> Self {
         self.max_elapsed = max_elapsed;

@@ -226,15 +226,15 @@ impl Core {
         }
     }
 
-    /// An attempt of a call that `retry` is of has failed, with the connection or the session.
+    /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub(crate) fn failed(&self, retry: &Retry) {
-        // As the link, which dials more often where a live session is to be resumed.
+        // The link also dials this often when it resumes a live session.
         let longest = self.shared().map_or(Duration::MAX, |shared| shared.timeout() / 8);
         retry.failed(&self.config.retry, longest);
     }
 
-    /// Whether a call that endures would have ended if it did not, though not for an outage, of
-    /// which everybody can know.
+    /// Whether an enduring call has made no progress for so long that another call would have ended
+    /// with `NoProgress`. False during an outage: the session's events tell of that.
     pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
         let since = retry.failing_since();
         self.state() == SessionState::Connected

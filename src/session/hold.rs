@@ -158,15 +158,15 @@ impl Hold {
     }
 }
 
-/// Becomes ready when the hold is lost while the guard lives that it was asked of, and never
-/// otherwise. Of several holds as one ([`HeldAll`](crate::HeldAll)): when the first of them is.
+/// A guard gives out this signal. It becomes ready if the hold is lost before that guard is
+/// released, and never otherwise. Of several holds as one ([`HeldAll`](crate::HeldAll)): if the
+/// first of them is lost.
 ///
 /// It is a `crossbeam_channel::Receiver` that carries no message: `recv()` returns `Err` (and
 /// `select!` picks its arm) exactly when the hold is lost, in every clone of this value. A normal
-/// release never fires it, nor what becomes of the lock after that, so a thread that waits on it
-/// for ever needs another way to end. (The end of an election's term does, in whatever way it
-/// comes: those who look at the
-/// term do not end it.)
+/// release never fires it, and nothing that happens to the lock later fires it. So a thread that
+/// waits on it for ever needs another way to end. (The signal of an election's term fires whenever
+/// the term ends.)
 ///
 /// Keep or clone the `LostSignal` itself: a receiver cloned out of it is only good while a
 /// `LostSignal` of the same guard lives.

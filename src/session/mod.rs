@@ -122,7 +122,7 @@ impl ZkSession {
     }
 
     /// The negotiated session timeout; the requested one while there is no session. It may become
-    /// shorter when the session moves to another server, and never longer.
+    /// shorter when the session moves to another server, never longer; a new session has its own.
     pub fn timeout(&self) -> Duration {
         let granted = self.core().shared().map(|shared| shared.timeout());
         granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())

@@ -1,19 +1,18 @@
-//! How one blocked call fares with the servers: since when it gets no further, and when it may ask
-//! again.
+//! Since when one blocked call has made no progress, and when it may ask the servers again.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::config::RetryPolicy;
 
-/// Of one call, from its first request to its end. A call that waits for its turn, with its node
+/// The state of one call, from its first request to its end. A call that waits for its turn, with its node
 /// and its watches in place, does not fail, however long that takes.
 pub(crate) struct Retry {
     /// Goes on whatever the retry policy says.
     endures: bool,
     /// When the servers were asked last, or the call began.
     asked: Cell<Instant>,
-    /// Since when the call has got no further, where it has not.
+    /// When the current time without progress began; `None` while the call makes progress.
     failing_since: Cell<Option<Instant>>,
     /// How many attempts in a row have failed since then.
     failures: Cell<u32>,
@@ -50,8 +49,7 @@ impl Retry {
         self.not_before.set(None);
     }
 
-    /// What was asked has no answer that leads on: the connection or the session was lost. The
-    /// first attempt after that is made as soon as there is a connection; where it fails too, the
+    /// The connection or the session was lost before a useful answer came. The first attempt after that is made as soon as there is a connection; where it fails too, the
     /// next ones wait, ever longer.
     pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
         self.failing_since.set(self.failing_since.get().or(Some(self.asked.get())));
@@ -62,18 +60,18 @@ impl Retry {
         }
     }
 
-    /// There has been no connection since `down_since`. Whoever called later than that begins to
-    /// fail then.
+    /// There has been no connection since `down_since`. A call that began later counts from its own
+    /// beginning.
     pub(super) fn is_cut_off(&self, down_since: Instant) {
         self.failing_since.set(self.failing_since.get().or(Some(down_since.max(self.asked.get()))));
     }
 
-    /// When the pause is over that the call has to keep, if it has.
+    /// If the call must pause: when the pause ends.
     pub(super) fn pause(&self, now: Instant) -> Option<Instant> {
         self.not_before.get().filter(|at| now < *at)
     }
 
-    /// Since when the call has got no further, if it has not.
+    /// When the current time without progress began; `None` while the call makes progress.
     pub(super) fn failing_since(&self) -> Option<Instant> {
         self.failing_since.get()
     }

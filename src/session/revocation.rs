@@ -12,12 +12,12 @@ use crate::signal::Signal;
 /// What is written to the node; Curator's `LockInternals.REVOKE_MESSAGE`.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Becomes ready when somebody asks the holder to let go while the guard lives that this was asked
-/// of, and never otherwise.
+/// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
+/// is released, and never otherwise.
 ///
 /// It is a `crossbeam_channel::Receiver` that carries no message, as [`LostSignal`](crate::LostSignal): `recv()` returns `Err` (and
 /// `select!` picks its arm) once somebody asked, in every clone of this value, and from then on.
-/// Neither a release nor a loss fires it, nor does who asks the next holder.
+/// A release, a loss, or a request to a later holder does not fire it.
 ///
 /// Keep or clone the `RevokeSignal` itself: a receiver cloned out of it is only good while a
 /// `RevokeSignal` of the same guard lives.

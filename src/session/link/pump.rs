@@ -225,9 +225,14 @@ impl Pump {
 
     fn drop_server(&mut self, server: &mut Option<Server>, reason: &str, now: BootTime) {
         if let Some(s) = server.take() {
-            debug!("{}: {reason}", s.host);
+            let carried_the_session = self.shared.attach() > s.attach_before;
+            if carried_the_session && !self.machine.is_over() {
+                info!("{}: connection lost: {reason}", s.host);
+            } else {
+                debug!("{}: {reason}", s.host);
+            }
             self.shared.failed(&s.host, reason.to_owned());
-            if self.shared.attach() > s.attach_before {
+            if carried_the_session {
                 self.dialer.lost(s.host, now.since(s.since), now, self.machine.redial_cap());
             }
             if self.machine.is_ending() {
