@@ -5,7 +5,7 @@ use crate::{
         contend::{Section, session, spawn_waiting, stat},
         raw::EPHEMERAL,
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_state},
+        scene::{SOON, queue, session_of, until_empty, until_event, until_renewed, until_state},
         until,
     },
 };
@@ -500,9 +500,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     let session = ours.session_id();
     let guard = mine.lock().unwrap();
     let lost = guard.lost();
-    // Until the lease is one of a proof on this connection: it ends well before the session does.
-    let timeout = ours.timeout();
-    until("a lease by a proof", timeout, || (guard.valid_for() < timeout * 3 / 5).then_some(()));
+    until_renewed(&ours);
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
     assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));

@@ -2,7 +2,7 @@
 use crate::support::{
     Ensemble, Isolation, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, per_recipe,
     recipe::Lock,
-    scene::{SOON, full_path, queue, session_of, until_empty, until_state},
+    scene::{SOON, full_path, queue, session_of, until_empty, until_renewed, until_state},
     until,
 };
 use std::{
@@ -168,9 +168,7 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     let lock = recipe.make(&victim, PATH);
     let id = victim.session_id();
     let guard = lock.lock().unwrap();
-    // The session's own making counts for longer than the proofs that follow it: until the lease is
-    // one of these, and so ends well before the server expires the session.
-    until("a lease by a proof", timeout, || (guard.valid_for() < timeout * 3 / 5).then_some(()));
+    until_renewed(&victim);
     proxy.refuse(true);
     proxy.cut();
     let lost = guard.lost();

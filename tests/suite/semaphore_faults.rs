@@ -8,7 +8,7 @@ use crate::{
         Ensemble, Raw, Server, Shared,
         contend::{proxied, session, spawn_waiting, stat, until_queue},
         scenarios,
-        scene::{SOON, full_path, queue, session_of, until_event, until_state},
+        scene::{SOON, full_path, queue, session_of, until_event, until_renewed, until_state},
         until,
     },
 };
@@ -449,6 +449,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
             assert!(permit.is_held());
         });
         until_queue(&at, LOCKS, 2);
+        until_renewed(&away);
         proxy.refuse(true);
         proxy.cut();
         until("the lease has run out", SOON, || away.lease_remaining().is_zero().then_some(()));

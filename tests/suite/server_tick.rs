@@ -4,7 +4,7 @@ use crate::support::{
     Server,
     logged::logged,
     scenarios,
-    scene::{SOON, until_empty},
+    scene::{SOON, until_empty, until_renewed},
     until,
 };
 use log::Level;
@@ -24,9 +24,8 @@ fn lease_of_a_stated_tick_is_longer() {
     let stated = connect(&at, |builder| builder.server_tick(T / 12));
     let mutex = ZkMutex::new(&stated, PATH).unwrap();
     let guard = mutex.lock().unwrap();
-    // The session's own making counts for the longest; this waits for leases by later proofs. With
-    // half of T as the tick such a lease never has more than 0.6 T.
-    until("a lease by a proof", T, || (guard.valid_for() < T * 3 / 5).then_some(()));
+    // With half of T as the tick a renewed lease never has more than 0.6 T.
+    until_renewed(&stated);
     until("a longer lease", SOON, || (guard.valid_for() > T * 13 / 20).then_some(()));
     assert!(guard.is_held());
     drop(guard);

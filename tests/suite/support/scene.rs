@@ -53,6 +53,15 @@ pub fn until_state(session: &ZkSession, state: SessionState) {
     until(&format!("the session is {state:?}"), SOON, || (session.state() == state).then_some(()));
 }
 
+/// Waits, while the session holds something, until its lease is one that a write has renewed on a
+/// connection that stood for a while. Such a lease ends well before the server expires the session.
+/// The lease that comes with a new session or connection ends only just before.
+#[track_caller]
+pub fn until_renewed(session: &ZkSession) {
+    let most = session.timeout() * 3 / 5;
+    until("a renewed lease", session.timeout(), || (session.lease_remaining() < most).then_some(()));
+}
+
 /// The server's own path of what is `path` to a session with this connect string.
 pub fn full_path(connect_string: &str, path: &str) -> String {
     match connect_string.split_once('/') {
