@@ -4,9 +4,9 @@
 //! another server (a follower or an observer, here called the learner) is heard of in two ways
 //! only. The leader itself checks the session when the client attaches to the learner. And every
 //! half tick of its own the leader pings the learner, whose answer lists the sessions that the
-//! learner heard since the ping before. **A request that the learner forwards does not count**, not even a write:
-//! the leader serves it and leaves the session's clock alone. So a client that was silent for most
-//! of T, and whose first write is acknowledged, may be expired a moment later.
+//! learner heard since the ping before. **A request that the learner forwards does not count**, not
+//! even a write: the leader serves it and leaves the session's clock alone. So a client that was
+//! silent for most of T, and whose first write is acknowledged, may be expired a moment later.
 //!
 //! Three steps show what the leader heard. Each follows from the order of one stream.
 //!
