@@ -115,8 +115,10 @@ impl Removal {
             // Somebody may have written over the data of a node whose czxid we know.
             (Some(known), _) => known == czxid,
             (None, Some(nonce)) => nonce == self.nonce,
-            // Somebody has written over it before we knew its czxid. It is a node of this session,
-            // and of no other attempt: one that made its node later holds the lock by now.
+            // Somebody has written over it before we knew its czxid. If this session owns it, it is
+            // ours, unless a later attempt of this session made it. Such an attempt holds the lock
+            // by now; if it is only about to, its watch tells it that its node has gone, and it
+            // begins anew.
             (None, None) => shared.lease.hold_on(&self.path).is_none(),
         };
         Ok(is_known && shared.session_id() == Some(owner))
