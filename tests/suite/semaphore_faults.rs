@@ -342,6 +342,7 @@ fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
     let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
     let [holder, first, second] = [0, 1, 2].map(|i| semaphore(&sessions[i], 1));
     let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
     let order = Mutex::new(Vec::new());
     let room = Room::of(1);
     let wait = |number, semaphore: &ZkSemaphore| {
@@ -379,6 +380,7 @@ fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
     let sessions = [session(&at), session(&at)];
     let [holder, waiter] = [0, 1].map(|i| semaphore(&sessions[i], 1));
     let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
     let known = queue(&at, LEASES);
     thread::scope(|scope| {
         let waiting = spawn_waiting(scope, || waiter.acquire().unwrap());
@@ -434,6 +436,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
     let [holder, behind] = [0, 1].map(|i| semaphore(&sessions[i], 1));
     let waiting = semaphore(&away, 1);
     let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
     let known = queue(&at, LEASES);
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -578,6 +581,7 @@ fn queue_and_permits_outlast_a_restart() {
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 2)).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
     let held = semaphores[0].acquire_many(2).unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for place in 1..4 {
