@@ -99,6 +99,7 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
+mod wire;
 #[cfg(feature = "testing")]
 pub mod testing;
 

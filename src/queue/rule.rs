@@ -27,13 +27,13 @@ pub(crate) enum Verdict<'n, 'a> {
 }
 
 /// The contenders of this family among the children, in the listing's (arbitrary) order, and the names that are none.
-pub(crate) fn contenders(children: &[String], family: Family) -> (Vec<Name<'_>>, Vec<&str>) {
+pub(crate) fn contenders<'a>(children: &[&'a str], family: Family) -> (Vec<Name<'a>>, Vec<&'a str>) {
     let mut names = Vec::with_capacity(children.len());
     let mut junk = Vec::new();
     for child in children {
         match name::parse(child) {
             Some(name) if name.kind.family() == family => names.push(name),
-            _ => junk.push(child.as_str()),
+            _ => junk.push(*child),
         }
     }
     (names, junk)

@@ -101,6 +101,11 @@ impl Lease {
         self.state.lock().is_fresh(now)
     }
 
+    /// When the lease ends, if a hold depends on it.
+    pub(crate) fn needed_end(&self) -> Option<BootTime> {
+        if self.is_needed() { self.end_time() } else { None }
+    }
+
     /// When the lease ends, if a session was made.
     pub(crate) fn end_time(&self) -> Option<BootTime> {
         self.state.lock().end()

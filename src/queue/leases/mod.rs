@@ -19,7 +19,7 @@ use crate::session::SessionState;
 use crate::session::acl::Acl;
 use crate::session::bell::Bells;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Node};
+use crate::session::generation::{CallError, Generation, Listing, Node};
 use crate::session::path;
 use crate::session::retry::Retry;
 
@@ -118,25 +118,25 @@ impl Leases {
     /// since there may be many.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         self.in_time(core, limit, |generation| {
-            let children = match generation.children(&self.dir, &Limit::NONE) {
-                Err(CallError::NoNode) => Vec::new(),
-                children => children?,
+            let children = match generation.children(&self.dir, false, &Limit::NONE) {
+                Err(CallError::NoNode) => Listing::default(),
+                listed => listed?.children,
             };
-            let mut all = Vec::with_capacity(children.len());
-            for name in children {
-                match generation.read(&path::join(&self.dir, &name), false, &Limit::NONE) {
+            let mut all = Vec::new();
+            for name in children.names() {
+                match generation.read(&path::join(&self.dir, name), false, &Limit::NONE) {
                     Err(CallError::NoNode) => {}
-                    node => all.push((node?, name)),
+                    node => all.push((node?, name.to_owned())),
                 }
             }
-            all.sort_by_key(|(node, _)| node.czxid);
+            all.sort_by_key(|(node, _)| node.stat.czxid);
             let contender = |(node, name): (Node, String)| Contender {
                 reads: false,
                 sequence: name::number(&name),
                 name,
+                session_id: node.stat.owner,
+                created: node.created(),
                 data: node.data,
-                session_id: node.owner,
-                created: node.created,
             };
             Ok(all.into_iter().map(contender).collect())
         })
@@ -171,23 +171,15 @@ impl Leases {
         own: &[Ticket],
         watch: bool,
     ) -> Step<Option<i64>> {
-        // A node of ours may go between the listing and the look at what we know of it.
-        let before = generation.shared.debris();
-        let listed = if watch {
-            generation.children_watched(&self.dir, &want.limit)
-        } else {
-            generation.children(&self.dir, &want.limit)
-        };
-        let children = match listed {
-            Ok(children) => children,
-            Err(CallError::NoNode) => Vec::new(),
+        let (children, pending) = match generation.children(&self.dir, watch, &want.limit) {
+            Ok(listed) => (listed.children, listed.pending),
+            Err(CallError::NoNode) => (Listing::default(), Arc::default()),
             Err(e) => return Err(self.stop(want, &self.dir, e)),
         };
-        let after = generation.shared.debris();
         // Whatever else is there counts as a lease, as it does for Curator.
-        let is_debris = |id: &str| before.contains(id) || after.contains(id);
+        let is_pending = |child: &&str| pending.contains(name::lease_id(child));
         let standing: HashSet<&str> =
-            children.iter().map(String::as_str).filter(|child| !is_debris(name::lease_id(child))).collect();
+            children.names().into_iter().filter(|child| !is_pending(child)).collect();
         if !own.iter().all(|ticket| standing.contains(ticket.name())) {
             return Ok(None);
         }
@@ -225,7 +217,7 @@ impl Leases {
             CallError::Deadline if want.seen_full.get() && core.state() == SessionState::Connected => {
                 return Stop::Full;
             }
-            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
+            CallError::Deadline | CallError::Cancelled => {
                 failure(core, self.count.path(), e)
             }
             e => failure(core, path, e),

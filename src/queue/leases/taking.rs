@@ -51,7 +51,7 @@ impl<'a> Taking<'a> {
             let (generation, mut tickets) = self.make()?;
             // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
             let causes = |cause| Causes { gone: cause, changed: cause };
-            let nodes = &generation.shared.nodes;
+            let nodes = &generation.nodes;
             let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
             let _count = nodes.register(self.leases.count.path().to_owned(), &self.bell, causes(COUNT));
             let _session = self.want.core.changes.register((), &self.bell, causes(SESSION));
@@ -79,18 +79,18 @@ impl<'a> Taking<'a> {
             let id = name::new_id(Layout::Curator);
             let prefix = path::join(dir, &name::lease_prefix(&id));
             let made =
-                generation.create_contender(&prefix, &id, Naming::Numbered, data.to_vec(), *acl, limit);
+                generation.create_contender(&prefix, &id, Naming::Numbered, data, acl, limit);
             let e = match made {
-                Ok(path) => {
-                    debug!("{path}: made");
+                Ok(created) => {
+                    debug!("{}: made", created.path);
                     self.want.retry.progress();
-                    tickets.push(Ticket::new(generation.clone(), path, id, 0));
+                    tickets.push(Ticket::new(generation.clone(), created, id, 0));
                     continue;
                 }
                 // The semaphore's node first: it is none that may go while nobody is here.
                 Err(CallError::NoNode) => {
                     let counted = self.leases.count.get(&generation, false, limit);
-                    match counted.and_then(|_| generation.make_parents(dir, *acl, limit)) {
+                    match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
                         Ok(()) => continue,
                         Err(e) => e,
                     }
@@ -118,7 +118,7 @@ impl<'a> Taking<'a> {
         loop {
             self.bell.hush(u8::MAX);
             self.same(generation)?;
-            let attach = generation.shared.attach();
+            let epoch = generation.epoch();
             if self.fits(generation, tickets, true)? {
                 // One of those that went since may have been ours.
                 if self.bell.rung() & LEASES == 0 {
@@ -126,17 +126,17 @@ impl<'a> Taking<'a> {
                 }
                 continue;
             }
-            self.wait(generation, attach)?;
+            self.wait(generation, epoch)?;
         }
     }
 
-    /// Waits until something has changed that calls for another count; the watches were armed on the connection `attach`.
-    fn wait(&self, generation: &Generation, attach: u64) -> Step<()> {
+    /// Waits until something has changed that calls for another count; the watches were armed on the connection `epoch`.
+    fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let limit = &self.want.limit;
         let undisturbed =
-            || self.want.core.state() == SessionState::Connected && generation.shared.attach() == attach;
+            || self.want.core.state() == SessionState::Connected && generation.epoch() == epoch;
         let poll = Instant::now() + SAFETY_POLL;
-        while generation.shared.attach() == attach {
+        while generation.epoch() == epoch {
             self.want.retry.progress(); // our nodes are counted, and the watches stand
             match self.bell.wait(&limit.or_at(poll)) {
                 Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Core;
 use super::conn::{Conn, Stage};
 use super::serve::Tag;
-use crate::session::wire::record::ConnectReply;
+use crate::wire::record::ConnectReply;
 use crate::testing::engine::{ConnId, Output};
 use crate::testing::faults::Plan;
 use crate::testing::request::Event;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Core;
 use super::conn::{Conn, Stage};
 use super::framing::Next;
-use crate::session::wire::Malformed;
+use crate::wire::Malformed;
 use crate::testing::engine::ConnId;
 use crate::testing::faults::{Plan, Verdict};
 use crate::testing::request::Sketch;

@@ -1,7 +1,7 @@
 //! Answers beyond the longest frame: only the request that got one fails.
 
 use super::*;
-use crate::session::wire::frame::MAX_FRAME;
+use crate::wire::frame::MAX_FRAME;
 
 /// The length of a long answer behind its head.
 const REST: usize = MAX_FRAME + 1000;

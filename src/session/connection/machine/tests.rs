@@ -86,7 +86,7 @@ impl Rig {
         while let Some(frame) = self.server_in.next().unwrap() {
             let (xid, op) = request_header(frame).unwrap();
             let rest = frame.get(8..).unwrap_or_default();
-            let path = crate::session::wire::record::Reader::new(rest).string().unwrap_or("").to_owned();
+            let path = crate::wire::record::Reader::new(rest).string().unwrap_or("").to_owned();
             all.push((xid, op, path));
         }
         all
