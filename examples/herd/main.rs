@@ -129,7 +129,7 @@ impl Herd<'_> {
         held: ZkMutexGuard<'_>,
         granted: &Receiver<Instant>,
     ) -> Result<(u64, Duration), Box<dyn Error>> {
-        held.fencing_token()?; // its node is watched from now on, and not from some moment later
+        held.fencing_token(); // its node is watched from now on, and not from some moment later
         self.counter.settled()?;
         self.counter.clear();
         let (_, before) = self.counter.settled()?;

@@ -42,6 +42,11 @@ impl Holding {
         }
     }
 
+    /// The session that it is held in.
+    pub(crate) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
     /// The node's full path.
     pub(crate) fn path(&self) -> &str {
         self.hold.path()

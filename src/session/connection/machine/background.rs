@@ -16,6 +16,7 @@ use super::{Outcome, Output};
 use crate::clock::BootTime;
 use crate::error::TOO_LONG_ADVICE;
 use crate::session::connection::codec::{self, CallError, Operation, Reply};
+use crate::session::generation::FolderWatch;
 use crate::session::hold::Hold;
 use crate::session::path;
 use crate::wire::Malformed;
@@ -40,6 +41,8 @@ pub(crate) enum Task {
     Prune { path: String },
     /// Watch a held node.
     Watch { hold: Arc<Hold> },
+    /// List a node's children with a watch.
+    WatchFolder { watch: Arc<FolderWatch> },
 }
 
 impl Task {
@@ -48,7 +51,7 @@ impl Task {
         match self {
             Task::Delete { id, .. } | Task::Sweep { id, .. } => Some(id),
             Task::Remove(removal) => Some(removal.nonce()),
-            Task::Prune { .. } | Task::Watch { .. } => None,
+            Task::Prune { .. } | Task::Watch { .. } | Task::WatchFolder { .. } => None,
         }
     }
 }
@@ -204,6 +207,7 @@ impl Background {
                 removal.operation(&noop)?
             }
             Task::Watch { hold } => Operation::GetData { path: hold.path(), watch: true },
+            Task::WatchFolder { watch } => Operation::GetChildren { path: watch.dir(), watch: true },
         };
         *bytes = operation.encode(xid, std::mem::take(bytes));
         Some(operation.code())
@@ -308,6 +312,17 @@ impl Background {
                 }
             },
             Task::Prune { .. } => return Ok(()),
+            Task::WatchFolder { watch } => {
+                let listed = match code {
+                    err::OK => match codec::decode(op::GET_CHILDREN, body)? {
+                        Reply::Children(children) => Some((children, self.pending.clone())),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                out.push(Output::FolderListed(watch.clone(), listed));
+                return Ok(());
+            }
             Task::Watch { hold } => match code {
                 err::OK => {
                     if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
@@ -399,7 +414,7 @@ impl Background {
                 removal.restart();
             }
             // Watches are set anew by the next connection.
-            !matches!(entry.task, Task::Watch { .. } | Task::Prune { .. })
+            !matches!(entry.task, Task::Watch { .. } | Task::WatchFolder { .. } | Task::Prune { .. })
         });
         let mut ids: Vec<u64> = self.all.keys().copied().collect();
         ids.sort_unstable();

@@ -26,9 +26,10 @@ pub(crate) use removal::Removal;
 pub(crate) use requests::{Answers, Batch, Settle};
 
 use self::background::Background;
-use super::codec;
+use super::codec::{self, Listing};
 use crate::clock::BootTime;
 use crate::error::LossReason;
+use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
 use crate::session::hold::Hold;
 use crate::wire::Malformed;
@@ -80,6 +81,8 @@ pub(crate) enum Output {
     Watch { kind: i32, path: String },
     /// A held node was read with a watch: its czxid and data; `None` if it is gone.
     HoldRead(Arc<Hold>, Option<(i64, Vec<u8>)>),
+    /// The children of a node that is watched for them; `None` if they could not be listed.
+    FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log: a logger may block, and the machine stands behind a lock.
     Log(log::Level, String),
     /// A node may be removed only if no hold stands on this path: the answer is awaited by
