@@ -32,7 +32,7 @@ use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder,
 /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
 /// {
 ///     let guard = mutex.lock()?; // blocks
-///     let token = guard.fencing_token()?; // the store refuses an older token
+///     let token = guard.fencing_token(); // the store refuses an older token
 ///     println!("charging the account under {token}");
 /// } // released here
 /// if let Some(_leader) = mutex.try_lock()? {
