@@ -1,35 +1,52 @@
-//! The machine's decisions, tested with no network: a scripted crate on one side, a scripted server
-//! on the other, and a clock that only the test moves.
+//! The machine's decisions, tested with no network: callers and a scripted server around it, and a
+//! clock that only the test moves.
 
 use super::*;
-use crate::session::hold::Hold;
-use crate::session::link::{Outcome, Removal};
-use crate::session::nonce;
+use crate::session::acl::Acl;
+use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply};
+use crate::session::event::SessionEvent;
+use crate::session::{lease, nonce};
+use crate::wire::code::event;
+use crate::wire::record::{Reader, request_header};
 use crossbeam_channel::{Receiver, bounded};
 use proptest::prelude::*;
 
+use self::background::sweep;
+
+mod background;
+mod ending;
 mod long_answer;
 mod slow_server;
 
 const T: Duration = Duration::from_secs(24);
 const MS: Duration = Duration::from_millis(1);
 
+/// What stands around the machine: the event loop and the generation, without threads and sockets.
 struct Rig {
     m: Machine,
     now: BootTime,
-    shared: Arc<Shared>,
-    crate_in: Frames,
+    lease: lease::Lease,
+    /// The session timeout that callers see.
+    timeout: Duration,
+    epoch: u64,
+    events: Vec<SessionEvent>,
+    /// What the application's client was answered: its numbers, and the errors.
+    answers: Vec<(u64, i32)>,
+    /// The watch events, in the place of the watch registry.
+    rung: Vec<(i32, String)>,
     server_in: Frames,
-    crate_xid: i32,
+    client: u64,
     zxid: i64,
 }
 
 /// What the machine sent to the server: xid, operation, and the path where there is one.
 type Sent = (i32, i32, String);
 
+/// A caller's requests: their number, and where their answers come.
+type Call = (u64, Receiver<Answers>);
+
 impl Rig {
     fn new(auth: &[(&str, &str)]) -> Self {
-        let shared = Arc::new(Shared::default());
         let now = BootTime::now();
         let settings = Settings {
             timeout: T,
@@ -38,45 +55,163 @@ impl Rig {
             tick: None,
             noop: "noop".into(),
         };
-        let mut rig = Rig {
-            m: Machine::new(settings, shared.clone(), now),
+        Rig {
+            m: Machine::new(settings, now),
             now,
-            shared,
-            crate_in: Frames::default(),
+            lease: lease::Lease::default(),
+            timeout: Duration::ZERO,
+            epoch: 0,
+            events: Vec::new(),
+            answers: Vec::new(),
+            rung: Vec::new(),
             server_in: Frames::default(),
-            crate_xid: 0,
+            client: 0,
             zxid: 0,
-        };
-        let request = ConnectRequest { last_zxid: 0, timeout_ms: 1, session_id: 0, password: &[] };
-        rig.m.crate_bytes(&request.frame(), now).unwrap();
-        rig.m.to_crate.clear();
-        rig
+        }
     }
 
     fn up() -> Self {
         let mut rig = Rig::new(&[]);
         rig.attach(7);
-        assert!(matches!(rig.events()[..], [LinkEvent::Connected { session_id: 7, timeout: T }]));
+        assert_eq!(rig.events(), [SessionEvent::Connected { session_id: 7, timeout: T }]);
         rig
     }
 
     fn attach(&mut self, session_id: i64) {
-        self.m.connected(self.now);
-        self.m.to_server.clear();
+        self.connect();
         self.greet(session_id, T.as_millis() as i32);
+    }
+
+    /// A socket is connected; gives what the machine says first.
+    fn connect(&mut self) -> Vec<u8> {
+        self.server_in.clear();
+        self.m.cut = None;
+        self.m.connected(self.now);
+        std::mem::take(&mut self.m.to_server)
     }
 
     fn greet(&mut self, session_id: i64, timeout_ms: i32) {
         let reply = ConnectReply { timeout_ms, session_id, password: vec![5; 16] };
-        self.m.server_bytes(&reply.frame(), self.now);
+        self.bytes(&reply.frame());
     }
 
-    /// The crate asks; gives its xid.
-    fn ask(&mut self, op: i32, path: &str) -> i32 {
-        self.crate_xid += 1;
-        let frame = Writer::request(self.crate_xid, op).buffer(path.as_bytes()).bool(false).frame();
-        self.m.crate_bytes(&frame, self.now).unwrap();
-        self.crate_xid
+    /// The server's bytes come, as the event loop sees to them.
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.m.server_bytes(bytes, self.now);
+        self.hand_out();
+        self.look();
+        self.hand_out();
+    }
+
+    /// A calling thread gives the machine something to do. The event loop wakes where it must.
+    fn with<T>(&mut self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
+        let value = act(&mut self.m, self.now);
+        if self.m.wants_attention() {
+            self.look();
+            self.hand_out();
+        }
+        value
+    }
+
+    /// The event loop looks at the time.
+    fn look(&mut self) -> Option<BootTime> {
+        if self.m.is_up() {
+            let epoch = self.m.epoch();
+            for hold in self.lease.unarmed(epoch, WATCH_AFTER, self.now) {
+                hold.set_armed_on(epoch);
+                self.m.watch(hold, self.now);
+            }
+        }
+        let lease = Lease { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
+        self.m.tick(lease, &|| self.lease.a_directory(), self.now)
+    }
+
+    /// Sees to what the machine wants done outside, as the generation does.
+    fn hand_out(&mut self) {
+        while !self.m.outputs.is_empty() {
+            for output in std::mem::take(&mut self.m.outputs) {
+                self.take_output(output);
+            }
+        }
+    }
+
+    fn take_output(&mut self, output: Output) {
+        match output {
+            Output::Granted { timeout, sent, .. } => {
+                self.timeout = timeout;
+                self.lease.begin(timeout, sent);
+            }
+            Output::Shortened { timeout } => {
+                self.timeout = timeout;
+                self.lease.shorten(timeout, self.now);
+            }
+            Output::Attached { epoch, is_first } => {
+                self.epoch = epoch;
+                self.events.push(match &self.m.session {
+                    Some(s) if is_first => {
+                        SessionEvent::Connected { session_id: s.id, timeout: self.timeout }
+                    }
+                    _ => SessionEvent::Reconnected,
+                });
+            }
+            Output::Suspended => self.events.push(SessionEvent::Suspended),
+            Output::Lost(reason) => {
+                self.lease.end(reason);
+                self.events.push(SessionEvent::Lost(reason));
+            }
+            Output::Heard(at) => self.lease.extend(at, self.now),
+            Output::Answered(caller, answers) => drop(caller.try_send(answers)),
+            Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
+            Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
+            Output::Watch { kind, path } => self.watch_event(kind, &path),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
+            Output::HoldRead(hold, _) => self.lease.gone(&hold),
+            Output::MayRemove { task, path } => {
+                let may = self.lease.hold_on(&path).is_none();
+                self.m.may_remove(task, may, self.now);
+            }
+            Output::Log(..) => {}
+        }
+    }
+
+    fn watch_event(&mut self, kind: i32, path: &str) {
+        if kind == event::DELETED {
+            self.lease.node_deleted(path);
+        } else if let Some(hold) = self.lease.hold_on(path) {
+            hold.rearm();
+        }
+        self.rung.push((kind, path.to_owned()));
+    }
+
+    /// The application's client asks; gives its number.
+    fn ask(&mut self, op: i32, path: &str) -> u64 {
+        self.client += 1;
+        let body = Writer::bare().buffer(path.as_bytes()).bool(false).frame()[4..].to_vec();
+        let batch = Batch::of_client(self.client, op, &body);
+        // The client's end answers this itself.
+        if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
+            let code = if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
+            self.answers.push((self.client, code));
+        }
+        self.client
+    }
+
+    /// A caller sends these together.
+    fn call(&mut self, requests: &[(Operation<'_>, Settle)]) -> Call {
+        let (mut batch, answers) = Batch::new();
+        for (operation, settle) in requests {
+            batch.push(operation, settle.clone());
+        }
+        (self.with(|m, now| m.submit(batch, now)).unwrap(), answers)
+    }
+
+    /// A caller leaves.
+    fn abandon(&mut self, call: &Call) -> bool {
+        self.with(|m, now| m.abandon(call.0, now))
+    }
+
+    fn task(&mut self, task: Task) {
+        self.with(|m, now| m.add_task(task, now));
     }
 
     fn sent(&mut self) -> Vec<Sent> {
@@ -86,50 +221,97 @@ impl Rig {
         while let Some(frame) = self.server_in.next().unwrap() {
             let (xid, op) = request_header(frame).unwrap();
             let rest = frame.get(8..).unwrap_or_default();
-            let path = crate::wire::record::Reader::new(rest).string().unwrap_or("").to_owned();
+            let path = Reader::new(rest).string().unwrap_or("").to_owned();
             all.push((xid, op, path));
         }
         all
+    }
+
+    /// The one request that was sent.
+    #[track_caller]
+    fn one(&mut self, op: i32, path: &str) -> i32 {
+        let sent = self.sent();
+        assert_eq!(shown(&sent), [(op, path)]);
+        sent[0].0
     }
 
     /// An answer of the leader: it bears a new zxid.
     fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
         self.zxid += 1;
         let frame = ReplyHeader { xid, zxid: self.zxid, err }.frame(body);
-        self.m.server_bytes(&frame, self.now);
+        self.bytes(&frame);
     }
 
-    /// What the crate was answered: xid and error.
-    fn answers(&mut self) -> Vec<(i32, i32)> {
-        let bytes = std::mem::take(&mut self.m.to_crate);
-        self.crate_in.push(&bytes);
-        let mut all = Vec::new();
-        while let Some(frame) = self.crate_in.next().unwrap() {
-            let (header, _) = ReplyHeader::read(frame).unwrap();
-            all.push((header.xid, header.err));
-        }
-        all
+    /// A watch fires.
+    fn event(&mut self, kind: i32, path: &str) {
+        let body = Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
+        let frame = ReplyHeader { xid: xid::EVENT, zxid: -1, err: 0 }.frame(&body[4..]);
+        self.bytes(&frame);
     }
 
-    fn events(&mut self) -> Vec<LinkEvent> {
-        std::mem::take(&mut self.m.events)
+    /// What the application's client was answered: its number and the error.
+    fn answers(&mut self) -> Vec<(u64, i32)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    fn events(&mut self) -> Vec<SessionEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn pending(&self) -> Vec<String> {
+        let mut ids: Vec<_> = self.m.pending_deletes().iter().cloned().collect();
+        ids.sort();
+        ids
+    }
+
+    /// The connection ends.
+    fn drop_connection(&mut self) {
+        self.m.server_gone("cut", self.now);
+        self.look();
+        self.hand_out();
+    }
+
+    /// The connection ends, and the session is taken up on the next one.
+    fn cut(&mut self) {
+        self.drop_connection();
+        self.attach(7);
     }
 
     /// Lets time pass, looking whenever the machine asked to be looked at.
     fn pass(&mut self, d: Duration) {
         let until = self.now + d;
-        while let Some(next) = self.m.tick(self.now).filter(|next| *next <= until) {
+        while let Some(next) = self.look().filter(|next| *next <= until) {
+            self.hand_out();
             self.now = next.max(self.now + MS / 10);
         }
         self.now = until;
-        self.m.tick(self.now);
+        self.look();
+        self.hand_out();
     }
 
-    fn hold(&mut self, path: &str) -> Arc<Hold> {
-        let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
-        self.shared.lease.grant(&hold).unwrap();
+    /// Ends the holds whose lease has run out.
+    fn lapse(&self) {
+        self.lease.watch(self.now);
+    }
+
+    fn grant(&self, hold: Arc<Hold>) -> Arc<Hold> {
+        self.lease.grant(&hold).unwrap();
         hold
     }
+
+    fn hold(&self, path: &str) -> Arc<Hold> {
+        self.grant(Hold::new(path.into(), 5, 0, Box::new(|| ())))
+    }
+
+    /// A hold of a node whose name others use too.
+    fn fixed(&self, czxid: i64) -> Arc<Hold> {
+        self.grant(Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
+    }
+}
+
+/// Requests without their xids.
+fn shown(sent: &[Sent]) -> Vec<(i32, &str)> {
+    sent.iter().map(|(_, op, path)| (*op, path.as_str())).collect()
 }
 
 #[test]
@@ -151,12 +333,12 @@ fn a_cut_answers_what_was_sent_and_holds_what_was_not() {
     let mut rig = Rig::up();
     let a = rig.ask(op::EXISTS, "/a");
     rig.sent();
-    rig.m.server_gone("cut", rig.now);
+    rig.drop_connection();
     let b = rig.ask(op::EXISTS, "/b");
     assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
-    assert_eq!(rig.events(), [LinkEvent::Suspended]);
+    assert_eq!(rig.events(), [SessionEvent::Suspended]);
     rig.attach(7);
-    assert_eq!(rig.events(), [LinkEvent::Reconnected]);
+    assert_eq!(rig.events(), [SessionEvent::Reconnected]);
     let sent = rig.sent();
     assert_eq!(sent.len(), 1);
     rig.reply(sent[0].0, err::NO_NODE, &[]);
@@ -166,7 +348,7 @@ fn a_cut_answers_what_was_sent_and_holds_what_was_not() {
 #[test]
 fn a_request_held_through_an_outage_is_answered_within_a_sixth_of_the_timeout() {
     let mut rig = Rig::up();
-    rig.m.server_gone("cut", rig.now);
+    rig.drop_connection();
     let a = rig.ask(op::EXISTS, "/a");
     rig.pass(T / 6 - MS);
     assert_eq!(rig.answers(), []);
@@ -177,7 +359,7 @@ fn a_request_held_through_an_outage_is_answered_within_a_sixth_of_the_timeout() 
 #[test]
 fn a_late_request_is_answered_without_blaming_a_fresh_connection() {
     let mut rig = Rig::up();
-    rig.m.server_gone("cut", rig.now);
+    rig.drop_connection();
     let a = rig.ask(op::EXISTS, "/a");
     rig.pass(T / 6 - MS * 10);
     rig.attach(7);
@@ -198,7 +380,7 @@ fn a_black_hole_is_cut_within_a_third_of_the_timeout_even_when_idle() {
     let mut rig = Rig::up();
     rig.pass(T / 3);
     assert!(rig.m.cut.is_some());
-    assert_eq!(rig.events(), [LinkEvent::Suspended]);
+    assert_eq!(rig.events(), [SessionEvent::Suspended]);
 }
 
 #[test]
@@ -236,13 +418,13 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
             let body = if op == op::GET_DATA { [0; 72].as_slice() } else { &[] };
             rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, body);
         }
-        rig.shared.lease.watch(rig.now);
+        rig.lapse();
     }
     assert_eq!(hold.loss(), None);
     // From here on the server answers everything but writes: what a follower without leader does.
     for _ in 0..48 {
         rig.pass(T / 48);
-        rig.shared.lease.watch(rig.now);
+        rig.lapse();
         for (xid, op, _) in rig.sent() {
             if op != op::DELETE {
                 rig.reply(xid, err::OK, &[]);
@@ -256,7 +438,7 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
 fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_before_it() {
     for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
         let mut rig = Rig::up();
-        let made = rig.shared.lease.end_time().unwrap();
+        let made = rig.lease.end_time().unwrap();
         // Answered every T/48, and the leader is asked every T/4.
         let mut synced = rig.now;
         for _ in 0..48 {
@@ -265,13 +447,13 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
                 synced = if op == op::SYNC { rig.now } else { synced };
                 rig.reply(xid, err::OK, &[]);
             }
-            assert_eq!(rig.shared.lease.end_time(), Some(made), "no write was acknowledged");
+            assert_eq!(rig.lease.end_time(), Some(made), "no write was acknowledged");
         }
         rig.ask(op::SET_DATA, "/l/n");
         let body = if code == err::OK { [0; 68].as_slice() } else { &[] };
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, code, body);
-        let end = rig.shared.lease.end_time().unwrap();
+        let end = rig.lease.end_time().unwrap();
         // Pings go out every T/8, and what was answered T/3 before the sync counts.
         let heard = end.before(T - T / 12);
         let lag = T / 3;
@@ -283,9 +465,8 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
 fn a_write_that_a_server_refused_by_itself_proves_nothing() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    let made = rig.shared.lease.end_time();
-    rig.shared.add_debris("id");
-    rig.m.chore(sweep(), rig.now);
+    let made = rig.lease.end_time();
+    rig.task(sweep());
     for _ in 0..48 {
         for (xid, op, _) in rig.sent() {
             // As a follower without a leader answers with eager ACL checks.
@@ -295,15 +476,15 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
                 op::GET_CHILDREN => panic!("a listing that may be old"),
                 _ => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[]),
             };
-            rig.m.server_bytes(&frame, rig.now);
+            rig.bytes(&frame);
         }
         rig.pass(T / 48);
-        rig.shared.lease.watch(rig.now);
+        rig.lapse();
     }
-    assert_eq!(rig.shared.lease.end_time(), made);
+    assert_eq!(rig.lease.end_time(), made);
     assert!(rig.m.cut.is_some(), "it looks for another server");
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
-    assert!(rig.shared.debris().contains("id"));
+    assert_eq!(rig.pending(), ["id"]);
 }
 
 #[test]
@@ -316,11 +497,10 @@ fn a_session_that_was_silent_attaches_anew_before_it_sends_anything() {
     assert_eq!(rig.sent(), []);
     assert_eq!(rig.answers(), [], "it is held until the session is attached");
     rig.attach(7);
-    let mut sent = rig.sent();
-    sent.retain(|s| s.1 != op::GET_DATA); // the hold's watch is set again too
-    assert_eq!(sent.iter().map(|s| s.2.as_str()).collect::<Vec<_>>(), ["/l/noop", "/x"]);
+    let sent = rig.sent();
+    assert_eq!(shown(&sent), [(op::DELETE, "/l/noop"), (op::SET_DATA, "/x")]);
     rig.reply(sent[0].0, err::NO_NODE, &[]);
-    assert_eq!(rig.shared.lease.end_time(), Some(rig.now + (T - T / 12)));
+    assert_eq!(rig.lease.end_time(), Some(rig.now + (T - T / 12)));
     rig.reply(sent[1].0, err::OK, &[0; 68]);
     assert_eq!(rig.answers(), [(a, err::OK)]);
 }
@@ -362,28 +542,27 @@ fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough
             rig.reply(xid, err::OK, &[]);
         }
     }
-    assert!(!rig.shared.lease.is_fresh(rig.now));
+    assert!(!rig.lease.is_fresh(rig.now));
     let (done, fresh) = bounded(1);
-    rig.m.prove("/l".into(), done, rig.now);
+    rig.with(|m, now| m.prove("/l".into(), done, now));
     let mut requests = 0;
     while fresh.is_empty() {
         for (xid, op, _) in rig.sent() {
             requests += usize::from(op == op::SYNC || op == op::DELETE);
             rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, &[]);
         }
-        rig.m.tick(rig.now);
     }
     assert!(requests <= 2, "{requests}");
-    assert!(rig.shared.lease.is_fresh(rig.now));
+    assert!(rig.lease.is_fresh(rig.now));
 }
 
 #[test]
 fn a_proof_that_is_answered_slowly_does_not_spin() {
     let mut rig = Rig::up();
     let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
-    rig.m.prove("/l".into(), done, rig.now);
+    rig.with(|m, now| m.prove("/l".into(), done, now));
     let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
-    while let Some(next) = rig.m.tick(rig.now).filter(|next| *next <= end) {
+    while let Some(next) = rig.look().filter(|next| *next <= end) {
         assert!(next > rig.now, "a wake-up in the past");
         rig.now = next;
         wakes += 1;
@@ -395,38 +574,12 @@ fn a_proof_that_is_answered_slowly_does_not_spin() {
 fn a_throttled_write_proves_nothing() {
     let mut rig = Rig::up();
     rig.pass(T / 4);
-    let before = rig.shared.lease.remaining(rig.now);
+    let before = rig.lease.remaining(rig.now);
     rig.ask(op::DELETE, "/a");
     for (xid, op, _) in rig.sent() {
         rig.reply(xid, if op == op::DELETE { -127 } else { err::OK }, &[]);
     }
-    assert_eq!(rig.shared.lease.remaining(rig.now), before);
-}
-
-#[test]
-fn an_expired_session_ends_everything_at_once() {
-    let mut rig = Rig::up();
-    let hold = rig.hold("/l/n");
-    let a = rig.ask(op::EXISTS, "/a");
-    rig.sent();
-    rig.m.server_gone("cut", rig.now);
-    let b = rig.ask(op::EXISTS, "/b");
-    rig.m.connected(rig.now);
-    rig.greet(0, 0);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
-    assert_eq!(rig.events(), [LinkEvent::Suspended, LinkEvent::Lost(LossReason::SessionExpired)]);
-    assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-    let c = rig.ask(op::EXISTS, "/c");
-    assert_eq!(rig.answers(), [(c, err::SESSION_EXPIRED)]);
-    assert!(!rig.m.wants_connection());
-}
-
-#[test]
-fn another_session_never_takes_the_place_of_ours() {
-    let mut rig = Rig::up();
-    rig.m.server_gone("cut", rig.now);
-    rig.attach(8);
-    assert_eq!(rig.events()[1..], [LinkEvent::Lost(LossReason::SessionExpired)]);
+    assert_eq!(rig.lease.remaining(rig.now), before);
 }
 
 #[test]
@@ -444,422 +597,12 @@ fn credentials_go_before_anything_else_on_every_connection() {
         assert_eq!(sent.len(), 1);
         rig.reply(sent[0].0, err::NO_NODE, &[]);
         assert_eq!(rig.answers(), [(a, err::NO_NODE)]);
-        rig.m.server_gone("cut", rig.now);
+        rig.drop_connection();
     }
 }
 
 #[test]
-fn refused_credentials_end_the_session_and_close_it_at_the_server() {
-    let mut rig = Rig::new(&[("nonsense", "x")]);
-    rig.attach(7);
-    rig.sent();
-    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
-    assert_eq!(rig.events(), [LinkEvent::Lost(LossReason::AuthFailed)]);
-    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
-    let a = rig.ask(op::EXISTS, "/a");
-    assert_eq!(rig.answers(), [(a, err::AUTH_FAILED)]);
-}
-
-fn close(rig: &mut Rig) -> Receiver<bool> {
-    let (done, told) = bounded(1);
-    rig.m.close(done, rig.now);
-    told
-}
-
-#[test]
-fn a_close_is_told_to_the_server_again_when_the_connection_dies() {
-    let mut rig = Rig::up();
-    let a = rig.ask(op::EXISTS, "/a");
-    rig.sent();
-    let told = close(&mut rig);
-    assert_eq!(rig.answers(), [(a, err::SESSION_EXPIRED)]);
-    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
-    rig.m.server_gone("cut", rig.now);
-    assert!(rig.m.wants_connection());
-    rig.attach(7);
-    let (xid, op, _) = rig.sent().pop().unwrap();
-    assert_eq!(op, op::CLOSE);
-    rig.reply(xid, err::OK, &[]);
-    assert_eq!(told.try_recv(), Ok(true));
-    assert!(rig.m.is_over());
-}
-
-#[test]
-fn a_close_in_an_outage_gives_up_in_time_and_answers_the_crate() {
-    let mut rig = Rig::up();
-    rig.m.server_gone("cut", rig.now);
-    let told = close(&mut rig);
-    let frame = Writer::request(99, op::CLOSE).frame();
-    rig.m.crate_bytes(&frame, rig.now).unwrap();
-    assert_eq!(rig.answers(), []);
-    rig.pass(GOODBYE);
-    assert_eq!(told.try_recv(), Ok(false));
-    assert_eq!(rig.answers(), [(99, err::OK)]);
-    assert!(rig.m.crate_is_closed());
-}
-
-#[test]
-fn a_delete_is_sent_until_it_is_acknowledged() {
-    let mut rig = Rig::up();
-    rig.shared.add_debris("id");
-    let (done, outcome) = bounded(1);
-    let chore = Chore::Delete { path: "/l/n".into(), id: "id".into(), renew_parent: false, done: Some(done) };
-    rig.m.chore(chore, rig.now);
-    for _ in 0..3 {
-        assert_eq!(rig.sent().pop().map(|s| (s.1, s.2)), Some((op::DELETE, "/l/n".into())));
-        rig.m.server_gone("cut", rig.now);
-        rig.attach(7);
-    }
-    assert!(rig.shared.debris().contains("id"));
-    let (xid, ..) = rig.sent().pop().unwrap();
-    rig.reply(xid, err::NO_NODE, &[]);
-    assert_eq!(outcome.try_recv(), Ok(Ok(())));
-    assert!(rig.shared.debris().is_empty());
-}
-
-/// The create of a contender's node got no answer.
-fn sweep() -> Chore {
-    Chore::Sweep { parent: "/l".into(), prefix: "_c_id-lock-".into(), id: "id".into() }
-}
-
-/// A listing with one name.
-fn listing(name: &str) -> Vec<u8> {
-    Writer::bare().i32(1).buffer(name.as_bytes()).frame()[4..].to_vec()
-}
-
-#[test]
-fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
-    let mut rig = Rig::up();
-    rig.shared.add_debris("id");
-    rig.m.chore(sweep(), rig.now);
-    let (xid, op, path) = rig.sent().pop().unwrap();
-    assert_eq!((op, path.as_str()), (op::DELETE, "/l/noop"));
-    rig.reply(xid, err::NO_NODE, &[]);
-    assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
-    // The answer does not come; on the next connection it begins with the write again.
-    rig.m.server_gone("cut", rig.now);
-    rig.attach(7);
-    let (xid, op, _) = rig.sent().pop().unwrap();
-    assert_eq!(op, op::DELETE);
-    rig.reply(xid, err::NO_NODE, &[]);
-    let (xid, ..) = rig.sent().pop().unwrap();
-    rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003"));
-    let (xid, op, path) = rig.sent().pop().unwrap();
-    assert_eq!((op, path.as_str()), (op::DELETE, "/l/_c_id-lock-0000000003"));
-    rig.reply(xid, err::OK, &[]);
-    assert!(rig.shared.debris().is_empty());
-}
-
-/// What a read says of a node.
-fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
-    let stat = Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
-    stat.i32(0).i32(0).i64(0).frame()[4..].to_vec()
-}
-
-impl Rig {
-    /// A node of ours is to be removed; gives its nonce, and what hears of the outcome.
-    fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
-        let nonce = nonce::new();
-        self.shared.add_debris(&nonce);
-        let (done, outcome) = bounded(1);
-        let removal = Removal::new("/l/lock".into(), nonce.clone(), czxid, Some(done));
-        self.m.chore(Chore::Remove(removal), self.now);
-        (nonce, outcome)
-    }
-
-    /// The one request that was sent.
-    #[track_caller]
-    fn one(&mut self, op: i32, path: &str) -> i32 {
-        let sent = self.sent();
-        assert_eq!(sent.iter().map(|s| (s.1, s.2.as_str())).collect::<Vec<_>>(), [(op, path)]);
-        sent[0].0
-    }
-
-    /// The write before a removal's read is acknowledged.
-    #[track_caller]
-    fn prove(&mut self) {
-        let xid = self.one(op::DELETE, "/l/noop");
-        self.reply(xid, err::NO_NODE, &[]);
-    }
-
-    /// A removal's read shows this.
-    #[track_caller]
-    fn show(&mut self, shown: Option<Vec<u8>>) {
-        let xid = self.one(op::GET_DATA, "/l/lock");
-        let code = if shown.is_some() { err::OK } else { err::NO_NODE };
-        self.reply(xid, code, &shown.unwrap_or_default());
-    }
-
-    fn cut(&mut self) {
-        self.m.server_gone("cut", self.now);
-        self.attach(7);
-    }
-}
-
-#[test]
-fn a_node_with_a_fixed_name_is_deleted_behind_a_write_and_a_read_that_shows_it_is_ours() {
-    for czxid in [None, Some(5)] {
-        let mut rig = Rig::up();
-        let (nonce, outcome) = rig.remove(czxid);
-        rig.prove();
-        rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
-        let xid = rig.one(op::DELETE, "/l/lock");
-        assert!(rig.shared.debris().contains(&nonce));
-        rig.reply(xid, err::OK, &[]);
-        assert_eq!(outcome.try_recv(), Ok(Ok(())));
-        assert!(rig.shared.debris().is_empty());
-        rig.pass(T);
-        assert!(rig.sent().iter().all(|s| s.2 != "/l/lock"));
-    }
-}
-
-#[test]
-fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
-    let (theirs, ours) = (nonce::sign(&nonce::new(), b"x"), |nonce: &str| nonce::sign(nonce, b"x"));
-    for czxid in [None, Some(5)] {
-        for case in 0..5 {
-            let mut rig = Rig::up();
-            let (nonce, outcome) = rig.remove(czxid);
-            let shown = match (case, czxid) {
-                (0, _) => None,
-                (1, _) => Some(node(&theirs, 6, 7)),
-                (2, _) => Some(node(&ours(&nonce), 5, 8)),
-                (3, _) => Some(node(b"", 6, 0)),
-                (_, Some(_)) => Some(node(&ours(&nonce), 6, 7)),
-                (_, None) => Some(node(b"their words", 6, 8)),
-            };
-            rig.prove();
-            rig.show(shown);
-            assert_eq!(rig.sent(), [], "{case} {czxid:?}");
-            assert_eq!(outcome.try_recv(), Ok(Ok(())), "{case} {czxid:?}");
-            assert!(rig.shared.debris().is_empty());
-        }
-    }
-}
-
-#[test]
-fn a_node_of_our_session_is_ours_though_somebody_wrote_on_it_before_its_czxid_was_known() {
-    for is_held_by_another in [false, true] {
-        let mut rig = Rig::up();
-        if is_held_by_another {
-            fixed(&rig, 9);
-        }
-        rig.remove(None);
-        rig.prove();
-        rig.show(Some(node(b"their words", 9, 7)));
-        let deletes = rig.sent().iter().filter(|s| s.2 == "/l/lock").count();
-        assert_eq!(deletes, usize::from(!is_held_by_another));
-    }
-}
-
-#[test]
-fn a_sweep_takes_the_node_whose_name_is_its_own_and_no_other() {
-    for (names, ours) in [
-        (["x_c_id-lock-0000000001", "_c_id-lock-0000000003"], Some("_c_id-lock-0000000003")),
-        (["_c_id-lock-000000000x", "_c_id-lock--2147483648"], Some("_c_id-lock--2147483648")),
-        (["_c_id-lock-7-copy", "_c_id-__READ__0000000001"], None),
-    ] {
-        let mut rig = Rig::up();
-        rig.shared.add_debris("id");
-        rig.m.chore(sweep(), rig.now);
-        rig.prove();
-        let xid = rig.one(op::GET_CHILDREN, "/l");
-        let both = names.iter().fold(Writer::bare().i32(2), |w, name| w.buffer(name.as_bytes()));
-        rig.reply(xid, err::OK, &both.frame()[4..]);
-        let deleted: Vec<_> = rig.sent().into_iter().map(|s| s.2).collect();
-        assert_eq!(deleted, ours.map(|name| format!("/l/{name}")).into_iter().collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn a_node_known_by_its_czxid_is_ours_whatever_somebody_wrote_on_it() {
-    let mut rig = Rig::up();
-    rig.remove(Some(5));
-    rig.prove();
-    rig.show(Some(node(b"their words", 5, 7)));
-    rig.one(op::DELETE, "/l/lock");
-}
-
-#[test]
-fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
-    let mut rig = Rig::up();
-    let (nonce, outcome) = rig.remove(Some(5));
-    let ours = Some(node(&nonce::sign(&nonce, b"x"), 5, 7));
-    rig.one(op::DELETE, "/l/noop"); // no answer
-    rig.cut();
-    rig.prove();
-    rig.one(op::GET_DATA, "/l/lock"); // no answer
-    rig.cut();
-    rig.prove();
-    rig.show(ours);
-    rig.one(op::DELETE, "/l/lock"); // done, and its answer is lost; then somebody else makes the node
-    rig.cut();
-    assert!(rig.shared.debris().contains(&nonce));
-    rig.prove();
-    rig.show(Some(node(&nonce::sign(&nonce::new(), b"x"), 6, 8)));
-    assert_eq!(rig.sent(), []);
-    assert_eq!(outcome.try_recv(), Ok(Ok(())));
-    assert!(rig.shared.debris().is_empty());
-}
-
-#[test]
-fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
-    let mut rig = Rig::up();
-    rig.remove(None);
-    let xid = rig.one(op::DELETE, "/l/noop");
-    rig.reply(xid, err::RUNTIME_INCONSISTENCY, &[]);
-    assert_eq!(rig.sent(), []);
-    rig.pass(T / 8);
-    assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
-}
-
-#[test]
-fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
-    for refused in [op::GET_DATA, op::DELETE] {
-        let mut rig = Rig::up();
-        let (nonce, outcome) = rig.remove(None);
-        let (mut steps, end) = (Vec::new(), rig.now + T * 2);
-        while rig.now < end {
-            for (xid, op, path) in rig.sent() {
-                match (op, path.as_str()) {
-                    (op, "/l/lock") if op == refused => rig.reply(xid, err::NO_AUTH, &[]),
-                    (_, "/l/lock") => rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7)),
-                    (_, "/l/noop") => rig.reply(xid, err::NO_NODE, &[]),
-                    _ => {
-                        rig.reply(xid, err::OK, &[]);
-                        continue;
-                    }
-                }
-                steps.push((op, path));
-                rig.m.tick(rig.now);
-            }
-            rig.pass(T / 48);
-        }
-        assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
-        assert!(rig.shared.debris().contains(&nonce));
-        let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
-        let tries = steps.iter().filter(|step| is_refused(step)).count();
-        assert!((2..=3).contains(&tries), "{steps:?}");
-        let steps: Vec<_> = steps.iter().map(|(op, path)| (*op, path.as_str())).collect();
-        let whole = [(op::DELETE, "/l/noop"), (op::GET_DATA, "/l/lock"), (op::DELETE, "/l/lock")];
-        let whole = if refused == op::GET_DATA { &whole[..2] } else { &whole };
-        assert_eq!(steps, whole.repeat(tries));
-    }
-}
-
-#[test]
-fn a_removal_survives_an_answer_that_is_none() {
-    let mut rig = Rig::up();
-    let (nonce, outcome) = rig.remove(None);
-    rig.prove();
-    let xid = rig.one(op::GET_DATA, "/l/lock");
-    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
-    assert!(rig.m.cut.is_some());
-    rig.attach(7);
-    rig.prove();
-    rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
-    let xid = rig.one(op::DELETE, "/l/lock");
-    rig.reply(xid, err::NO_NODE, &[]);
-    assert_eq!(outcome.try_recv(), Ok(Ok(())));
-}
-
-#[test]
-fn a_sweep_survives_an_answer_that_is_none() {
-    let mut rig = Rig::up();
-    rig.shared.add_debris("id");
-    rig.m.chore(sweep(), rig.now);
-    rig.prove();
-    let xid = rig.one(op::GET_CHILDREN, "/l");
-    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
-    assert!(rig.m.cut.is_some());
-    rig.attach(7);
-    rig.prove();
-    let xid = rig.one(op::GET_CHILDREN, "/l");
-    rig.reply(xid, err::OK, &[0, 0, 0, 0]);
-    assert!(rig.shared.debris().is_empty());
-}
-
-#[test]
-fn a_removal_ends_with_its_session() {
-    let mut rig = Rig::up();
-    let (_, outcome) = rig.remove(None);
-    rig.m.end(LossReason::SessionExpired, rig.now);
-    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()));
-}
-
-/// A hold of a node whose name others use too.
-fn fixed(rig: &Rig, czxid: i64) -> Arc<Hold> {
-    let hold = Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ()));
-    rig.shared.lease.grant(&hold).unwrap();
-    hold
-}
-
-#[test]
-fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
-    for (czxid, loss) in [(5, None), (6, Some(LossReason::NodeDeleted))] {
-        let mut rig = Rig::up();
-        let hold = fixed(&rig, 5);
-        rig.pass(WATCH_AFTER * 2);
-        rig.show(Some(node(b"whatever", czxid, 7)));
-        assert_eq!((hold.loss(), hold.czxid()), (loss, Some(5)));
-    }
-}
-
-#[test]
-fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
-    let mut rig = Rig::up();
-    let first = fixed(&rig, 5);
-    rig.shared.lease.node_deleted("/l/lock");
-    let second = fixed(&rig, 6);
-    rig.shared.lease.release(&first);
-    rig.shared.lease.gone(&first);
-    assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
-    rig.m.end(LossReason::SessionExpired, rig.now);
-    assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
-}
-
-#[test]
-fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
-    let mut rig = Rig::up();
-    let hold = rig.hold("/l/n");
-    rig.pass(WATCH_AFTER * 2);
-    let (xid, op, path) = rig.sent().pop().unwrap();
-    assert_eq!((op, path.as_str()), (op::GET_DATA, "/l/n"));
-    let mut body = vec![0; 72];
-    body[4..12].copy_from_slice(&77i64.to_be_bytes());
-    rig.reply(xid, err::OK, &body);
-    assert_eq!(hold.czxid(), Some(77));
-    rig.m.server_gone("cut", rig.now);
-    rig.attach(7);
-    let (xid, op, _) = rig.sent().pop().unwrap();
-    assert_eq!(op, op::GET_DATA);
-    rig.reply(xid, err::NO_NODE, &[]);
-    assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
-}
-
-#[test]
-fn a_holder_is_asked_to_let_go_by_the_data_that_its_watch_reads() {
-    let mut rig = Rig::up();
-    let hold = rig.hold("/l/n");
-    rig.pass(WATCH_AFTER * 2);
-    let node = |data: &[u8]| {
-        let length = i32::try_from(data.len()).unwrap().to_be_bytes();
-        [&length[..], data, &[0; 68]].concat()
-    };
-    for (data, is_asked) in
-        [(&b"host:1"[..], false), (b"__REVOKE__!", false), (b"__REVOKE__", true), (b"", true)]
-    {
-        let (xid, op, _) = rig.sent().pop().unwrap();
-        assert_eq!(op, op::GET_DATA);
-        rig.reply(xid, err::OK, &node(data));
-        assert_eq!((hold.is_revoked(), hold.revoke_signal().is_requested()), (is_asked, is_asked));
-        rig.m.watched(event::DATA_CHANGED, "/l/n", rig.now);
-    }
-    assert_eq!(hold.loss(), None);
-}
-
-#[test]
-fn what_is_not_the_protocol_is_cut_before_the_crate_sees_it() {
+fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
     let garbage: [&[u8]; 7] = [
         &[0xff; 4],
         &[0x7f, 0xff, 0xff, 0xff],
@@ -871,9 +614,9 @@ fn what_is_not_the_protocol_is_cut_before_the_crate_sees_it() {
     ];
     for bytes in garbage {
         let mut rig = Rig::up();
-        rig.m.server_bytes(bytes, rig.now);
+        rig.bytes(bytes);
         assert!(rig.m.cut.is_some(), "{bytes:?}");
-        assert_eq!(rig.answers(), []);
+        assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
     }
     let mut rig = Rig::up();
     let a = rig.ask(op::GET_CHILDREN, "/a");
@@ -883,22 +626,13 @@ fn what_is_not_the_protocol_is_cut_before_the_crate_sees_it() {
 }
 
 #[test]
-fn containers_are_made_as_containers() {
-    let mut rig = Rig::up();
-    let frame = Writer::request(1, op::CREATE).buffer(b"/a").buffer(b"").i32(0).i32(4).frame();
-    rig.m.crate_bytes(&frame, rig.now).unwrap();
-    assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::CREATE_CONTAINER));
-}
-
-#[test]
 fn a_longer_timeout_granted_anew_never_counts() {
     let mut rig = Rig::up();
-    rig.m.server_gone("cut", rig.now);
-    rig.m.connected(rig.now);
-    let bytes = std::mem::take(&mut rig.m.to_server);
+    rig.drop_connection();
+    let bytes = rig.connect();
     assert_eq!(ConnectRequest::timeout_of(&bytes[4..]), Ok(T.as_millis() as i32));
     rig.greet(7, (T * 4).as_millis() as i32);
-    assert_eq!(rig.shared.timeout(), T);
+    assert_eq!(rig.timeout, T);
     assert_eq!(rig.m.timeout(), T);
 }
 
@@ -906,33 +640,20 @@ fn a_longer_timeout_granted_anew_never_counts() {
 fn a_timeout_granted_anew_counts_from_then_on() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    rig.m.server_gone("cut", rig.now);
-    rig.m.connected(rig.now);
+    rig.drop_connection();
+    rig.connect();
     rig.greet(7, (T / 4).as_millis() as i32);
-    assert_eq!(rig.shared.timeout(), T / 4);
-    rig.shared.lease.watch(rig.now + T / 4);
+    assert_eq!(rig.timeout, T / 4);
+    rig.lease.watch(rig.now + T / 4);
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
-}
-
-#[test]
-fn a_crate_that_counted_past_its_numbers_still_gets_its_answers() {
-    let mut rig = Rig::up();
-    for xid in [-1, -2, i32::MIN] {
-        let frame = Writer::request(xid, op::EXISTS).buffer(b"/a").bool(false).frame();
-        rig.m.crate_bytes(&frame, rig.now).unwrap();
-        let (sent, ..) = rig.sent().pop().unwrap();
-        rig.reply(sent, err::NO_NODE, &[]);
-        let answers = rig.answers();
-        assert!(matches!(answers[..], [(0.., err::NO_NODE)]), "{answers:?}");
-    }
 }
 
 #[test]
 fn a_proof_is_not_waited_for_in_an_outage() {
     let mut rig = Rig::up();
     let (done, proven) = bounded(1);
-    rig.m.server_gone("cut", rig.now);
-    rig.m.prove("/l".into(), done, rig.now);
+    rig.drop_connection();
+    rig.with(|m, now| m.prove("/l".into(), done, now));
     assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
 }
 
@@ -942,47 +663,8 @@ fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     let _hold = rig.hold("/l/n");
     rig.ask(op::DELETE, "/a"); // a write that is never acknowledged
     rig.sent();
-    rig.m.server_gone("cut", rig.now);
-    rig.attach(7);
+    rig.cut();
     assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
-}
-
-#[test]
-fn a_closing_session_does_not_spin() {
-    let mut rig = Rig::up();
-    close(&mut rig);
-    rig.pass(MS);
-    let mut wakes = 0;
-    let end = rig.now + GOODBYE;
-    while let Some(next) = rig.m.tick(rig.now).filter(|next| *next <= end) {
-        assert!(next > rig.now, "a wake-up in the past");
-        rig.now = next;
-        wakes += 1;
-    }
-    assert!(wakes < 10, "{wakes}");
-    assert!(rig.m.is_over());
-}
-
-#[test]
-fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
-    let mut rig = Rig::up();
-    rig.shared.add_debris("id");
-    let (done, outcome) = bounded(1);
-    let chore = Chore::Delete { path: "/l/n".into(), id: "id".into(), renew_parent: false, done: Some(done) };
-    rig.m.chore(chore, rig.now);
-    let (xid, ..) = rig.sent().pop().unwrap();
-    rig.reply(xid, err::NO_AUTH, &[]);
-    assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
-    assert!(rig.shared.debris().contains("id"));
-    let mut tries = 0;
-    for _ in 0..96 {
-        rig.pass(T / 48);
-        for (xid, _, path) in rig.sent() {
-            tries += usize::from(path == "/l/n");
-            rig.reply(xid, err::NO_AUTH, &[]);
-        }
-    }
-    assert!((1..=2).contains(&tries), "{tries}");
 }
 
 #[test]
@@ -1020,8 +702,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever the server does, the crate gets exactly one answer to each request, in order, and
-    /// in the end nothing that should be deleted is left.
+    /// Whatever the server does, the application's client gets exactly one answer to each request, in
+    /// order, and in the end nothing that should be deleted is left.
     #[test]
     fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
         let mut rig = Rig::up();
@@ -1034,26 +716,23 @@ proptest! {
                 Act::Answer(n) => for (xid, ..) in open.drain(..n.min(open.len())).collect::<Vec<_>>() {
                     rig.reply(xid, err::NO_NODE, &[]);
                 },
-                Act::Cut => rig.m.server_gone("cut", rig.now),
+                Act::Cut => rig.drop_connection(),
                 Act::Attach if rig.m.wants_connection() => rig.attach(7),
                 Act::Attach => {}
                 Act::Wait(ms) => rig.pass(Duration::from_millis(ms)),
                 Act::Release => {
                     releases += 1;
                     let id = format!("id{releases}");
-                    rig.shared.add_debris(&id);
                     let path = format!("/l/{id}");
-                    rig.m.chore(Chore::Delete { path, id, renew_parent: false, done: None }, rig.now);
+                    let (renew_parent, outlives_session) = (false, false);
+                    rig.task(Task::Delete { path, id, renew_parent, outlives_session, done: None });
                 }
                 Act::Remove => drop(rig.remove(None)),
-                Act::Garbage(bytes) => rig.m.server_bytes(&bytes, rig.now),
+                Act::Garbage(bytes) => rig.bytes(&bytes),
             }
             answered.extend(rig.answers());
             if rig.m.wants_connection() {
                 open.clear();
-                rig.m.to_server.clear();
-                rig.server_in.clear();
-                rig.m.cut = None;
             } else {
                 open.extend(rig.sent());
             }
@@ -1061,8 +740,6 @@ proptest! {
         }
         for _ in 0..200 {
             if rig.m.wants_connection() {
-                rig.m.cut = None;
-                rig.server_in.clear();
                 open.clear();
                 rig.attach(7);
             }
@@ -1074,6 +751,6 @@ proptest! {
             answered.extend(rig.answers());
         }
         prop_assert_eq!(answered.iter().map(|a| a.0).collect::<Vec<_>>(), asked);
-        prop_assert!(rig.shared.debris().is_empty());
+        prop_assert_eq!(rig.pending(), [""; 0]);
     }
 }
