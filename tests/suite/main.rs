@@ -21,6 +21,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod keep;
 mod leaked;
 mod lease_isolation;
 mod lease_program;
@@ -94,6 +95,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            keep::TESTS,
             long_answers::TESTS,
             many_locks::TESTS,
             lease_isolation::TESTS,
