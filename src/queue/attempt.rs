@@ -242,7 +242,10 @@ impl<'a> Attempt<'a> {
         }
         let read = Operation::GetData { path: &ticket.path, watch: true };
         let answers = ticket.generation.flight(&[(read, Settle::Nothing)], &self.request.limit);
-        self.own_watched(ticket, answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))))
+        self.own_watched(
+            ticket,
+            answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))),
+        )
     }
 
     /// Takes what a read of our own node says that leaves a watch on it, and the connection it stands on.
@@ -422,9 +425,7 @@ impl<'a> Attempt<'a> {
             CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
                 return Stop::Busy;
             }
-            CallError::Deadline | CallError::Cancelled => {
-                failure(core, &self.queue.dir, e)
-            }
+            CallError::Deadline | CallError::Cancelled => failure(core, &self.queue.dir, e),
             e => failure(core, path, e),
         })
     }

@@ -16,8 +16,8 @@ use super::bell::Bells;
 use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
-use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
+use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::lease::Lease;
@@ -518,7 +518,7 @@ impl Answers {
 }
 
 impl Reply {
-    fn created(self) -> Result<Created, CallError> {
+    pub(crate) fn created(self) -> Result<Created, CallError> {
         match self {
             Reply::Created(path, czxid) => Ok(Created { path, czxid }),
             _ => Err(unexpected()),
@@ -539,7 +539,7 @@ fn unexpected() -> CallError {
 }
 
 /// The request for a contender's node.
-fn contender<'a>(
+pub(crate) fn contender<'a>(
     prefix: &'a str,
     id: &str,
     naming: Naming,

@@ -197,7 +197,9 @@ impl Background {
         let noop;
         let operation = match &entry.task {
             Task::Delete { path, .. } | Task::Prune { path } => Operation::Delete { path },
-            Task::Sweep { parent, .. } if entry.proven => Operation::GetChildren { path: parent, watch: false },
+            Task::Sweep { parent, .. } if entry.proven => {
+                Operation::GetChildren { path: parent, watch: false }
+            }
             Task::Sweep { parent, .. } => {
                 noop = self.noop(parent);
                 Operation::Delete { path: &noop }
@@ -276,7 +278,10 @@ impl Background {
                         return Ok(());
                     };
                     let path = path::join(parent, name);
-                    out.push(Output::Log(log::Level::Debug, format!("{path}: created, its reply was lost; deleting it")));
+                    out.push(Output::Log(
+                        log::Level::Debug,
+                        format!("{path}: created, its reply was lost; deleting it"),
+                    ));
                     let (id, outlives_session) = (std::mem::take(node), *outlives_session);
                     self.add(
                         Task::Delete { path, id, renew_parent: false, outlives_session, done: None },
@@ -335,7 +340,11 @@ impl Background {
                     return Ok(());
                 }
                 _ if refused => {
-                    out.push(Output::warn(format!("{}: our node may not be watched ({})", hold.path(), reason(code))));
+                    out.push(Output::warn(format!(
+                        "{}: our node may not be watched ({})",
+                        hold.path(),
+                        reason(code)
+                    )));
                     return Ok(());
                 }
                 _ => {}
