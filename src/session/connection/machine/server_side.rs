@@ -91,6 +91,7 @@ impl Machine {
                 return Ok(());
             }
             err::SESSION_MOVED => {
+                self.flight.insert(at, flight); // it is lost with the others
                 self.detach("the session has moved to another connection".into(), now);
                 return Ok(());
             }
@@ -114,9 +115,12 @@ impl Machine {
                 Ok(())
             }
             Owner::Batch { number, part } => {
-                self.batch_answered((number, part), flight.op, header, body, now)?;
+                let taken = self.batch_answered((number, part), flight.op, header, body, now);
+                if taken.is_err() {
+                    self.flight.insert(at, flight); // the connection is cut for it: it is lost with the others
+                }
                 self.send_background(now);
-                Ok(())
+                taken
             }
         }
     }
