@@ -160,13 +160,12 @@ impl Machine {
                 }
             }
         } else {
-            let parts = &mut under_way.batch.parts;
-            for part in parts.iter_mut() {
-                match (part.answer.take(), &part.settle) {
+            for part in &under_way.batch.parts {
+                match (&part.answer, &part.settle) {
                     (None, settle) => self.background.expect(settle),
                     // A create by an own name that failed was settled when it failed.
                     (Some(Err(_)), Settle::Named { .. }) => {}
-                    (Some(answer), settle) => self.background.settle(settle, &answer, now),
+                    (Some(answer), settle) => self.background.settle(settle, answer, now),
                 }
             }
         }
@@ -206,17 +205,13 @@ impl Machine {
         under_way.left = under_way.left.saturating_sub(1);
         let is_last = under_way.left == 0;
         if let Some(part) = under_way.batch.parts.get_mut(part) {
-            if matches!(under_way.batch.to, To::Nobody) {
+            let has_left = matches!(under_way.batch.to, To::Nobody);
+            // Where the outcome is unknown the node is deleted whatever the caller does next.
+            let is_named = matches!(part.settle, Settle::Named { .. });
+            if has_left || is_named && answer.as_ref().is_err_and(is_uncertain) {
                 self.background.settle(&part.settle, &answer, now);
-            } else {
-                // Where the outcome is unknown the node is deleted whatever the caller does next.
-                if let (Err(e), Settle::Named { .. }) = (&answer, &part.settle)
-                    && is_uncertain(e)
-                {
-                    self.background.settle(&part.settle, &answer, now);
-                }
-                part.answer = Some(answer);
             }
+            part.answer = Some(answer); // it is settled: what fails the batch later passes over it
         }
         if is_last {
             self.complete(number);
