@@ -61,6 +61,7 @@ pub(crate) struct Answers {
 pub(super) struct UnderWay {
     batch: Batch,
     arrived: BootTime,
+    is_sent: bool,
     left: usize,
 }
 
@@ -117,7 +118,7 @@ impl Machine {
         }
         self.next_batch += 1;
         let (number, left) = (self.next_batch, batch.parts.len());
-        self.batches.insert(number, UnderWay { batch, arrived: now, left });
+        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false, left });
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -128,7 +129,8 @@ impl Machine {
             return;
         }
         while let Some(number) = self.unsent.pop_front() {
-            let Some(UnderWay { batch, .. }) = self.batches.get_mut(&number) else { continue };
+            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { continue };
+            *is_sent = true;
             let (mut frames, from) = (std::mem::take(&mut batch.frames), self.to_server.len());
             let parts: Vec<(i32, usize)> = batch.parts.iter().map(|part| (part.op, part.at)).collect();
             if from == 0 {
@@ -207,8 +209,8 @@ impl Machine {
         if let Some(part) = under_way.batch.parts.get_mut(part) {
             let has_left = matches!(under_way.batch.to, To::Nobody);
             // Where the outcome is unknown the node is deleted whatever the caller does next.
-            let is_named = matches!(part.settle, Settle::Named { .. });
-            if has_left || is_named && answer.as_ref().is_err_and(is_uncertain) {
+            let may_be_made = under_way.is_sent && matches!(part.settle, Settle::Named { .. });
+            if has_left || may_be_made && answer.as_ref().is_err_and(is_uncertain) {
                 self.background.settle(&part.settle, &answer, now);
             }
             part.answer = Some(answer); // it is settled: what fails the batch later passes over it
@@ -258,22 +260,20 @@ impl Machine {
     /// Answers requests that have waited for T/6, in a queue during an outage or for a slow answer.
     /// The connection is not to blame for the former; only the answer comes too late.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
-        while let Some((&number, first)) = self.batches.first_key_value()
-            && now >= first.arrived + self.patience()
-        {
-            self.fail_batch(number, now);
-        }
-    }
-
-    fn fail_batch(&mut self, number: u64, now: BootTime) {
-        self.unsent.retain(|unsent| *unsent != number);
-        // Its answers may still come. They find no caller any more.
+        let is_overdue = |of: &UnderWay| now >= of.arrived + self.patience();
+        let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
+        let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
+        let Some(last) = overdue.last() else { return };
+        self.unsent.retain(|unsent| unsent > last);
+        // Their answers may still come. They find no caller any more.
         for flight in &mut self.flight {
-            if matches!(flight.owner, Owner::Batch { number: of, .. } if of == number) {
+            if matches!(flight.owner, Owner::Batch { number, .. } if number <= *last) {
                 flight.owner = Owner::Nobody;
             }
         }
-        self.fail_open_parts(number, err::CONNECTION_LOSS, now);
+        for number in overdue {
+            self.fail_open_parts(number, err::CONNECTION_LOSS, now);
+        }
         self.send_background(now);
     }
 
