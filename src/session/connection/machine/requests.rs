@@ -171,6 +171,7 @@ impl Machine {
                 }
             }
         }
+        self.resume_after_silence(now);
         self.send_background(now);
         true
     }
@@ -334,6 +335,7 @@ impl Machine {
     /// Whether a node may be removed that nobody but its session knows for ours.
     pub(crate) fn may_remove(&mut self, task: u64, may: bool, now: BootTime) {
         self.background.may_remove(task, may, now, &mut self.outputs);
+        self.resume_after_silence(now);
         self.send_background(now);
     }
 
