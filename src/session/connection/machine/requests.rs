@@ -340,13 +340,16 @@ impl Machine {
     }
 
     /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if
-    /// there is no connection: its caller waits for that by the retry policy, not here.
+    /// there is no connection: its caller waits for that by the retry policy, not here. On a new
+    /// connection the renewal goes with the next `tick`.
     pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
         self.last_traffic = now;
         self.resume_after_silence(now);
-        if self.is_up() && !self.is_ending() {
+        if self.phase == Phase::Up && !self.is_ending() {
             self.proof.waiting.push(Waiting { dir, since: now, done });
-            self.renew_lease(None, now);
+            if self.is_up() {
+                self.renew_lease(None, now);
+            }
         }
     }
 }
