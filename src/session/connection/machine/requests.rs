@@ -319,8 +319,12 @@ impl Machine {
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
         self.last_traffic = now;
-        if self.is_ending() {
-            return; // its sender is dropped: the session is lost
+        if let Some(ending) = &mut self.ending {
+            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
+            if let Task::Delete { path, outlives_session: true, .. } = task {
+                ending.lasting.push(path);
+            }
+            return;
         }
         self.resume_after_silence(now);
         self.background.add(task, now);
