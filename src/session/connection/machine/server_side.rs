@@ -179,11 +179,23 @@ impl Machine {
         }
         self.last_ordered = sent;
         self.heard.attached(self.lag(), sent, now);
+        match &self.ending {
+            Some(Ending { reason: LossReason::AuthFailed, .. }) => {}
+            // Only deletes need them.
+            Some(ending) if ending.lasting.is_empty() => {}
+            _ => self.show_credentials(now),
+        }
         if self.is_ending() {
             self.say_goodbye(now);
             return Ok(());
         }
-        // Before anything else: the server handles credentials in order with what follows.
+        self.phase = Phase::Auth(now, self.settings.auth.len());
+        self.attach_if_ready(now);
+        Ok(())
+    }
+
+    /// Before anything else: the server handles credentials in order with what follows.
+    fn show_credentials(&mut self, now: BootTime) {
         for (scheme, credentials) in &self.settings.auth {
             let frame = Writer::request(xid::AUTH, op::AUTH)
                 .i32(0)
@@ -195,9 +207,6 @@ impl Machine {
         if !self.settings.auth.is_empty() {
             self.last_sent = now;
         }
-        self.phase = Phase::Auth(now, self.settings.auth.len());
-        self.attach_if_ready(now);
-        Ok(())
     }
 
     /// Says so where what the application states of the servers' tick does not fit what they grant.
