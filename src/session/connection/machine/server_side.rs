@@ -4,6 +4,9 @@ use super::*;
 
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
+        if self.is_over() {
+            return; // the socket came up while the session ended, and is closed at the next look
+        }
         self.phase = Phase::Greeting(now);
         self.from_server.clear();
         self.to_server.clear();
