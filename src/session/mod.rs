@@ -44,9 +44,9 @@ use crate::error::Result;
 ///
 /// # Threads
 ///
-/// An idle session has five threads (three of the client crate, one for the connection, one for the
-/// supervision), and one more if an [`EventHandler`] is set. Calls with near deadlines use a few
-/// more, which end when they have been idle for two seconds.
+/// A session has two threads, one for the connection and one for the supervision, and one more if an
+/// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
+/// thread that ends with that.
 ///
 /// # Statics, forks
 ///

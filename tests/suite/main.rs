@@ -39,6 +39,7 @@ mod mutex_threads;
 mod mutex_waiting;
 mod panics;
 mod persistent;
+mod random_calls;
 mod revocation;
 mod runner_traps;
 mod rwlock;
@@ -114,6 +115,7 @@ fn main() -> std::process::ExitCode {
             mutex_waiting::TESTS,
             panics::TESTS,
             persistent::TESTS,
+            random_calls::TESTS,
             revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,
