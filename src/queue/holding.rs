@@ -52,7 +52,7 @@ impl Holding {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.shared.lease.stands(&self.hold)
+        self.shared.lease.stands(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
@@ -90,7 +90,8 @@ impl Holding {
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.is_held() { self.shared.lease.remaining(BootTime::now()) } else { Duration::ZERO }
+        let (lease, now) = (&self.shared.lease, BootTime::now());
+        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.
@@ -138,7 +139,7 @@ impl Holding {
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
-        self.shared.lease.resign(&self.hold);
+        self.shared.lease.resign(&self.hold, BootTime::now());
         self.release(false);
     }
 

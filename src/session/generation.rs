@@ -14,6 +14,7 @@ use super::link::{Chore, Link, Outcome, Removal};
 use super::path;
 use super::pool::Pool;
 use super::shared::Shared;
+use crate::clock::BootTime;
 use crate::error::ANSWER_TOO_LONG;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
@@ -338,11 +339,11 @@ impl Generation {
                     hold.told(&node.data);
                     return Ok(node.czxid);
                 }
-                self.shared.lease.gone(hold);
+                self.shared.lease.gone(hold, BootTime::now());
                 Err(CallError::NoNode)
             }
             Err(CallError::NoNode) => {
-                self.shared.lease.gone(hold);
+                self.shared.lease.gone(hold, BootTime::now());
                 Err(CallError::NoNode)
             }
             Err(e) => Err(e),

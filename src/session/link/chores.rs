@@ -226,12 +226,12 @@ impl Chores {
                     if hold.seen(r.stat()?) {
                         hold.told(data);
                     } else {
-                        shared.lease.gone(hold);
+                        shared.lease.gone(hold, now);
                     }
                     return Ok(());
                 }
                 err::NO_NODE => {
-                    shared.lease.gone(hold);
+                    shared.lease.gone(hold, now);
                     return Ok(());
                 }
                 _ if refused => {

@@ -130,12 +130,12 @@ impl Machine {
         let is_gone = kind == event::DELETED;
         // Before the bells: nobody shall be woken to take what still looks held here.
         if is_gone {
-            self.shared.lease.node_deleted(path);
+            self.shared.lease.node_deleted(path, now);
         }
         self.shared.nodes.ring(path, is_gone);
         // And behind them: who makes its node a hold meanwhile has looked at its bell by then, or the hold is found here.
         if is_gone {
-            self.shared.lease.node_deleted(path);
+            self.shared.lease.node_deleted(path, now);
         } else if let Some(hold) = self.shared.lease.hold_on(path) {
             hold.rearm();
             self.send_chores(now);

@@ -127,7 +127,7 @@ impl Rig {
 
     fn hold(&mut self, path: &str) -> Arc<Hold> {
         let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
-        self.shared.lease.grant(&hold).unwrap();
+        self.shared.lease.grant(&hold, self.now).unwrap();
         hold
     }
 }
@@ -790,7 +790,7 @@ fn a_removal_ends_with_its_session() {
 /// A hold of a node whose name others use too.
 fn fixed(rig: &Rig, czxid: i64) -> Arc<Hold> {
     let hold = Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ()));
-    rig.shared.lease.grant(&hold).unwrap();
+    rig.shared.lease.grant(&hold, rig.now).unwrap();
     hold
 }
 
@@ -809,10 +809,10 @@ fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
 fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
     let mut rig = Rig::up();
     let first = fixed(&rig, 5);
-    rig.shared.lease.node_deleted("/l/lock");
+    rig.shared.lease.node_deleted("/l/lock", rig.now);
     let second = fixed(&rig, 6);
     rig.shared.lease.release(&first);
-    rig.shared.lease.gone(&first);
+    rig.shared.lease.gone(&first, rig.now);
     assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
     rig.m.end(LossReason::SessionExpired, rig.now);
     assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
