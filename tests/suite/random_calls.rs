@@ -96,7 +96,9 @@ impl World {
                 most = Some(T / 6);
                 got(locks.mutex.try_lock()).iter().for_each(|guard| self.inside(guard, &self.mutex));
             }
-            2 | 3 => got(locks.mutex.lock_timeout(limit)).iter().for_each(|guard| self.inside(guard, &self.mutex)),
+            2 | 3 => {
+                got(locks.mutex.lock_timeout(limit)).iter().for_each(|guard| self.inside(guard, &self.mutex))
+            }
             4 => {
                 let token = CancelToken::new();
                 thread::scope(|scope| {
@@ -118,7 +120,10 @@ impl World {
                 self.done.fetch_add(1, SeqCst);
             }),
             7 => got(locks.rw.write_timeout(limit)).iter().for_each(|guard| {
-                assert!(!self.is_checked || !guard.is_held() || self.readers.load(SeqCst) == 0, "a reader is in");
+                assert!(
+                    !self.is_checked || !guard.is_held() || self.readers.load(SeqCst) == 0,
+                    "a reader is in"
+                );
                 self.inside(guard, &self.write);
             }),
             8 | 9 => {
@@ -190,7 +195,8 @@ fn play(expires: bool) {
                 });
             }
         }
-        let (mut random, end) = (fastrand::Rng::with_seed(seed), Instant::now() + Duration::from_secs(seconds));
+        let (mut random, end) =
+            (fastrand::Rng::with_seed(seed), Instant::now() + Duration::from_secs(seconds));
         let mut strikes = 0;
         // Where a thread has panicked its scope waits for the others, and for this one.
         while Instant::now() < end {
