@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the workloads that only this library has, and appends one line of JSON for each to OUT.jsonl.
+"""Runs the workloads that only this library has, and appends a line of JSON for each to OUT.jsonl.
 
   bench/ours.py OUT.jsonl HOST:PORT MODE [WORKLOAD 'key=value ...']...
 
-MODE says how the server was started (fsync, nosync ..) and only goes into the lines. Without workloads: those of DEFAULT below.
-Environment: RUNS (default 3) of each, PEER_OURS (the command; default target/release/examples/bench).
-The lines are as those of the peer benchmark's driver, so both can stand in one file for bench/plot.py.
+MODE says how the server was started (fsync, nosync ..) and only goes into the lines. Without
+workloads: those of DEFAULT below. The lines are as those of the peer benchmark's driver, so that
+bench/plot.py takes both.
+Environment: RUNS (default 3), how often each runs; PEER_OURS, the command (default
+target/release/examples/bench).
 """
+
 import json, os, shlex, subprocess, sys, threading, time
 
 DEFAULT = [
@@ -14,7 +17,6 @@ DEFAULT = [
     ("held", "max=1000"),
     ("held", "max=10000"),
     *(("sessions", f"sessions={n} threads=8 secs=3") for n in (1, 10, 100, 1000)),
-    ("waiters", "threads=1000 sessions=8"),
     ("waiters", "threads=1000 sessions=1000"),
 ]
 LIMIT = 600  # seconds, for one workload
@@ -85,8 +87,11 @@ def main(out, hosts, mode, *workloads):
             for result in one(command, hosts, workload, settings, dict(mode=mode, run=run)):
                 with open(out, "a") as f:
                     f.write(json.dumps(result) + "\n")
-                print(f"{mode} run {run}: {workload} {settings}: {result['ops_per_s']}/s, "
-                      f"{result['rss_mb']} MB, {result['os_threads']} threads", file=sys.stderr)
+                print(
+                    f"{mode} run {run}: {workload} {settings}: {result['ops_per_s']}/s, "
+                    f"{result['rss_mb']} MB, {result['os_threads']} threads",
+                    file=sys.stderr,
+                )
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
-//! - `sessions` (sessions, threads, max and secs for each): threads that use one session after the other.
+//! - `sessions` (sessions, threads, max and secs for each): threads that use one session after the
+//! other.
 //!
-//! All take path, warm (cycles before measuring) and events (a file for the times of each cycle). It prints
-//! `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then prints a line of JSON
-//! and `DONE`, and ends with its input. `bytes_each` in that line is by how much the process grew for each
-//! waiter, lock or session. Exit status 2: wrong arguments; 3: no such workload here.
+//! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
+//! It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then
+//! prints a line of JSON and `DONE`, and ends with its input. `bytes_each` in that line is by how
+//! much the process grew for each waiter, lock or session. Exit status 2: wrong arguments; 3: no
+//! such workload here.
 
 mod protocol;
 
@@ -147,8 +149,8 @@ fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
 
 /// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
 ///
-/// The holder has a session of its own, so that each session of the waiters shows one node in the queue.
-/// The threads behind that node queue within this process.
+/// The holder has a session of its own, so that each session of the waiters shows one node in the
+/// queue. The threads behind that node queue within this process.
 fn waiters(args: &Args) -> Outcome<()> {
     let threads = args.threads()?;
     let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
@@ -231,7 +233,8 @@ fn held(args: &Args) -> Outcome<()> {
     Ok(session.close()?)
 }
 
-/// Makes something on each of many paths, and keeps all. The line has the time of each 1,000, which should not grow.
+/// Makes something on each of many paths, and keeps all. The line has the time of each 1,000, which
+/// should not grow.
 fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Outcome<()> {
     const BLOCK: usize = 1000;
     mark("ready")?;
@@ -252,7 +255,8 @@ fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Ou
     Ok(())
 }
 
-/// Many sessions in one process, each with a lock of its own, and threads that lock one after the other.
+/// Many sessions in one process, each with a lock of its own, and threads that lock one after the
+/// other.
 fn sessions(args: &Args) -> Outcome<()> {
     let (threads, count) = (args.threads()?, usize::try_from(args.number("sessions", 1000)?)?);
     let threads = threads.min(count); // no two threads share a session

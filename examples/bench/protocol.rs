@@ -142,8 +142,8 @@ pub fn done() -> io::Result<()> {
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Writes the events, if asked to, and the line of JSON for cycles, which ends with `more`; with whether the counter came out
-/// right, if one was kept.
+/// Writes the events, if asked to, and the line of JSON for cycles, which ends with `more`; with
+/// whether the counter came out right, if one was kept.
 pub fn report(
     args: &Args,
     cycles: &[Cycle],
