@@ -50,7 +50,7 @@ class Data:
 
     @staticmethod
     def key(r):
-        """Mode, peer, workload, threads, processes, and the number of sessions or locks that varies."""
+        """Mode, peer, workload, threads, processes, and the sessions or locks that vary."""
         workload, size = r["workload"], None
         if workload in ("locks", "held"):
             size = r["ops"]
@@ -587,13 +587,13 @@ def memory_table(data):
 
 
 CAPTIONS = {
-    "uncontended": "The floors are the same protocol on one bare blocking socket, without recovery, "
-    "deadlines or leases: they show what the least can cost.",
-    "threads": "Threads of one process hand the lock to each other without asking the server, for 20 ms "
-    "at most while others wait.",
+    "uncontended": "The floors are the same protocol on one bare blocking socket, without "
+    "recovery, deadlines or leases: they show what the least can cost.",
+    "threads": "Threads of one process hand the lock to each other without asking the server, "
+    "for 20 ms at most while others wait.",
     "handoff": "From just before the release in one process until the lock is held in the next.",
-    "waiters": "A holder lets go, and so many waiters, in so many sessions, hold the lock one after "
-    "the other.",
+    "waiters": "A holder lets go, and so many waiters, in so many sessions, hold the lock "
+    "one after the other.",
 }
 
 
