@@ -6,6 +6,7 @@
 #![deny(dead_code)]
 
 mod conformance;
+mod costs;
 mod election;
 mod election_faults;
 mod embedded_faults;
@@ -77,6 +78,7 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            costs::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
