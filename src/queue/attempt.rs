@@ -9,6 +9,7 @@ use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
+use crate::clock::BootTime;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
@@ -242,7 +243,10 @@ impl<'a> Attempt<'a> {
         }
         let read = Operation::GetData { path: &ticket.path, watch: true };
         let answers = ticket.generation.flight(&[(read, Settle::Nothing)], &self.request.limit);
-        self.own_watched(ticket, answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))))
+        self.own_watched(
+            ticket,
+            answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))),
+        )
     }
 
     /// Takes what a read of our own node says that leaves a watch on it, and the connection it stands on.
@@ -334,7 +338,7 @@ impl<'a> Attempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
                     if rung & OWN_GONE != 0 {
-                        generation.lease.node_deleted(&ticket.path);
+                        generation.lease.node_deleted(&ticket.path, BootTime::now());
                     } else if rung & OWN_CHANGED != 0 {
                         holding.watch_again();
                     }
@@ -422,9 +426,7 @@ impl<'a> Attempt<'a> {
             CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
                 return Stop::Busy;
             }
-            CallError::Deadline | CallError::Cancelled => {
-                failure(core, &self.queue.dir, e)
-            }
+            CallError::Deadline | CallError::Cancelled => failure(core, &self.queue.dir, e),
             e => failure(core, path, e),
         })
     }

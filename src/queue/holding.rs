@@ -1,7 +1,7 @@
 //! The lock, held: a granted node, and how it is let go.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -42,13 +42,18 @@ impl Holding {
         }
     }
 
+    /// The session that it is held in.
+    pub(crate) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
     /// The node's full path.
     pub(crate) fn path(&self) -> &str {
         self.hold.path()
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.generation.lease.stands(&self.hold)
+        self.generation.lease.stands(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
@@ -86,7 +91,8 @@ impl Holding {
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.is_held() { self.generation.lease.remaining(BootTime::now()) } else { Duration::ZERO }
+        let (lease, now) = (&self.generation.lease, BootTime::now());
+        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.
@@ -128,7 +134,7 @@ impl Holding {
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
-        self.generation.lease.resign(&self.hold);
+        self.generation.lease.resign(&self.hold, BootTime::now());
         self.release(false);
     }
 

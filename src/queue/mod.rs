@@ -146,6 +146,11 @@ impl Queue {
         self
     }
 
+    /// The queue's znode, its full path.
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
+    }
+
     pub(crate) fn strategy(&self) -> WaitStrategy {
         self.strategy
     }

@@ -21,11 +21,8 @@ impl Attempt<'_> {
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
-        let _ahead = generation.nodes.register(
-            ahead.path.clone(),
-            &self.bell,
-            causes(AHEAD_GONE, AHEAD_CHANGED),
-        );
+        let _ahead =
+            generation.nodes.register(ahead.path.clone(), &self.bell, causes(AHEAD_GONE, AHEAD_CHANGED));
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
         // One that was written to since it was made may leave a persistent node in its place that the listing did not show yet.
         // With a watch on its own node the next in line needs no second listing. It is read in the same

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use super::bell::{Bell, Bells, Causes};
 use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
+use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::Generation;
-use super::connection::machine::Settings;
 use super::retry::Retry;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
@@ -167,9 +167,7 @@ impl Core {
                 let state = self.state.lock();
                 match (state.state, &state.current) {
                     // The connection knows of a loss a little earlier than the supervisor.
-                    (SessionState::Connected, Some(current))
-                        if !current.generation.lease.is_over() =>
-                    {
+                    (SessionState::Connected, Some(current)) if !current.generation.lease.is_over() => {
                         (Some(current.generation.clone()), None)
                     }
                     (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),

@@ -1,7 +1,7 @@
 //! One session at the server, from its making to its loss: its lease, the watch registry, and calls
 //! that end in time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,15 @@ use super::bell::Bells;
 use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
-use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
+use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::lease::Lease;
 use super::path;
 use crate::clock::BootTime;
 use crate::limit::{Ended, Limit};
+use crate::logging::contained;
 use crate::wire::code::event;
 
 /// Where the events of one session go.
@@ -44,6 +45,42 @@ pub(crate) struct Generation {
     /// Why each host last failed us.
     failures: Mutex<BTreeMap<String, String>>,
     report: Report,
+    /// Who is told of changes below a node, by the node's full path.
+    folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
+    /// What is to be done at some time, on the event loop's thread.
+    timers: Mutex<Timers>,
+}
+
+#[derive(Default)]
+struct Timers {
+    next: u64,
+    all: BTreeMap<(BootTime, u64), Box<dyn FnOnce() + Send>>,
+}
+
+/// Somebody who is told, on the event loop's thread, what becomes of a node's children. What is told
+/// must not block. There is one for each node: a later one takes the place of an earlier one.
+pub(crate) struct FolderWatch {
+    dir: String,
+    /// False: it is not to be told any more.
+    tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+}
+
+/// What is told of a node's children.
+pub(crate) enum Folder<'a> {
+    /// The answer to the listing that has left a watch.
+    Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
+    /// They have changed, or that can be known no more.
+    Changed,
+}
+
+impl FolderWatch {
+    pub(crate) fn new(dir: String, tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
+        Arc::new(FolderWatch { dir, tell })
+    }
+
+    pub(super) fn dir(&self) -> &str {
+        &self.dir
+    }
 }
 
 /// A node that was just made.
@@ -92,6 +129,8 @@ impl Generation {
             epoch: AtomicU64::new(0),
             failures: Mutex::default(),
             report,
+            folders: Mutex::default(),
+            timers: Mutex::default(),
         })
     }
 
@@ -322,6 +361,50 @@ impl Generation {
         self.connection.with(|machine, now| machine.add_task(task, now));
     }
 
+    /// Lists a node's children with a watch, and tells of that and of the next change.
+    pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
+        self.folders.lock().insert(watch.dir.clone(), watch.clone());
+        self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
+    }
+
+    /// Runs this at that time, on the event loop's thread, as long as the session lives. It must not
+    /// block.
+    pub(crate) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
+        let mut timers = self.timers.lock();
+        timers.next += 1;
+        let number = timers.next;
+        timers.all.insert((time, number), act);
+        drop(timers);
+        self.connection.wake();
+    }
+
+    /// Runs what is due; gives the time of the next.
+    pub(super) fn run_timers(&self, now: BootTime) -> Option<BootTime> {
+        loop {
+            let mut timers = self.timers.lock();
+            let first = timers.all.first_entry()?;
+            let (time, _) = *first.key();
+            if time > now {
+                return Some(time);
+            }
+            let act = first.remove();
+            drop(timers);
+            contained(act);
+        }
+    }
+
+    fn tell_folder(&self, dir: &str, folder: Folder<'_>) {
+        let watch = self.folders.lock().get(dir).cloned();
+        if let Some(watch) = watch
+            && !(watch.tell)(folder)
+        {
+            let mut folders = self.folders.lock();
+            if folders.get(dir).is_some_and(|other| Arc::ptr_eq(other, &watch)) {
+                folders.remove(dir);
+            }
+        }
+    }
+
     /// Lets the event loop look for held nodes that want a watch.
     pub(crate) fn wake(&self) {
         self.connection.wake();
@@ -350,6 +433,11 @@ impl Generation {
             Output::Attached { epoch, is_first } => {
                 self.epoch.store(epoch, Ordering::Release);
                 self.failures.lock().clear();
+                if !is_first {
+                    // The watches of the connection before are gone.
+                    let folders: Vec<String> = self.folders.lock().keys().cloned().collect();
+                    folders.iter().for_each(|dir| self.tell_folder(dir, Folder::Changed));
+                }
                 (self.report)(match (is_first, self.session_id()) {
                     (true, Some(session_id)) => {
                         SessionEvent::Connected { session_id, timeout: self.timeout() }
@@ -369,7 +457,11 @@ impl Generation {
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
-            Output::HoldRead(hold, _) => self.lease.gone(&hold),
+            Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
+            Output::FolderListed(watch, Some((children, pending))) => {
+                self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
+            }
+            Output::FolderListed(watch, None) => self.tell_folder(watch.dir(), Folder::Changed),
             Output::MayRemove { task, path } => {
                 let may = self.lease.hold_on(&path).is_none();
                 self.connection.with(|machine, now| machine.may_remove(task, may, now));
@@ -392,13 +484,16 @@ impl Generation {
         let is_gone = kind == event::DELETED;
         // Before the waiters: nobody shall be woken to take what still looks held here.
         if is_gone {
-            self.lease.node_deleted(path);
+            self.lease.node_deleted(path, BootTime::now());
         }
         self.nodes.ring(path, is_gone);
+        if kind == event::CHILDREN_CHANGED || is_gone {
+            self.tell_folder(path, Folder::Changed);
+        }
         // And behind them: a caller that makes its node a hold meanwhile has looked at its notifier by
         // then, or the hold is found here.
         if is_gone {
-            self.lease.node_deleted(path);
+            self.lease.node_deleted(path, BootTime::now());
         } else if let Some(hold) = self.lease.hold_on(path) {
             hold.rearm(); // the event loop looks for it next
         }
@@ -423,7 +518,7 @@ impl Answers {
 }
 
 impl Reply {
-    fn created(self) -> Result<Created, CallError> {
+    pub(crate) fn created(self) -> Result<Created, CallError> {
         match self {
             Reply::Created(path, czxid) => Ok(Created { path, czxid }),
             _ => Err(unexpected()),
@@ -444,7 +539,7 @@ fn unexpected() -> CallError {
 }
 
 /// The request for a contender's node.
-fn contender<'a>(
+pub(crate) fn contender<'a>(
     prefix: &'a str,
     id: &str,
     naming: Naming,

@@ -5,13 +5,13 @@ pub(crate) mod bell;
 mod builder;
 pub(crate) mod config;
 mod connect_string;
+mod connection;
 pub(crate) mod core;
 mod event;
 pub(crate) mod generation;
 mod heard;
 pub(crate) mod hold;
 pub(crate) mod lease;
-mod connection;
 pub(crate) mod nonce;
 pub(crate) mod path;
 pub(crate) mod retry;
@@ -44,9 +44,9 @@ use crate::error::Result;
 ///
 /// # Threads
 ///
-/// An idle session has five threads (three of the client crate, one for the connection, one for the
-/// supervision), and one more if an [`EventHandler`] is set. Calls with near deadlines use a few
-/// more, which end when they have been idle for two seconds.
+/// A session has two threads, one for the connection and one for the supervision, and one more if an
+/// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
+/// thread that ends with that.
 ///
 /// # Statics, forks
 ///

@@ -6,6 +6,7 @@
 #![deny(dead_code)]
 
 mod conformance;
+mod costs;
 mod election;
 mod election_faults;
 mod embedded_faults;
@@ -21,6 +22,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod keep;
 mod leaked;
 mod lease_isolation;
 mod lease_program;
@@ -38,6 +40,7 @@ mod mutex_threads;
 mod mutex_waiting;
 mod panics;
 mod persistent;
+mod random_calls;
 mod revocation;
 mod runner_traps;
 mod rwlock;
@@ -75,6 +78,7 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            costs::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
@@ -94,6 +98,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            keep::TESTS,
             long_answers::TESTS,
             many_locks::TESTS,
             lease_isolation::TESTS,
@@ -112,6 +117,7 @@ fn main() -> std::process::ExitCode {
             mutex_waiting::TESTS,
             panics::TESTS,
             persistent::TESTS,
+            random_calls::TESTS,
             revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,

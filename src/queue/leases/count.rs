@@ -48,6 +48,18 @@ impl Count {
         self.is_fixed
     }
 
+    /// The number, if that is what this read of the node says. If not, [`get`](Self::get) finds it or
+    /// makes it so.
+    pub(super) fn said(&self, node: &Node) -> Option<u32> {
+        match read(&node.data) {
+            Text::Number(number) => {
+                self.note(number);
+                Some(number)
+            }
+            Text::Empty | Text::Other => None,
+        }
+    }
+
     /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data that is missing is written.
     pub(in crate::queue) fn get(
         &self,
@@ -57,11 +69,11 @@ impl Count {
     ) -> Result<u32, CallError> {
         loop {
             let node = self.node(generation, self.known(), watch, limit)?;
+            if let Some(number) = self.said(&node) {
+                return Ok(number);
+            }
             match read(&node.data) {
-                Text::Number(number) => {
-                    self.note(number);
-                    return Ok(number);
-                }
+                Text::Number(_) => {}
                 Text::Empty => self.write(generation, self.known(), &node, limit).map(drop)?,
                 Text::Other => {
                     if !self.warned.swap(true, Ordering::Relaxed) {

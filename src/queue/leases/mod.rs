@@ -19,7 +19,7 @@ use crate::session::SessionState;
 use crate::session::acl::Acl;
 use crate::session::bell::Bells;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Listing, Node};
+use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply, Settle};
 use crate::session::path;
 use crate::session::retry::Retry;
 
@@ -161,9 +161,16 @@ impl Leases {
         }
     }
 
-    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one of `own` is not listed.
-    ///
-    /// The number is read behind the listing: one that was lowered before a lease came free is never missed.
+    /// The requests that show how many leases are free: the listing, and behind it the number. So one
+    /// that was lowered before a lease came free is never missed. `watch` leaves watches on both.
+    fn count_requests(&self, watch: bool) -> [(Operation<'_>, Settle); 2] {
+        let listing = Operation::GetChildren { path: &self.dir, watch };
+        let number = Operation::GetData { path: self.count.path(), watch };
+        [(listing, Settle::Nothing), (number, Settle::Nothing)]
+    }
+
+    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one
+    /// of `own` is not listed.
     fn room(
         &self,
         want: &Want<'_>,
@@ -171,19 +178,39 @@ impl Leases {
         own: &[Ticket],
         watch: bool,
     ) -> Step<Option<i64>> {
-        let (children, pending) = match generation.children(&self.dir, watch, &want.limit) {
-            Ok(listed) => (listed.children, listed.pending),
-            Err(CallError::NoNode) => (Listing::default(), Arc::default()),
+        let counted = generation.flight(&self.count_requests(watch), &want.limit);
+        let answers = counted.map_err(|e| self.stop(want, &self.dir, e))?;
+        self.room_of(want, generation, own, watch, answers, 0)
+    }
+
+    /// The same, of these answers to `count_requests`, of which the first is at `at`.
+    fn room_of(
+        &self,
+        want: &Want<'_>,
+        generation: &Arc<Generation>,
+        own: &[Ticket],
+        watch: bool,
+        mut answers: Answers,
+        at: usize,
+    ) -> Step<Option<i64>> {
+        let children = match answers.listed(at) {
+            Ok(listed) => listed.children,
+            Err(CallError::NoNode) => Listing::default(),
             Err(e) => return Err(self.stop(want, &self.dir, e)),
         };
         // Whatever else is there counts as a lease, as it does for Curator.
-        let is_pending = |child: &&str| pending.contains(name::lease_id(child));
+        let is_pending = |child: &&str| answers.pending.contains(name::lease_id(child));
         let standing: HashSet<&str> =
             children.names().into_iter().filter(|child| !is_pending(child)).collect();
         if !own.iter().all(|ticket| standing.contains(ticket.name())) {
             return Ok(None);
         }
-        let count = match self.count.get(generation, watch, &want.limit) {
+        let count = match answers.take(at + 1).and_then(Reply::node) {
+            Ok(node) => self.count.said(&node),
+            Err(CallError::NoNode) => None,
+            Err(e) => return Err(self.stop(want, self.count.path(), e)),
+        };
+        let count = match count.map_or_else(|| self.count.get(generation, watch, &want.limit), Ok) {
             Ok(count) => count,
             Err(e) => return Err(self.stop(want, self.count.path(), e)),
         };
@@ -217,9 +244,7 @@ impl Leases {
             CallError::Deadline if want.seen_full.get() && core.state() == SessionState::Connected => {
                 return Stop::Full;
             }
-            CallError::Deadline | CallError::Cancelled => {
-                failure(core, self.count.path(), e)
-            }
+            CallError::Deadline | CallError::Cancelled => failure(core, self.count.path(), e),
             e => failure(core, path, e),
         })
     }

@@ -15,15 +15,34 @@ use crate::wire::record::{Reader, Stat, Writer};
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Operation<'a> {
-    Create { path: &'a str, data: &'a [u8], acl: &'a Acl, mode: CreateMode },
-    Delete { path: &'a str },
-    Exists { path: &'a str },
+    Create {
+        path: &'a str,
+        data: &'a [u8],
+        acl: &'a Acl,
+        mode: CreateMode,
+    },
+    Delete {
+        path: &'a str,
+    },
+    Exists {
+        path: &'a str,
+    },
     /// `watch` leaves a watch on the node, if it exists.
-    GetData { path: &'a str, watch: bool },
+    GetData {
+        path: &'a str,
+        watch: bool,
+    },
     /// With a `version`: only if the node is as it was at that.
-    SetData { path: &'a str, data: &'a [u8], version: Option<i32> },
+    SetData {
+        path: &'a str,
+        data: &'a [u8],
+        version: Option<i32>,
+    },
     /// `watch` leaves a watch on the list, if the node exists.
-    GetChildren { path: &'a str, watch: bool },
+    GetChildren {
+        path: &'a str,
+        watch: bool,
+    },
     Sync,
     Ping,
     /// Ends the session.

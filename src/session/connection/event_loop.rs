@@ -103,6 +103,7 @@ impl EventLoop {
     /// again.
     fn look(&mut self) -> Option<BootTime> {
         let generation = self.generation.clone();
+        let timers = generation.run_timers(BootTime::now());
         let lease = &generation.lease;
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
@@ -120,6 +121,7 @@ impl EventLoop {
         let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
         let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);
         let mut at_the_latest = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
+        timers.into_iter().for_each(&mut at_the_latest);
         if let Some(reason) = inner.machine.cut.take() {
             self.drop_server(&mut inner, &reason, now);
         }

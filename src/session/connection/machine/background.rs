@@ -16,6 +16,7 @@ use super::{Outcome, Output};
 use crate::clock::BootTime;
 use crate::error::TOO_LONG_ADVICE;
 use crate::session::connection::codec::{self, CallError, Operation, Reply};
+use crate::session::generation::FolderWatch;
 use crate::session::hold::Hold;
 use crate::session::path;
 use crate::wire::Malformed;
@@ -40,6 +41,8 @@ pub(crate) enum Task {
     Prune { path: String },
     /// Watch a held node.
     Watch { hold: Arc<Hold> },
+    /// List a node's children with a watch.
+    WatchFolder { watch: Arc<FolderWatch> },
 }
 
 impl Task {
@@ -48,7 +51,7 @@ impl Task {
         match self {
             Task::Delete { id, .. } | Task::Sweep { id, .. } => Some(id),
             Task::Remove(removal) => Some(removal.nonce()),
-            Task::Prune { .. } | Task::Watch { .. } => None,
+            Task::Prune { .. } | Task::Watch { .. } | Task::WatchFolder { .. } => None,
         }
     }
 }
@@ -194,7 +197,9 @@ impl Background {
         let noop;
         let operation = match &entry.task {
             Task::Delete { path, .. } | Task::Prune { path } => Operation::Delete { path },
-            Task::Sweep { parent, .. } if entry.proven => Operation::GetChildren { path: parent, watch: false },
+            Task::Sweep { parent, .. } if entry.proven => {
+                Operation::GetChildren { path: parent, watch: false }
+            }
             Task::Sweep { parent, .. } => {
                 noop = self.noop(parent);
                 Operation::Delete { path: &noop }
@@ -204,6 +209,7 @@ impl Background {
                 removal.operation(&noop)?
             }
             Task::Watch { hold } => Operation::GetData { path: hold.path(), watch: true },
+            Task::WatchFolder { watch } => Operation::GetChildren { path: watch.dir(), watch: true },
         };
         *bytes = operation.encode(xid, std::mem::take(bytes));
         Some(operation.code())
@@ -272,7 +278,10 @@ impl Background {
                         return Ok(());
                     };
                     let path = path::join(parent, name);
-                    out.push(Output::Log(log::Level::Debug, format!("{path}: created, its reply was lost; deleting it")));
+                    out.push(Output::Log(
+                        log::Level::Debug,
+                        format!("{path}: created, its reply was lost; deleting it"),
+                    ));
                     let (id, outlives_session) = (std::mem::take(node), *outlives_session);
                     self.add(
                         Task::Delete { path, id, renew_parent: false, outlives_session, done: None },
@@ -308,6 +317,17 @@ impl Background {
                 }
             },
             Task::Prune { .. } => return Ok(()),
+            Task::WatchFolder { watch } => {
+                let listed = match code {
+                    err::OK => match codec::decode(op::GET_CHILDREN, body)? {
+                        Reply::Children(children) => Some((children, self.pending.clone())),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                out.push(Output::FolderListed(watch.clone(), listed));
+                return Ok(());
+            }
             Task::Watch { hold } => match code {
                 err::OK => {
                     if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
@@ -320,7 +340,11 @@ impl Background {
                     return Ok(());
                 }
                 _ if refused => {
-                    out.push(Output::warn(format!("{}: our node may not be watched ({})", hold.path(), reason(code))));
+                    out.push(Output::warn(format!(
+                        "{}: our node may not be watched ({})",
+                        hold.path(),
+                        reason(code)
+                    )));
                     return Ok(());
                 }
                 _ => {}
@@ -399,7 +423,7 @@ impl Background {
                 removal.restart();
             }
             // Watches are set anew by the next connection.
-            !matches!(entry.task, Task::Watch { .. } | Task::Prune { .. })
+            !matches!(entry.task, Task::Watch { .. } | Task::WatchFolder { .. } | Task::Prune { .. })
         });
         let mut ids: Vec<u64> = self.all.keys().copied().collect();
         ids.sort_unstable();

@@ -26,9 +26,10 @@ pub(crate) use removal::Removal;
 pub(crate) use requests::{Answers, Batch, Settle};
 
 use self::background::Background;
-use super::codec;
+use super::codec::{self, Listing};
 use crate::clock::BootTime;
 use crate::error::LossReason;
+use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
 use crate::session::hold::Hold;
 use crate::wire::Malformed;
@@ -60,11 +61,20 @@ pub(crate) type Outcome = Result<(), i32>;
 /// What the machine wants done outside, in this order.
 pub(crate) enum Output {
     /// A server made the session, after the request for it was sent at `sent`.
-    Granted { session_id: i64, timeout: Duration, sent: BootTime },
+    Granted {
+        session_id: i64,
+        timeout: Duration,
+        sent: BootTime,
+    },
     /// A server granted a shorter timeout when the session was resumed.
-    Shortened { timeout: Duration },
+    Shortened {
+        timeout: Duration,
+    },
     /// The session is taken up on a connection; its number counts the connections of the session.
-    Attached { epoch: u64, is_first: bool },
+    Attached {
+        epoch: u64,
+        is_first: bool,
+    },
     /// The connection is lost.
     Suspended,
     /// The session is lost.
@@ -74,17 +84,30 @@ pub(crate) enum Output {
     /// A caller's requests are answered.
     Answered(Sender<Answers>, Answers),
     /// A request of the application's client is answered.
-    ClientAnswered { number: u64, err: i32, zxid: i64, body: Vec<u8> },
+    ClientAnswered {
+        number: u64,
+        err: i32,
+        zxid: i64,
+        body: Vec<u8>,
+    },
     /// A waiting caller hears how something ended.
     Done(Sender<Outcome>, Outcome),
-    Watch { kind: i32, path: String },
+    Watch {
+        kind: i32,
+        path: String,
+    },
     /// A held node was read with a watch: its czxid and data; `None` if it is gone.
     HoldRead(Arc<Hold>, Option<(i64, Vec<u8>)>),
+    /// The children of a node that is watched for them; `None` if they could not be listed.
+    FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log: a logger may block, and the machine stands behind a lock.
     Log(log::Level, String),
     /// A node may be removed only if no hold stands on this path: the answer is awaited by
     /// [`Machine::may_remove`].
-    MayRemove { task: u64, path: String },
+    MayRemove {
+        task: u64,
+        path: String,
+    },
 }
 
 pub(crate) struct Machine {
@@ -174,7 +197,10 @@ struct Proof {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     /// One of the requests of a batch, by the batch's number.
-    Batch { number: u64, part: usize },
+    Batch {
+        number: u64,
+        part: usize,
+    },
     Task(u64),
     Proof,
     Close,

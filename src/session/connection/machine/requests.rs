@@ -69,7 +69,10 @@ impl Batch {
     /// For a caller, who listens to the receiver.
     pub(crate) fn new() -> (Self, crossbeam_channel::Receiver<Answers>) {
         let (answers, receiver) = crossbeam_channel::bounded(1);
-        (Batch { frames: Vec::with_capacity(256), parts: Vec::with_capacity(2), to: To::Caller(answers) }, receiver)
+        (
+            Batch { frames: Vec::with_capacity(256), parts: Vec::with_capacity(2), to: To::Caller(answers) },
+            receiver,
+        )
     }
 
     /// One request of the application's client: its operation and its body.

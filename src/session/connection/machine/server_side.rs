@@ -139,7 +139,8 @@ impl Machine {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
             // another session take its place here: the crate above would not notice.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                self.outputs.push(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
+                self.outputs
+                    .push(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
                 if self.is_ending() {
                     self.over(true);
                 } else {
@@ -169,11 +170,7 @@ impl Machine {
             }
             None => {
                 let timeout = Duration::from_millis(timeout);
-                self.session = Some(Session {
-                    id: reply.session_id,
-                    password: reply.password,
-                    timeout,
-                });
+                self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
                 self.background.session = session_id;
                 self.outputs.push(Output::Granted { session_id, timeout, sent });
@@ -242,7 +239,8 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            self.outputs.push(Output::warn(format!("the server refused our credentials (ZooKeeper error {code})")));
+            self.outputs
+                .push(Output::warn(format!("the server refused our credentials (ZooKeeper error {code})")));
             self.phase = Phase::Up; // the server still listens: the session can be closed
             self.end(LossReason::AuthFailed, now);
             return Ok(());
