@@ -3,6 +3,9 @@
 pub(crate) mod acl;
 pub(crate) mod bell;
 mod builder;
+#[cfg(feature = "client")]
+#[allow(dead_code)] // until the core calls it
+pub(crate) mod client;
 pub(crate) mod config;
 mod connect_string;
 pub(crate) mod core;

@@ -10,7 +10,15 @@ pub(crate) fn reply(op: i32, body: &[u8]) -> Result<(), Malformed> {
     let mut r = Reader::new(body);
     match op {
         op::CREATE | op::CREATE_CONTAINER => r.string().map(drop),
-        op::EXISTS | op::SET_DATA => r.stat().map(drop),
+        op::EXISTS | op::SET_DATA | op::SET_ACL => r.stat().map(drop),
+        op::GET_ACL => {
+            for _ in 0..r.count(12)? {
+                r.i32()?;
+                r.string()?;
+                r.string()?;
+            }
+            r.stat().map(drop)
+        }
         op::GET_DATA => {
             r.buffer()?;
             r.stat().map(drop)
@@ -51,6 +59,10 @@ mod tests {
         assert!(reply(op::EXISTS, &[0; 67]).is_err());
         assert!(reply(op::EXISTS, &[0; 68]).is_ok());
         assert!(reply(op::SET_DATA, &[0; 67]).is_err());
+        assert!(reply(op::SET_ACL, &[0; 67]).is_err());
+        assert!(reply(op::GET_ACL, &[[0xff; 4].as_slice(), &[0; 68]].concat()).is_err());
+        assert!(reply(op::GET_ACL, &[0; 4 + 67]).is_err());
+        assert!(reply(op::GET_ACL, &[[0, 0, 0, 1].as_slice(), &[0; 12 + 68]].concat()).is_ok());
         assert!(watch_event(&[0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, b'/']).is_ok());
