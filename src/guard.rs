@@ -5,11 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::limit::Limit;
 use crate::queue::{Holding, Release};
-use crate::session::generation::CallError;
 use crate::session::{LostSignal, RevokeSignal};
 
 /// The recipe behind a guard.
@@ -161,28 +159,10 @@ impl Held {
 
     /// The token for what the lock protects: it grows from holder to holder, so that a store which
     /// refuses an older token than it has seen cannot be written by a holder whose time is over.
-    /// Re-entry keeps it. The first call may cost a round trip.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] when the hold is lost; [`Error::Unavailable`] when ZooKeeper does not answer
-    /// within a sixth of the session timeout.
-    pub fn fencing_token(&self) -> Result<FencingToken> {
-        self.check()?;
-        let holding = self.owner.holding();
-        match holding.czxid(&Limit::after(holding.timeout() / 6)) {
-            Ok(czxid) => Ok(FencingToken::new(czxid, self.hand_over)),
-            Err(e) => {
-                self.check()?;
-                let (op, path) = ("fencing_token", self.path.clone());
-                Err(match e {
-                    CallError::NoAuth => Error::NoAuth { op, path },
-                    CallError::Deadline => Error::Unavailable { op, path, cause: Cause::Deadline },
-                    CallError::Other(code) => Error::Server { op, path, code },
-                    _ => Error::Unavailable { op, path, cause: Cause::ConnectionLost },
-                })
-            }
-        }
+    /// Re-entry keeps it. It costs nothing: the server has said it when it made the node. A hold that is
+    /// lost keeps its token; the store refuses it once it has seen a newer one.
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.owner.holding().czxid(), self.hand_over)
     }
 
     /// How many guards this thread has on the lock.

@@ -9,7 +9,7 @@
 //! let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
 //! let mutex = ZkMutex::new(&session, "/locks/orders")?;
 //! let guard = mutex.lock()?; // blocks; re-entrant on its thread
-//! write("order 17", guard.fencing_token()?)?; // the store refuses an older token
+//! write("order 17", guard.fencing_token())?; // the store refuses an older token
 //! drop(guard); // released
 //! # Ok(())
 //! # }
@@ -99,6 +99,7 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
+mod wire;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -12,9 +12,8 @@ use crate::queue::{Holding, Release};
 ///
 /// What can be asked of it is at [`Held`]: [`is_held`](Held::is_held) and [`check`](Held::check) say
 /// whether it lasts, [`lost`](Held::lost) becomes ready when it ends, in whatever way,
-/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to (it is known
-/// already and costs no I/O), [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard
-/// of ZooKeeper.
+/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to,
+/// [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard of ZooKeeper.
 ///
 /// It is a view: any thread may have one, clones look at the same term, and dropping it ends nothing.
 /// The term ends when its candidate leaves or its runner's work returns
@@ -28,7 +27,7 @@ use crate::queue::{Holding, Release};
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
 /// let leadership = candidate.wait_leader()?;
-/// let token = leadership.fencing_token()?;
+/// let token = leadership.fencing_token();
 /// while leadership.is_held() {
 ///     println!("a piece of work under {token}"); // the store refuses an older token
 /// }

@@ -42,7 +42,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// // A latch.
 /// let candidate = election.join()?;
 /// let leadership = candidate.wait_leader()?; // blocks
-/// println!("we lead, token {}", leadership.fencing_token()?);
+/// println!("we lead, token {}", leadership.fencing_token());
 /// candidate.leave()?;
 ///
 /// // A runner.

@@ -86,7 +86,7 @@ impl Lock {
         let request = Request {
             core: self.settings.session.core(),
             node: &common.node,
-            acl: common.acl,
+            acl: &common.acl,
             data: &self.settings.data,
             mode,
             limit,

@@ -89,7 +89,7 @@ impl Lock {
         common.reentry.give_up(thread, &tenure);
         common.witness.released(thread);
         // Its node goes now; nobody waits for that.
-        let _ = common.lane.release(&tenure, Duration::ZERO, false);
+        let _ = common.lane.release(&tenure, (Duration::ZERO, Duration::ZERO), false);
         true
     }
 
@@ -151,7 +151,7 @@ impl Owner for Hand {
             return Release::of_guard_only(&self.tenure.holding, wait);
         };
         common.witness.released(thread);
-        common.lane.release(&tenure, settings.hand_over, wait)
+        common.lane.release(&tenure, (settings.hand_over, settings.keep), wait)
     }
 
     fn persist(&self, thread: ThreadId) -> Result<String> {
@@ -170,7 +170,7 @@ impl Owner for Hand {
         if let Some(tenure) = common.reentry.leave(thread, &self.tenure) {
             common.witness.released(thread);
             // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
-            let _ = common.lane.release(&tenure, Duration::ZERO, false);
+            let _ = common.lane.release(&tenure, (Duration::ZERO, Duration::ZERO), false);
         }
         Ok(settings.shown(&path))
     }

@@ -15,7 +15,7 @@ use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -32,7 +32,7 @@ use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe
 /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
 /// {
 ///     let guard = mutex.lock()?; // blocks
-///     let token = guard.fencing_token()?; // the store refuses an older token
+///     let token = guard.fencing_token(); // the store refuses an older token
 ///     println!("charging the account under {token}");
 /// } // released here
 /// if let Some(_leader) = mutex.try_lock()? {
@@ -382,6 +382,8 @@ impl ZkMutex {
 impl HasLayout for ZkMutex {}
 
 impl HandsOver for ZkMutex {}
+
+impl Keeps for ZkMutex {}
 
 impl HasWaitStrategy for ZkMutex {}
 

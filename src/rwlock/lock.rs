@@ -213,7 +213,7 @@ impl Lock {
         // Their nodes go now; nobody waits for that.
         if let Some(tenure) = &write {
             common.writes.give_up(thread, tenure);
-            let _ = common.lane.release(tenure, Duration::ZERO, false);
+            let _ = common.lane.release(tenure, (Duration::ZERO, Duration::ZERO), false);
         }
         if let Some(cohort) = &read {
             common.reads.give_up(thread, cohort);
@@ -283,7 +283,7 @@ impl Owner for Writer {
         }
         // A thread that reads on must not be joined by a writer that is handed the write node.
         let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
-        common.lane.release(&tenure, hand_over, wait)
+        common.lane.release(&tenure, (hand_over, Duration::ZERO), wait)
     }
 }
 

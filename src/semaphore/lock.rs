@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
@@ -253,7 +253,7 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let Lock { settings, common } = self.lock;
         // That it was lost concerns nobody any more.
-        let _ = common.lane.release(&self.tenure, settings.hand_over, false);
+        let _ = common.lane.release(&self.tenure, (settings.hand_over, Duration::ZERO), false);
     }
 }
 

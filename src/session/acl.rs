@@ -1,5 +1,7 @@
 //! Who may touch the nodes that a lock makes.
 
+use crate::wire::record::Writer;
+
 /// The access control list of a lock's nodes and of the parents made for it.
 ///
 /// See ZooKeeper's programmer's guide, "ZooKeeper access control using ACLs". Parents that exist
@@ -16,11 +18,16 @@ pub enum Acl {
     CreatorAll,
 }
 
+/// All that ZooKeeper knows to permit: read, write, create, delete, administer.
+const ALL: i32 = 31;
+
 impl Acl {
-    pub(super) fn entries(self) -> Vec<zookeeper::Acl> {
-        match self {
-            Acl::Open => zookeeper::Acl::open_unsafe().clone(),
-            Acl::CreatorAll => zookeeper::Acl::creator_all().clone(),
-        }
+    /// Appends the list to a request.
+    pub(super) fn encode(&self, w: Writer) -> Writer {
+        let (scheme, id) = match self {
+            Acl::Open => ("world", "anyone"),
+            Acl::CreatorAll => ("auth", ""),
+        };
+        w.i32(1).i32(ALL).buffer(scheme.as_bytes()).buffer(id.as_bytes())
     }
 }

@@ -101,6 +101,11 @@ impl Lease {
         self.state.lock().is_fresh(now)
     }
 
+    /// When the lease ends, if a hold depends on it.
+    pub(crate) fn needed_end(&self) -> Option<BootTime> {
+        if self.is_needed() { self.end_time() } else { None }
+    }
+
     /// When the lease ends, if a session was made.
     pub(crate) fn end_time(&self) -> Option<BootTime> {
         self.state.lock().end()
@@ -245,7 +250,7 @@ mod tests {
     const T: Duration = Duration::from_secs(30);
 
     fn held(lease: &Lease) -> Arc<Hold> {
-        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
+        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
         assert_eq!(lease.grant(&hold), Ok(()));
         hold
     }
@@ -287,7 +292,7 @@ mod tests {
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));
-        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
+        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
         assert_eq!(lease.grant(&hold), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());
         assert_eq!(lease.grant(&hold), Ok(()));
@@ -307,7 +312,7 @@ mod tests {
             let on_loss = Box::new(move || {
                 let _ = (told.send(()), gate.recv());
             });
-            let hold = Hold::new(path.into(), None, 0, on_loss);
+            let hold = Hold::new(path.into(), 0, 0, on_loss);
             assert_eq!(lease.grant(&hold), Ok(()));
             hold
         };
@@ -339,7 +344,7 @@ mod tests {
         let (lease, signal) = (Lease::default(), LostSignal::common());
         lease.begin(T, BootTime::now());
         let holds = ["/l/a", "/l/b", "/l/c"].map(|path| {
-            let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
+            let hold = Hold::new(path.into(), 0, 0, Box::new(|| ()));
             assert_eq!(lease.grant(&hold), Ok(()));
             hold.join(&signal);
             hold

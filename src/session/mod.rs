@@ -4,7 +4,6 @@ pub(crate) mod acl;
 pub(crate) mod bell;
 mod builder;
 #[cfg(feature = "client")]
-#[allow(dead_code)] // until the core calls it
 pub(crate) mod client;
 pub(crate) mod config;
 mod connect_string;
@@ -14,14 +13,11 @@ pub(crate) mod generation;
 mod heard;
 pub(crate) mod hold;
 pub(crate) mod lease;
-mod link;
+mod connection;
 pub(crate) mod nonce;
 pub(crate) mod path;
-mod pool;
 pub(crate) mod retry;
 pub(crate) mod revocation;
-mod shared;
-pub(crate) mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,10 +30,7 @@ pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use hold::LostSignal;
-pub(crate) use link::Outcome;
 pub use revocation::RevokeSignal;
-pub(crate) use shared::Shared;
-pub(crate) use wire::code::err::{NO_AUTH, TOO_LONG};
 
 use self::core::Core;
 use crate::clock::BootTime;
@@ -121,21 +114,21 @@ impl ZkSession {
 
     /// The session's id at the server; `None` while there is no session.
     pub fn session_id(&self) -> Option<i64> {
-        self.core().shared().and_then(|shared| shared.session_id())
+        self.core().generation().and_then(|generation| generation.session_id())
     }
 
     /// The negotiated session timeout; the requested one while there is no session. It may become
     /// shorter when the session moves to another server, never longer; a new session has its own.
     pub fn timeout(&self) -> Duration {
-        let granted = self.core().shared().map(|shared| shared.timeout());
+        let granted = self.core().generation().map(|generation| generation.timeout());
         granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
     }
 
     /// For how long no server can have expired this session, as far as the answers of the servers
     /// show; see [`Held`](crate::Held). It is renewed in the background only while a guard lives.
     pub fn lease_remaining(&self) -> Duration {
-        let remaining = |shared: Arc<shared::Shared>| shared.lease.remaining(BootTime::now());
-        self.core().shared().map_or(Duration::ZERO, remaining)
+        let remaining = |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
+        self.core().generation().map_or(Duration::ZERO, remaining)
     }
 
     /// A channel of the session's events from now on.
@@ -224,9 +217,7 @@ impl ZkSession {
     /// ```
     #[cfg(feature = "client")]
     pub fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
-        // The core does not have a place for the client's end yet.
-        let cause = crate::error::Cause::Resources("place for a client".to_owned());
-        Err(crate::error::Error::Unavailable { op: "client", path: String::new(), cause })
+        self.core().client()
     }
 
     /// Ends the session, and with it every lock it holds.

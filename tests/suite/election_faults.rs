@@ -64,14 +64,14 @@ fn leader_leads_on_over_an_outage_shorter_than_the_lease() {
     let session = session(&at);
     let [first, second] = [(); 2].map(|()| join(&at, &election(&session)));
     let leadership = leads(&first);
-    let (token, nodes) = (leadership.fencing_token().unwrap(), queue(&at, PATH));
+    let (token, nodes) = (leadership.fencing_token(), queue(&at, PATH));
     let events = session.subscribe();
     go_away(&server);
     until_event(&events, |event| *event == SessionEvent::Suspended);
     assert!(first.is_leader() && leads(&first).is_held() && !second.is_leader());
     server.refuse(false);
     until_event(&events, |event| *event == SessionEvent::Reconnected);
-    assert!(leadership.is_held() && leadership.fencing_token().unwrap() == token);
+    assert!(leadership.is_held() && leadership.fencing_token() == token);
     server.restart();
     until_event(&events, |event| *event == SessionEvent::Reconnected);
     assert!(leadership.is_held() && !second.is_leader());
@@ -453,7 +453,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
     thread::scope(|scope| {
         let runs = scope.spawn(|| {
             election(&ours).run(|leadership| {
-                tell.send(leadership.fencing_token().unwrap()).unwrap();
+                tell.send(leadership.fencing_token()).unwrap();
                 if calls.fetch_add(1, SeqCst) == 1 {
                     return Break(leadership.is_held());
                 }
@@ -465,7 +465,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
         let first = told.recv_timeout(SOON).unwrap();
         let other = join(&at, &election(&theirs));
         assert!(server.expire_session(ours.session_id().unwrap()));
-        let theirs = leads(&other).fencing_token().unwrap();
+        let theirs = leads(&other).fencing_token();
         until_queue(&at, PATH, 2);
         assert!(told.recv_timeout(A_WHILE).is_err() && other.is_leader(), "not called beside another leader");
         other.leave().unwrap();

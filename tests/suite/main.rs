@@ -5,6 +5,10 @@
 //! says otherwise. `tests/run` runs them all and installs what is missing before.
 #![deny(dead_code)]
 
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod client_faults;
 mod conformance;
 mod election;
 mod election_faults;
@@ -21,6 +25,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod keep;
 mod leaked;
 mod lease_isolation;
 mod lease_program;
@@ -75,6 +80,10 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            #[cfg(feature = "client")]
+            client::TESTS,
+            #[cfg(feature = "client")]
+            client_faults::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
@@ -94,6 +103,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            keep::TESTS,
             long_answers::TESTS,
             many_locks::TESTS,
             lease_isolation::TESTS,

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind, Read};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
-use crate::session::wire::frame::Frames;
-use crate::session::wire::record::ConnectRequest;
+use crate::wire::frame::Frames;
+use crate::wire::record::ConnectRequest;
 
 /// More peers than this at once: the oldest is closed.
 const MOST_CANDIDATES: usize = 64;

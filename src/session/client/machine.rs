@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 
 use super::watches::{Kind, Watches};
-use crate::session::wire::Malformed;
-use crate::session::wire::code::{err, event, op, xid};
-use crate::session::wire::frame::{Frames, HEAD, Next};
-use crate::session::wire::record::{ConnectReply, Reader, ReplyHeader, Writer, request_header};
+use crate::wire::Malformed;
+use crate::wire::code::{err, event, op, xid};
+use crate::wire::frame::{Frames, HEAD, Next};
+use crate::wire::record::{ConnectReply, Reader, ReplyHeader, Writer, request_header};
 
 /// The longest request that a server takes (`jute.maxbuffer`, as it is by default): it cuts the
 /// connection of a session that sends a longer one, and locks would feel that.

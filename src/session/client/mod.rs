@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use super::generation::CallError;
-use super::wire::code::err;
 use crate::logging::contained;
+use crate::wire::code::err;
 use machine::Machine;
 use thread::Loopback;
 
@@ -38,7 +38,6 @@ pub(crate) type Submit = Box<dyn Fn(u64, i32, Vec<u8>) -> Result<(), CallError> 
 pub(crate) struct ClientEnd {
     /// The generation, for the thread's name.
     number: u64,
-    chroot: String,
     /// Held while a client is started, so that two callers get the same.
     starting: Mutex<()>,
     state: Mutex<State>,
@@ -59,17 +58,18 @@ struct Running {
 }
 
 impl ClientEnd {
-    /// Nothing is started. `chroot` is empty, or a path without a slash at its end.
-    pub(crate) fn new(number: u64, chroot: String) -> Self {
-        ClientEnd { number, chroot, starting: Mutex::new(()), state: Mutex::default() }
+    /// Nothing is started.
+    pub(crate) fn new(number: u64) -> Self {
+        ClientEnd { number, starting: Mutex::new(()), state: Mutex::default() }
     }
 
-    /// The client that is open, or a new one, whose requests go to `submit`.
+    /// The client that is open, or a new one, whose requests go to `submit`. `chroot` is empty, or a
+    /// path without a slash at its end; it is the same in each call.
     ///
     /// # Errors
     ///
     /// `NotConnected` if the session is over; otherwise the machine gave no socket or no thread.
-    pub(crate) fn client(&self, submit: Submit) -> io::Result<Arc<ZooKeeper>> {
+    pub(crate) fn client(&self, chroot: &str, submit: Submit) -> io::Result<Arc<ZooKeeper>> {
         let _one_at_a_time = self.starting.lock();
         let first = {
             let mut state = self.state.lock();
@@ -84,14 +84,14 @@ impl ClientEnd {
             state.started += 1;
             state.started << 32
         };
-        let (loopback, start) = Loopback::new(Machine::new(self.chroot.clone(), first))?;
+        let (loopback, start) = Loopback::new(Machine::new(chroot.to_owned(), first))?;
         let address = start.address()?;
         let secret = start.secret();
         // Before the client can ask anything: an answer must find its way.
         self.state.lock().running = Some(Running { client: Weak::new(), loopback: loopback.clone() });
         start.spawn(self.number, submit)?;
         // The client unwraps what the machine may refuse: a socket, an epoll instance.
-        let connect_string = format!("{address}{}", self.chroot);
+        let connect_string = format!("{address}{chroot}");
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {
             Some(Ok(client)) => Arc::new(client),
             Some(Err(e)) => return Err(loopback.gave_up(&e.to_string())),

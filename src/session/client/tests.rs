@@ -11,10 +11,10 @@ use crossbeam_channel::{Receiver, bounded, unbounded};
 use zookeeper::{Acl, CreateMode, WatchedEventType, ZkError};
 
 use super::*;
-use crate::session::wire::code::{op, xid};
-use crate::session::wire::frame::Frames;
-use crate::session::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 use crate::testing::TestServer;
+use crate::wire::code::{op, xid};
+use crate::wire::frame::Frames;
+use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -158,7 +158,7 @@ fn run(stream: &mut TcpStream, wire: &Mutex<Wire>, end: &ClientEnd) {
         while let Some(frame) = frames.next().unwrap() {
             let (header, body) = ReplyHeader::read(frame).unwrap();
             if header.xid == xid::EVENT {
-                let (kind, path) = crate::session::wire::check::watch_event(body).unwrap();
+                let (kind, path) = crate::session::connection::codec::watch_event(body).unwrap();
                 end.event(kind, path);
                 continue;
             }

@@ -14,8 +14,8 @@ use super::Submit;
 use super::accept::Accept;
 use super::machine::{Machine, Submission};
 use crate::session::generation::CallError;
-use crate::session::wire::code::err;
-use crate::session::wire::record::ConnectReply;
+use crate::wire::code::err;
+use crate::wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);

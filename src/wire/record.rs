@@ -49,21 +49,28 @@ impl<'a> Reader<'a> {
         Ok(n)
     }
 
-    /// Skips a `Stat` and gives its `czxid`.
-    pub(crate) fn stat(&mut self) -> Result<i64, Malformed> {
-        self.stat_owner().map(|(czxid, _)| czxid)
-    }
-
-    /// Skips a `Stat` and gives its `czxid` and its `ephemeralOwner`.
-    pub(crate) fn stat_owner(&mut self) -> Result<(i64, i64), Malformed> {
-        const BETWEEN: usize = 36; // three i64, three i32
-        const REST: usize = 16; // two i32, i64
-        let czxid = self.i64()?;
-        self.take(BETWEEN)?;
+    /// Reads a `Stat`.
+    pub(crate) fn stat(&mut self) -> Result<Stat, Malformed> {
+        let (czxid, _mzxid) = (self.i64()?, self.i64()?);
+        let (ctime, _mtime) = (self.i64()?, self.i64()?);
+        let version = self.i32()?;
+        let (_cversion, _aversion) = (self.i32()?, self.i32()?);
         let owner = self.i64()?;
-        self.take(REST)?;
-        Ok((czxid, owner))
+        let (_data_length, _children, _pzxid) = (self.i32()?, self.i32()?, self.i64()?);
+        Ok(Stat { czxid, ctime, version, owner })
     }
+}
+
+/// What the library reads of a node's `Stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) czxid: i64,
+    /// When it was made: milliseconds since 1970, by the server's clock.
+    pub(crate) ctime: i64,
+    /// How often its data was changed.
+    pub(crate) version: i32,
+    /// The session that owns it; 0 if none does.
+    pub(crate) owner: i64,
 }
 
 /// What only a server reads: nothing here may fail that the real server takes.
@@ -107,8 +114,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Builds one frame.
-pub(crate) struct Writer(Vec<u8>);
+/// Builds one frame, perhaps behind others.
+pub(crate) struct Writer {
+    bytes: Vec<u8>,
+    /// Where this frame begins.
+    start: usize,
+}
 
 impl Writer {
     /// A frame that starts with a request header.
@@ -117,42 +128,55 @@ impl Writer {
     }
 
     pub(crate) fn bare() -> Self {
-        Writer(vec![0; 4])
+        Writer::behind(Vec::new())
+    }
+
+    /// A frame behind those that are in `bytes`.
+    pub(crate) fn behind(mut bytes: Vec<u8>) -> Self {
+        let start = bytes.len();
+        bytes.extend([0; 4]);
+        Writer { bytes, start }
     }
 
     pub(crate) fn i32(mut self, n: i32) -> Self {
-        self.0.extend(n.to_be_bytes());
+        self.bytes.extend(n.to_be_bytes());
         self
     }
 
     pub(crate) fn i64(mut self, n: i64) -> Self {
-        self.0.extend(n.to_be_bytes());
+        self.bytes.extend(n.to_be_bytes());
         self
     }
 
     pub(crate) fn bool(mut self, b: bool) -> Self {
-        self.0.push(b.into());
+        self.bytes.push(b.into());
+        self
+    }
+
+    /// Bytes that are encoded already.
+    pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
         self
     }
 
     pub(crate) fn buffer(mut self, bytes: &[u8]) -> Self {
         // Nothing of ours comes near 2 GiB: paths, credentials and data are bounded when they come in.
-        self.0.extend((bytes.len() as i32).to_be_bytes());
-        self.0.extend_from_slice(bytes);
+        self.bytes.extend((bytes.len() as i32).to_be_bytes());
+        self.bytes.extend_from_slice(bytes);
         self
     }
 
     /// The bytes so far.
     #[cfg(feature = "testing")]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
-    /// The frame, its length filled in.
+    /// The frame, its length filled in, and those before it.
     pub(crate) fn frame(mut self) -> Vec<u8> {
-        let length = (self.0.len() - 4) as i32;
-        self.0[..4].copy_from_slice(&length.to_be_bytes());
-        self.0
+        let length = (self.bytes.len() - self.start - 4) as i32;
+        self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_be_bytes());
+        self.bytes
     }
 }
 
@@ -251,7 +275,7 @@ impl ReplyHeader {
 
     pub(crate) fn frame(&self, body: &[u8]) -> Vec<u8> {
         let mut w = Writer::bare().i32(self.xid).i64(self.zxid).i32(self.err);
-        w.0.extend_from_slice(body);
+        w.bytes.extend_from_slice(body);
         w.frame()
     }
 }

@@ -12,11 +12,11 @@
 use crossbeam_channel::Sender;
 
 use super::Outcome;
+use super::background::TaskAnswer;
+use crate::session::connection::codec::{self, Operation, Reply};
 use crate::session::nonce;
-use crate::session::shared::Shared;
-use crate::session::wire::Malformed;
-use crate::session::wire::code::{err, op};
-use crate::session::wire::record::{Reader, Writer};
+use crate::wire::Malformed;
+use crate::wire::code::{err, op};
 
 pub(crate) struct Removal {
     path: String,
@@ -31,6 +31,8 @@ pub(crate) struct Removal {
 enum Step {
     Prove,
     Look,
+    /// Only our session shows that the node is ours: is there a hold on it?
+    Ask,
     Delete,
 }
 
@@ -38,12 +40,22 @@ enum Step {
 pub(super) enum Next {
     /// The next request, at once.
     Now,
+    /// It goes on when it is known whether a hold stands on its path.
+    Ask,
     /// Our node is not there, for good.
     Gone,
     /// Refused: again, but somebody must change an ACL first.
     Refused,
     /// Again, a little later.
     Later,
+}
+
+/// Whose node a read has shown.
+enum Whose {
+    Ours,
+    /// Of our session; which attempt of it made the node is not known.
+    OurSessions,
+    Others,
 }
 
 impl Removal {
@@ -60,7 +72,7 @@ impl Removal {
         &self.path
     }
 
-    /// The id of the debris that it is until it is gone.
+    /// The id by which it is among the pending deletes until it is gone.
     pub(super) fn nonce(&self) -> &str {
         &self.nonce
     }
@@ -74,29 +86,28 @@ impl Removal {
         self.step = Step::Prove;
     }
 
-    /// The operation and the frame; `noop` makes a write without an effect.
-    pub(super) fn request(&self, xid: i32, noop: impl FnOnce() -> Vec<u8>) -> (i32, Vec<u8>) {
-        let request = |op| Writer::request(xid, op).buffer(self.path.as_bytes());
+    /// The next request; the delete of `noop` is a write without an effect.
+    pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
         match self.step {
-            Step::Prove => (op::DELETE, noop()),
-            Step::Look => (op::GET_DATA, request(op::GET_DATA).bool(false).frame()),
-            Step::Delete => (op::DELETE, request(op::DELETE).i32(-1).frame()),
+            Step::Prove => Some(Operation::Delete { path: noop }),
+            Step::Look => Some(Operation::GetData { path: &self.path, watch: false }),
+            Step::Ask => None,
+            Step::Delete => Some(Operation::Delete { path: &self.path }),
         }
     }
 
-    /// Takes the answer to the last request.
-    /// `is_written`: it is to a write, and the leader has acknowledged it.
-    pub(super) fn reply(
-        &mut self,
-        (code, is_written): (i32, bool),
-        body: &[u8],
-        shared: &Shared,
-    ) -> Result<Next, Malformed> {
+    /// Takes the answer to the last request; `session` is the id of our session.
+    pub(super) fn reply(&mut self, answer: &TaskAnswer<'_>, session: i64) -> Result<Next, Malformed> {
+        let TaskAnswer { code, is_written, body } = *answer;
         let step = std::mem::replace(&mut self.step, Step::Prove);
         let (step, next) = match (step, code) {
             (Step::Prove, _) if is_written => (Step::Look, Next::Now),
-            (Step::Look, err::OK) if self.is_ours(body, shared)? => (Step::Delete, Next::Now),
-            (Step::Look, err::OK | err::NO_NODE) => (step, Next::Gone),
+            (Step::Look, err::OK) => match self.whose(body, session)? {
+                Whose::Ours => (Step::Delete, Next::Now),
+                Whose::OurSessions => (Step::Ask, Next::Ask),
+                Whose::Others => (step, Next::Gone),
+            },
+            (Step::Look, err::NO_NODE) => (step, Next::Gone),
             (Step::Delete, err::OK | err::NO_NODE) if is_written => (step, Next::Gone),
             (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG) => {
                 (Step::Prove, Next::Refused)
@@ -107,20 +118,30 @@ impl Removal {
         Ok(next)
     }
 
-    fn is_ours(&self, body: &[u8], shared: &Shared) -> Result<bool, Malformed> {
-        let mut r = Reader::new(body);
-        let data = r.buffer()?;
-        let (czxid, owner) = r.stat_owner()?;
-        let is_known = match (self.czxid, nonce::split(data).0) {
+    /// Whether no hold stands on the path, which was asked. `None`: it began anew meanwhile.
+    pub(super) fn may_remove(&mut self, may: bool) -> Option<Next> {
+        if self.step != Step::Ask {
+            return None;
+        }
+        self.step = Step::Delete;
+        Some(if may { Next::Now } else { Next::Gone })
+    }
+
+    fn whose(&self, body: &[u8], session: i64) -> Result<Whose, Malformed> {
+        let Reply::Node(node) = codec::decode(op::GET_DATA, body)? else { return Ok(Whose::Others) };
+        if node.stat.owner != session {
+            return Ok(Whose::Others);
+        }
+        let is_ours = match (self.czxid, nonce::split(&node.data).0) {
             // Somebody may have written over the data of a node whose czxid we know.
-            (Some(known), _) => known == czxid,
+            (Some(known), _) => known == node.stat.czxid,
             (None, Some(nonce)) => nonce == self.nonce,
             // Somebody has written over it before we knew its czxid. If this session owns it, it is
             // ours, unless a later attempt of this session made it. Such an attempt holds the lock
             // by now; if it is only about to, its watch tells it that its node has gone, and it
             // begins anew.
-            (None, None) => shared.lease.hold_on(&self.path).is_none(),
+            (None, None) => return Ok(Whose::OurSessions),
         };
-        Ok(is_known && shared.session_id() == Some(owner))
+        Ok(if is_ours { Whose::Ours } else { Whose::Others })
     }
 }

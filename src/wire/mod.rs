@@ -1,8 +1,7 @@
-//! ZooKeeper's wire format: frames, and the few records that the link reads and writes.
+//! ZooKeeper's wire format: frames, and the records that both the library and the embedded server read and write.
 //!
 //! Everything read here comes from outside: lengths are bounded and arithmetic is checked.
 
-pub(crate) mod check;
 pub(crate) mod code;
 pub(crate) mod frame;
 pub(crate) mod record;

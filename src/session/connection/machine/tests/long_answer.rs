@@ -1,7 +1,9 @@
 //! Answers beyond the longest frame: only the request that got one fails.
 
+use super::background::{listing, sweep};
+use super::ending::close;
 use super::*;
-use crate::session::wire::frame::MAX_FRAME;
+use crate::wire::frame::MAX_FRAME;
 
 /// The length of a long answer behind its head.
 const REST: usize = MAX_FRAME + 1000;
@@ -17,10 +19,6 @@ fn head(xid: i32, err: i32) -> Vec<u8> {
 type Answer = fn(&[Sent]) -> Vec<u8>;
 
 impl Rig {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.m.server_bytes(bytes, self.now);
-    }
-
     /// The rest of a long answer, or a part of it.
     fn rest(&mut self, mut left: usize) {
         let chunk = [7; 64 << 10];
@@ -51,7 +49,6 @@ impl Rig {
                     op::DELETE => self.reply(xid, err::NO_NODE, &[]),
                     _ => self.reply(xid, err::OK, b"\0\0\0\x01/"),
                 }
-                self.m.tick(self.now);
             }
             self.pass(T / 48);
         }
@@ -110,7 +107,7 @@ fn a_handshake_has_no_long_answers() {
     for auth in [&[][..], &[("digest", "a:b")]] {
         let mut rig = Rig::new(auth);
         rig.ask(op::GET_CHILDREN, "/a");
-        rig.m.connected(rig.now);
+        rig.connect();
         if !auth.is_empty() {
             rig.greet(7, T.as_millis() as i32);
         }
@@ -181,15 +178,14 @@ fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
 #[test]
 fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() {
     let mut rig = Rig::up();
-    rig.shared.add_debris("id");
-    rig.m.chore(sweep(), rig.now);
+    rig.task(sweep());
     let listed = rig.serve(T * 20, |op| op == op::GET_CHILDREN);
     assert!((2..=3).contains(&listed.len()), "{listed:?}");
     assert_eq!(rig.m.cut, None);
     // A cut for whatever reason is no reason to ask at once.
     rig.cut();
     assert_eq!(rig.serve(T, |op| op == op::GET_CHILDREN), [""; 0]);
-    assert!(rig.shared.debris().contains("id"));
+    assert_eq!(rig.pending(), ["id"]);
     let mut deleted = false;
     for _ in 0..48 * 20 {
         for (xid, op, path) in rig.sent() {
@@ -203,12 +199,11 @@ fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() 
                 op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
                 _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
             }
-            rig.m.tick(rig.now);
         }
         rig.pass(T / 48);
     }
     assert!(deleted);
-    assert!(rig.shared.debris().is_empty());
+    assert_eq!(rig.pending(), [""; 0]);
 }
 
 #[test]
@@ -219,7 +214,7 @@ fn a_removal_whose_node_is_too_long_to_read_is_told_and_tries_on_seldom() {
     assert!((2..=3).contains(&read.len()), "{read:?}");
     assert_eq!(rig.m.cut, None);
     assert_eq!(outcome.try_recv(), Ok(Err(err::TOO_LONG)));
-    assert!(rig.shared.debris().contains(&nonce));
+    assert_eq!(rig.pending(), [nonce]);
 }
 
 #[test]
@@ -229,7 +224,7 @@ fn a_hold_whose_node_is_too_long_to_read_stands_and_is_told_when_it_goes() {
     let read = rig.serve(T, |op| op == op::GET_DATA);
     assert_eq!(read, ["/l/n"]);
     assert_eq!((&rig.m.cut, hold.loss()), (&None, None));
-    rig.m.watched(event::DELETED, "/l/n", rig.now);
+    rig.event(event::DELETED, "/l/n");
     assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
 }
 

@@ -1,6 +1,7 @@
 //! The end of a session: by its server, by its user, or by refused credentials.
 
 use super::*;
+use crate::session::connection::codec::Operation;
 
 impl Machine {
     /// Closes the session at the server and then for good; `done` hears whether the server knows.
@@ -18,17 +19,14 @@ impl Machine {
         if self.ending.is_some() {
             return;
         }
-        self.shared.lease.end(reason);
-        self.ending = Some(Ending { reason, until: now + GOODBYE, told: false, done: Vec::new() });
-        self.events.push(LinkEvent::Lost(reason));
-        while !self.asked.is_empty() {
-            self.refuse_oldest(code_of(reason));
-        }
-        self.chores.drop_all();
+        let mut lasting = self.background.lasting();
+        lasting.extend(self.lasting_creates());
+        let until = now + GOODBYE;
+        self.ending = Some(Ending { reason, until, told: false, done: Vec::new(), lasting });
+        self.outputs.push(Output::Lost(reason));
+        self.fail_all(code_of(reason), now);
+        self.background.drop_all();
         self.proof.waiting.clear(); // the senders are dropped: the session is lost
-        for flight in &mut self.flight {
-            flight.owner = Owner::Link;
-        }
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
             (_, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
@@ -39,17 +37,21 @@ impl Machine {
         }
     }
 
+    /// Nobody serves this connection any more: the session is lost, and no server is told.
+    pub(crate) fn fail(&mut self, reason: LossReason, now: BootTime) {
+        self.phase = Phase::Down;
+        self.end(reason, now);
+        self.over(false);
+    }
+
     pub(super) fn say_goodbye(&mut self, now: BootTime) {
         self.phase = Phase::Up;
         // What the end of the session does not end. The names are nobody else's.
-        for path in self.shared.lasting_debris() {
-            let xid = self.new_xid();
-            let frame = Writer::request(xid, op::DELETE).buffer(path.as_bytes()).i32(-1).frame();
-            self.send(xid, op::DELETE, Owner::Link, &frame, now);
+        let lasting = self.ending.as_ref().map(|ending| ending.lasting.clone()).unwrap_or_default();
+        for path in &lasting {
+            self.send(&Operation::Delete { path }, Owner::Nobody, now);
         }
-        let xid = self.new_xid();
-        let frame = Writer::request(xid, op::CLOSE).frame();
-        self.send(xid, op::CLOSE, Owner::Close, &frame, now);
+        self.send(&Operation::Close, Owner::Close, now);
     }
 
     pub(super) fn over(&mut self, told: bool) {
@@ -63,6 +65,5 @@ impl Machine {
                 let _ = done.try_send(told);
             }
         }
-        self.settle_crate_close();
     }
 }

@@ -61,8 +61,8 @@ impl Machine {
         self.heard.saw(header.zxid);
         match header.xid {
             xid::EVENT => {
-                let (kind, path) = check::watch_event(body)?;
-                self.watched(kind, path, now);
+                let (kind, path) = codec::watch_event(body)?;
+                self.outputs.push(Output::Watch { kind, path: path.to_owned() });
                 return Ok(());
             }
             xid::AUTH => return self.authenticated(header.err, now),
@@ -70,9 +70,9 @@ impl Machine {
         }
         self.zxid = self.zxid.max(header.zxid);
         let at = self.flight.iter().position(|f| f.xid == header.xid).ok_or(Malformed("an unknown xid"))?;
-        // The crate matches answers by their order alone.
-        let is_crates = |flight: &Flight| flight.owner == Owner::Crate;
-        if self.flight.get(at).is_some_and(is_crates) && self.flight.iter().take(at).any(is_crates) {
+        // Callers rely on the order: a listing shows what was done before it.
+        let is_callers = |flight: &Flight| matches!(flight.owner, Owner::Batch { .. });
+        if self.flight.get(at).is_some_and(is_callers) && self.flight.iter().take(at).any(is_callers) {
             return Err(Malformed("an answer out of turn"));
         }
         let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;
@@ -83,7 +83,7 @@ impl Machine {
         };
         let is_written = self.heard.answer(&flight.stamp, answer, header.zxid, now);
         if is_written && let Some(heard) = flight.stamp.relayed {
-            self.shared.lease.extend(heard, now);
+            self.outputs.push(Output::Heard(heard));
         }
         match header.err {
             err::SESSION_EXPIRED if flight.owner != Owner::Close => {
@@ -97,7 +97,7 @@ impl Machine {
             _ => {}
         }
         match flight.owner {
-            Owner::Link => Ok(()),
+            Owner::Nobody => Ok(()),
             Owner::Close => {
                 self.over(true);
                 Ok(())
@@ -106,39 +106,18 @@ impl Machine {
                 self.proof_answered(flight.op, header.err, now);
                 Ok(())
             }
-            Owner::Chore(id) => {
+            Owner::Task(task) => {
                 let pause = self.timeout() / 8;
-                self.chores.reply(id, (header.err, is_written), body, now, pause, &self.shared)?;
-                self.send_chores(now);
+                let answer = background::TaskAnswer { code: header.err, is_written, body };
+                self.background.reply(task, answer, now, pause, &mut self.outputs)?;
+                self.send_background(now);
                 Ok(())
             }
-            Owner::Crate => {
-                if header.err == err::OK {
-                    check::reply(flight.op, body)?;
-                }
-                let asked = self.asked.pop_front().ok_or(Malformed("an answer to nothing"))?;
-                let reply = ReplyHeader { xid: asked.xid, ..header };
-                self.to_crate.extend(reply.frame(body));
+            Owner::Batch { number, part } => {
+                self.batch_answered((number, part), flight.op, header, body, now)?;
+                self.send_background(now);
                 Ok(())
             }
-        }
-    }
-
-    /// Wakes whoever waits for this node. It goes straight there: by way of the crate it would cost
-    /// two more threads' wake-ups at each hand-over between processes.
-    pub(super) fn watched(&mut self, kind: i32, path: &str, now: BootTime) {
-        let is_gone = kind == event::DELETED;
-        // Before the bells: nobody shall be woken to take what still looks held here.
-        if is_gone {
-            self.shared.lease.node_deleted(path);
-        }
-        self.shared.nodes.ring(path, is_gone);
-        // And behind them: who makes its node a hold meanwhile has looked at its bell by then, or the hold is found here.
-        if is_gone {
-            self.shared.lease.node_deleted(path);
-        } else if let Some(hold) = self.shared.lease.hold_on(path) {
-            hold.rearm();
-            self.send_chores(now);
         }
     }
 
@@ -153,7 +132,8 @@ impl Machine {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
             // another session take its place here: the crate above would not notice.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                info!("session 0x{:x}: expired", session.id);
+                self.outputs
+                    .push(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
                 if self.is_ending() {
                     self.over(true);
                 } else {
@@ -170,13 +150,12 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
-                    warn!(
+                    self.outputs.push(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
                         session.id
-                    );
+                    )));
                     session.timeout = timeout;
-                    self.shared.granted(session.id, timeout);
-                    self.shared.lease.shorten(timeout, now);
+                    self.outputs.push(Output::Shortened { timeout });
                 }
             }
             None if timeout == 0 || reply.session_id == 0 => {
@@ -184,14 +163,10 @@ impl Machine {
             }
             None => {
                 let timeout = Duration::from_millis(timeout);
-                self.session = Some(Session {
-                    id: reply.session_id,
-                    password: reply.password,
-                    timeout,
-                    attached_before: false,
-                });
-                self.shared.granted(reply.session_id, timeout);
-                self.shared.lease.begin(timeout, sent);
+                self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
+                let session_id = reply.session_id;
+                self.background.session = session_id;
+                self.outputs.push(Output::Granted { session_id, timeout, sent });
                 self.warn_of_tick(timeout);
             }
         }
@@ -219,24 +194,24 @@ impl Machine {
     }
 
     /// Says so where what the application states of the servers' tick does not fit what they grant.
-    fn warn_of_tick(&self, granted: Duration) {
+    fn warn_of_tick(&mut self, granted: Duration) {
         let Some(tick) = self.settings.tick else { return };
         let asked = self.settings.timeout;
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
-            warn!(
+            self.outputs.push(Output::warn(format!(
                 "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session is attached anew often to keep its locks; ask for two ticks or more"
-            );
+            )));
         }
         // By default a server grants 2 to 20 ticks; where it granted another timeout than was asked
         // for, its tick shows.
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
-            warn!(
+            self.outputs.push(Output::warn(format!(
                 "server_tick states {stated} ms, but the servers granted {t} ms for {} ms, which looks like a tick of {} ms; if their tick is longer than stated, two holders are possible: state their tickTime",
                 asked.as_millis(),
                 shown.as_millis()
-            );
+            )));
         }
     }
 
@@ -248,7 +223,8 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            warn!("the server refused our credentials (ZooKeeper error {code})");
+            self.outputs
+                .push(Output::warn(format!("the server refused our credentials (ZooKeeper error {code})")));
             self.phase = Phase::Up; // the server still listens: the session can be closed
             self.end(LossReason::AuthFailed, now);
             return Ok(());
@@ -259,23 +235,15 @@ impl Machine {
     }
 
     pub(super) fn attach_if_ready(&mut self, now: BootTime) {
-        let (Phase::Auth(_, 0), Some(session)) = (self.phase, self.session.as_mut()) else { return };
+        if !matches!(self.phase, Phase::Auth(_, 0)) {
+            return;
+        }
         self.phase = Phase::Up;
         self.attached = now;
-        self.shared.attached();
-        let before = std::mem::replace(&mut session.attached_before, true);
-        self.events.push(if before {
-            LinkEvent::Reconnected
-        } else {
-            LinkEvent::Connected { session_id: session.id, timeout: session.timeout }
-        });
-        // Holds depend on the lease, and it was not renewed during the outage: renew it first.
-        if self.shared.lease.is_needed() {
-            self.renew_lease(now);
-        }
-        // Deletes first: what is created next should find our old nodes gone.
-        self.send_chores(now);
-        self.forward(now);
+        self.epoch += 1;
+        self.outputs.push(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
+        // What goes first on this connection is decided by the `tick` that follows.
+        self.is_new = true;
     }
 
     /// The connection ended, or never came up.
@@ -289,24 +257,15 @@ impl Machine {
     /// Gives this connection up; what was sent on it may or may not have been done.
     pub(super) fn detach(&mut self, reason: String, now: BootTime) {
         if self.phase == Phase::Up && !self.is_ending() {
-            self.events.push(LinkEvent::Suspended);
+            self.outputs.push(Output::Suspended);
         }
         self.phase = Phase::Down;
         self.cut = Some(reason);
         self.from_server.clear();
         self.to_server.clear();
-        self.flight.clear();
         self.proof.under_way = None;
         self.proof.waiting.clear(); // each caller waits for the connection by its retry policy
-        while self.asked.front().is_some_and(|a| a.sent) {
-            self.refuse_oldest(err::CONNECTION_LOSS);
-        }
-        self.chores.cut(now);
-    }
-
-    pub(super) fn refuse_oldest(&mut self, code: i32) {
-        if let Some(asked) = self.asked.pop_front() {
-            self.answer_crate(asked.xid, code);
-        }
+        self.background.cut(now);
+        self.fail_sent(now);
     }
 }

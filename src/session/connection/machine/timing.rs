@@ -1,10 +1,17 @@
 //! Time: what is overdue, what keeps the session alive, when to look again.
 
 use super::*;
+use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Does what is due, and says when to come again.
-    pub(crate) fn tick(&mut self, now: BootTime) -> Option<BootTime> {
+    /// Does what is due, and says when to come again. `directory` names a directory of a held node,
+    /// where our own writes are allowed; it is asked only if the lease is to be renewed.
+    pub(crate) fn tick(
+        &mut self,
+        lease: Lease,
+        directory: &dyn Fn() -> Option<String>,
+        now: BootTime,
+    ) -> Option<BootTime> {
         if let Some(ending) = &self.ending
             && self.phase != Phase::Over
             && now >= ending.until
@@ -17,20 +24,14 @@ impl Machine {
                 let waited = self.attempt().as_millis();
                 self.detach(format!("accepted the connection, but gave no session within {waited} ms"), now);
             }
-            Phase::Up => self.tick_up(now),
+            Phase::Up => self.tick_up(lease, directory, now),
             _ => {}
         }
-        while self.asked.front().is_some_and(|a| now >= a.arrived + self.patience()) {
-            // Sent late, after an outage: the connection is not to blame, only the answer comes too late.
-            if let Some(flight) = self.flight.iter_mut().find(|f| f.owner == Owner::Crate) {
-                flight.owner = Owner::Link;
-            }
-            self.refuse_oldest(err::CONNECTION_LOSS);
-        }
-        self.next_time(now)
+        self.fail_overdue(now);
+        self.next_time(lease, now)
     }
 
-    pub(super) fn tick_up(&mut self, now: BootTime) {
+    fn tick_up(&mut self, lease: Lease, directory: &dyn Fn() -> Option<String>, now: BootTime) {
         if let (Some(oldest), Some(overdue_at)) = (self.flight.front(), self.overdue_at())
             && now >= overdue_at
         {
@@ -43,21 +44,40 @@ impl Machine {
         }
         self.resume_after_silence(now);
         if self.phase == Phase::Up {
-            self.resume_where_proofs_show_too_little(now);
+            self.resume_where_proofs_show_too_little(lease, now);
         }
-        self.send_chores(now);
-        if self.phase == Phase::Up && self.next_proof().is_some_and(|next| now >= next) {
-            self.renew_lease(now);
+        if self.phase != Phase::Up {
+            return;
         }
-        if self.phase == Phase::Up && now >= self.last_sent + self.keep_alive() {
-            let frame = Writer::request(xid::PING, op::PING).frame();
-            self.send(xid::PING, op::PING, Owner::Link, &frame, now);
+        // On a new connection: holds depend on the lease, and it was not renewed during the outage.
+        // Then deletes: what is created next should find our old nodes gone.
+        if std::mem::take(&mut self.is_new) && lease.end.is_some() {
+            self.renew_lease(directory(), now);
+        }
+        self.send_background(now);
+        self.send_unsent(now);
+        if lease.is_fresh {
+            for waiting in self.proof.waiting.drain(..) {
+                self.outputs.push(Output::Done(waiting.done, Ok(())));
+            }
+        }
+        if self.next_proof(lease).is_some_and(|next| now >= next) {
+            let directory = if lease.end.is_some() { directory() } else { None };
+            self.renew_lease(directory, now);
+        }
+        if now >= self.last_sent + self.keep_alive(lease) {
+            self.send_ping(now);
         }
     }
 
+    fn send_ping(&mut self, now: BootTime) {
+        self.to_server = Operation::Ping.encode(xid::PING, std::mem::take(&mut self.to_server));
+        self.sent(xid::PING, op::PING, Owner::Nobody, now);
+    }
+
     /// The longest silence towards the server.
-    fn keep_alive(&self) -> Duration {
-        let is_needed = self.shared.lease.is_needed() || !self.proof.waiting.is_empty();
+    fn keep_alive(&self, lease: Lease) -> Duration {
+        let is_needed = lease.end.is_some() || !self.proof.waiting.is_empty();
         self.timeout() / if is_needed { 16 } else { 8 }
     }
 
@@ -75,68 +95,57 @@ impl Machine {
     /// Where answers are slow, or the tick is long, the proofs on this connection can show too
     /// little: holds would be lost, and callers would wait, though the session lives. To attach
     /// anew shows more.
-    fn resume_where_proofs_show_too_little(&mut self, now: BootTime) {
+    fn resume_where_proofs_show_too_little(&mut self, lease: Lease, now: BootTime) {
         let t = self.timeout();
-        let holds_end = self.shared.lease.end_time().filter(|_| self.shared.lease.is_needed());
-        let is_short = holds_end.is_some_and(|end| end.since(now) < t / 4);
+        let is_short = lease.end.is_some_and(|end| end.since(now) < t / 4);
         let is_late = self.proof.waiting.first().is_some_and(|first| now >= first.since + t / 6);
         if (is_short || is_late) && now >= self.attached + t / 4 {
             self.detach("the lease could not be renewed on it in time: attaching anew".into(), now);
         }
     }
 
-    /// Renews the lease, if there are holds or callers wait for it: a `sync`, if that gains enough,
-    /// and behind its answer a write. Otherwise sends a `sync` alone, which shows whether the server
-    /// still has a leader.
-    pub(super) fn renew_lease(&mut self, now: BootTime) {
+    /// Renews the lease by a write in the directory of a caller that waits, or else in this one: a
+    /// `sync`, if that gains enough, and behind its answer the write. Without any directory it sends a
+    /// `sync` alone, which shows whether the server still has a leader.
+    pub(super) fn renew_lease(&mut self, held: Option<String>, now: BootTime) {
         let waiting = self.proof.waiting.first().map(|first| first.dir.clone());
-        let Some(dir) = waiting.or_else(|| self.shared.lease.a_directory()) else {
-            return self.send_sync(Owner::Link, now);
+        let Some(dir) = waiting.or(held) else {
+            return self.send(&Operation::Sync, Owner::Nobody, now);
         };
         if self.proof.under_way.is_some() {
             return;
         }
         self.proof.begun = now;
         if self.heard.would_gain(self.timeout() / 16, now) {
-            self.send_sync(Owner::Proof, now);
+            self.send(&Operation::Sync, Owner::Proof, now);
         } else {
             self.send_noop(&dir, now);
         }
         self.proof.under_way = Some(dir);
     }
 
-    fn send_sync(&mut self, owner: Owner, now: BootTime) {
-        let xid = self.new_xid();
-        let frame = Writer::request(xid, op::SYNC).buffer(b"/").frame();
-        self.send(xid, op::SYNC, owner, &frame, now);
-    }
-
     fn send_noop(&mut self, dir: &str, now: BootTime) {
-        let xid = self.new_xid();
-        let frame = self.chores.noop(xid, dir);
-        self.send(xid, op::DELETE, Owner::Proof, &frame, now);
+        let path = self.background.noop(dir);
+        self.send(&Operation::Delete { path: &path }, Owner::Proof, now);
     }
 
     /// One of the two requests of a proof was answered.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
-        let Some(dir) = self.proof.under_way.take() else { return };
-        if op == op::SYNC && code == err::OK {
+        if let Some(dir) = self.proof.under_way.take()
+            && op == op::SYNC
+            && code == err::OK
+        {
             self.send_noop(&dir, now);
             self.proof.under_way = Some(dir);
-        } else if self.shared.lease.is_fresh(now) {
-            for waiting in self.proof.waiting.drain(..) {
-                let _ = waiting.done.try_send(Ok(())); // its caller may have left
-            }
         }
     }
 
     /// When the leader must next be asked for an answer: a ping alone would stay on a follower that
     /// has lost its leader. `None` while a proof is under way.
-    pub(super) fn next_proof(&self) -> Option<BootTime> {
-        let (t, lease) = (self.timeout(), &self.shared.lease);
+    fn next_proof(&self, lease: Lease) -> Option<BootTime> {
+        let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
-        let end = lease.end_time().filter(|_| lease.is_needed());
-        match (&self.proof.under_way, end) {
+        match (&self.proof.under_way, lease.end) {
             (Some(_), _) => None,
             (None, _) if !self.proof.waiting.is_empty() => Some(earliest),
             // In good time before the lease ends, however often other writes are acknowledged.
@@ -145,9 +154,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn next_time(&self, now: BootTime) -> Option<BootTime> {
-        let patience = self.patience();
-        let asked = self.asked.front().map(|a| a.arrived + patience);
+    fn next_time(&self, lease: Lease, now: BootTime) -> Option<BootTime> {
         let phase = match self.phase {
             Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up if self.is_ending() => self.overdue_at(),
@@ -156,14 +163,18 @@ impl Machine {
                 // announced (that would cost each of them a wake-up): they are found by looking.
                 let watch = self.last_traffic + WATCH_AFTER + Duration::from_millis(5);
                 let look = if watch > now { watch } else { now + self.timeout() / 16 };
-                let idle = self.last_sent + self.keep_alive();
-                let times =
-                    [self.overdue_at(), self.chores.next_time(), self.next_proof(), Some(look.min(idle))];
+                let idle = self.last_sent + self.keep_alive(lease);
+                let times = [
+                    self.overdue_at(),
+                    self.background.next_time(),
+                    self.next_proof(lease),
+                    Some(look.min(idle)),
+                ];
                 times.into_iter().flatten().min()
             }
             Phase::Down | Phase::Over => None,
         };
         let end = self.ending.as_ref().map(|e| e.until);
-        [asked, phase, end].into_iter().flatten().min()
+        [self.next_overdue(), phase, end].into_iter().flatten().min()
     }
 }

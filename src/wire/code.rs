@@ -1,5 +1,5 @@
 //! Operation and error codes (`ZooDefs.OpCode`, `KeeperException.Code`).
-#![cfg_attr(not(feature = "testing"), allow(dead_code))] // the link needs a few, the embedded server all
+#![cfg_attr(not(feature = "testing"), allow(dead_code))] // the library needs a few, the embedded server all
 
 pub(crate) mod op {
     pub(crate) const CREATE: i32 = 1;
@@ -38,12 +38,12 @@ pub(crate) mod op {
     /// The operations, among those that a client of ours sends, whose answer can be longer than a
     /// frame may be: it has what others have stored.
     pub(crate) fn has_long_answer(op: i32) -> bool {
-        matches!(op, GET_DATA | GET_CHILDREN)
+        matches!(op, GET_DATA | GET_CHILDREN | GET_CHILDREN2)
     }
 
     /// The operations that go through the quorum, among those that a client of ours sends.
     pub(crate) fn is_write(op: i32) -> bool {
-        matches!(op, CREATE | CREATE_CONTAINER | DELETE | SET_DATA)
+        matches!(op, CREATE | CREATE2 | CREATE_CONTAINER | DELETE | SET_DATA | SET_ACL)
     }
 }
 
@@ -70,6 +70,36 @@ pub(crate) mod err {
     pub(crate) const SESSION_MOVED: i32 = -118;
     pub(crate) const NO_WATCHER: i32 = -121;
     pub(crate) const RECONFIG_DISABLED: i32 = -123;
+
+    /// What ZooKeeper's documentation calls it; the number, where it has no name here.
+    pub(crate) fn name(code: i32) -> String {
+        let name = match code {
+            -1 => "SystemError",
+            RUNTIME_INCONSISTENCY => "RuntimeInconsistency",
+            -3 => "DataInconsistency",
+            CONNECTION_LOSS => "ConnectionLoss",
+            MARSHALLING_ERROR => "MarshallingError",
+            UNIMPLEMENTED => "Unimplemented",
+            -7 => "OperationTimeout",
+            BAD_ARGUMENTS => "BadArguments",
+            UNKNOWN_SESSION => "UnknownSession",
+            NO_NODE => "NoNode",
+            NO_AUTH => "NoAuth",
+            BAD_VERSION => "BadVersion",
+            NO_CHILDREN_FOR_EPHEMERALS => "NoChildrenForEphemerals",
+            NODE_EXISTS => "NodeExists",
+            NOT_EMPTY => "NotEmpty",
+            SESSION_EXPIRED => "SessionExpired",
+            INVALID_ACL => "InvalidACL",
+            AUTH_FAILED => "AuthFailed",
+            SESSION_MOVED => "SessionMoved",
+            -119 => "NotReadOnly",
+            -125 => "QuotaExceeded",
+            -127 => "ThrottledOp",
+            code => return code.to_string(),
+        };
+        name.to_owned()
+    }
 
     /// The codes with which the leader commits a write: success, and refusals. A server that is
     /// alone may send some of them too (with eager ACL checks): `Heard` tells by the zxid. Other

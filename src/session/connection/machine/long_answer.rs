@@ -32,8 +32,8 @@ impl Machine {
     /// long may come too late, and the lease ends.)
     ///
     /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
-    /// Nor does any caller wait for longer: requests of the client crate are answered after T/6
-    /// whatever the connection does.
+    /// Nor does any caller wait for longer: each request is answered after T/6 whatever the
+    /// connection does.
     pub(super) fn overdue_at(&self) -> Option<BootTime> {
         let sent = self.flight.front()?.stamp.sent;
         Some((sent.max(self.skipped_at) + self.patience()).min(sent + self.patience() * 2))

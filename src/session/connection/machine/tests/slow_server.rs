@@ -1,5 +1,6 @@
 //! A server that answers everything, but late: the lease is renewed all the same.
 
+use super::background::node;
 use super::*;
 
 struct Slow {
@@ -24,12 +25,11 @@ impl Slow {
         let until = self.rig.now + span;
         while self.rig.now < until {
             let now = self.rig.now;
-            self.rig.m.tick(now);
+            self.rig.look();
+            self.rig.hand_out();
             if self.rig.m.cut.take().is_some() {
                 self.pending.clear();
-                self.rig.server_in.clear();
-                self.rig.m.connected(now);
-                self.rig.m.to_server.clear();
+                self.rig.connect();
                 self.attaches_at = Some(now + self.takes);
             }
             if self.attaches_at.is_some_and(|at| at <= now) {
@@ -45,7 +45,7 @@ impl Slow {
                 let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
                 self.rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, &body);
             }
-            self.rig.shared.lease.watch(now);
+            self.rig.lapse();
             self.rig.now = now + MS * 5;
         }
     }
@@ -61,7 +61,7 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
             let fresh = 'fresh: loop {
                 let (done, fresh) = bounded(1);
                 let rig = &mut slow_server.rig;
-                rig.m.prove("/l".into(), done, rig.now);
+                rig.with(|m, now| m.prove("/l".into(), done, now));
                 loop {
                     slow_server.serve(T / 100);
                     match fresh.try_recv() {
@@ -73,7 +73,7 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
                 }
             };
             assert_eq!(fresh, Ok(()));
-            assert!(slow_server.rig.shared.lease.is_fresh(slow_server.rig.now));
+            assert!(slow_server.rig.lease.is_fresh(slow_server.rig.now));
         }
     }
 }
