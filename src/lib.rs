@@ -99,9 +99,9 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
-mod wire;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wire;
 
 pub use cancel::CancelToken;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
