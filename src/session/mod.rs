@@ -46,9 +46,9 @@ use crate::error::Result;
 ///
 /// # Threads
 ///
-/// An idle session has five threads (three of the client crate, one for the connection, one for the
-/// supervision), and one more if an [`EventHandler`] is set. Calls with near deadlines use a few
-/// more, which end when they have been idle for two seconds.
+/// A session has two threads, one for the connection and one for the supervision, and one more if an
+/// [`EventHandler`] is set. It has no listening port. The threads that call it send their own requests.
+/// A client of the application, [`client`](Self::client), has threads of its own.
 ///
 /// # Statics, forks
 ///
@@ -189,7 +189,8 @@ impl ZkSession {
     ///
     /// # Threads and port
     ///
-    /// The first call starts three threads: two of the crate, `event` and `io`, and `zkm-client-N`.
+    /// The first call starts four threads: three of the crate (`event`, `io`, and a timer's, which
+    /// bears no name of its own), and `zkm-client-N`.
     /// They talk over a loopback connection in this process. Its port listens only until the client
     /// is in, and nobody else is let in. A client that is stuck, or that reads nothing, holds up only
     /// itself, never a lock.

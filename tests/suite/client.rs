@@ -1,7 +1,7 @@
 //! The application's own client on the lock's session: what it can do, when it ends, what it costs, and that it shares one session
 //! with the locks.
 use crate::support::{
-    Raw, Server, Shared, raw, scenarios,
+    Raw, Server, Shared, logged, raw, scenarios,
     scene::{SOON, full_path, session, until_empty},
     until,
 };
@@ -273,7 +273,7 @@ fn a_session_has_two_threads_and_no_port_until_a_client_is_asked_for() {
     assert_eq!(listening(), ports);
     let client = session.client().unwrap();
     client.exists("/", false).unwrap();
-    settled(5);
+    settled(6);
     assert_eq!(listening(), ports, "the client is in");
     drop(client);
     settled(2);
@@ -347,6 +347,33 @@ fn a_stuck_client_holds_up_no_lock() {
     until_empty(&at, LOCK);
 }
 
+/// A logger of the application that panics on the thread of the crate that reads. The session has other users: it goes on.
+fn a_client_whose_thread_dies_is_replaced_and_costs_no_lock() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let (id, events) = (session.session_id(), session.subscribe());
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let guard = mutex.lock().unwrap();
+    let client = session.client().unwrap();
+    make(&client, "/host", CreateMode::Ephemeral);
+    let level = log::max_level();
+    logged::trap("Response chunk len");
+    log::set_max_level(log::LevelFilter::Trace);
+    assert_eq!(client.exists("/host", false).map(drop), Err(ZkError::ConnectionLoss));
+    log::set_max_level(level);
+    assert_eq!(logged::panics(), 1);
+    let new = until("another client", SOON, || {
+        let new = session.client().unwrap();
+        (!Arc::ptr_eq(&new, &client)).then_some(new)
+    });
+    assert!(new.exists("/host", false).unwrap().is_some());
+    assert_eq!(client.exists("/host", false).map(drop), Err(ZkError::ConnectionLoss));
+    drop(client);
+    guard.unlock().unwrap();
+    assert_eq!((session.session_id(), events.try_iter().count()), (id, 0));
+    until_empty(&at, LOCK);
+}
+
 fn a_listing_that_is_too_long_is_an_error_of_that_call_alone() {
     let server = Server::start();
     let session = session(&server.connect_string());
@@ -375,5 +402,6 @@ scenarios![
     a_session_has_two_threads_and_no_port_until_a_client_is_asked_for on embedded,
     strangers_at_the_clients_port_disturb_neither_client_nor_locks,
     a_stuck_client_holds_up_no_lock,
+    a_client_whose_thread_dies_is_replaced_and_costs_no_lock,
     a_listing_that_is_too_long_is_an_error_of_that_call_alone on embedded,
 ];
