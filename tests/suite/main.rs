@@ -10,6 +10,8 @@ mod client;
 #[cfg(feature = "client")]
 mod client_faults;
 mod conformance;
+#[cfg(feature = "client")]
+mod custom_acl;
 mod election;
 mod election_faults;
 mod embedded_faults;
@@ -84,6 +86,8 @@ fn main() -> std::process::ExitCode {
             client::TESTS,
             #[cfg(feature = "client")]
             client_faults::TESTS,
+            #[cfg(feature = "client")]
+            custom_acl::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
