@@ -25,9 +25,9 @@
 //! | [`ZkElection`] | a leader, and those who stand by |
 //! | [`ZkExclusiveLock`] | the simplest protocol, for small groups |
 //!
-//! Which of them when, what each costs, and with which clients of other languages: [`guide::which_lock`]. Coming
-//! from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a program that locks: the
-//! module `testing`, behind the feature of that name.
+//! Which of them when, and with which clients of other languages: [`guide::which_lock`]. What each costs:
+//! [`guide::costs`]. Coming from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a
+//! program that locks: the module `testing`, behind the feature of that name.
 //!
 //! # What you can rely on
 //!

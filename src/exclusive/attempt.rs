@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bid::{Bid, Sight};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::queue::{Holding, Mode, failure};
@@ -217,7 +218,7 @@ impl<'a> Attempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
                     if rung & GONE != 0 {
-                        bid.generation.lease.gone(&hold);
+                        bid.generation.lease.gone(&hold, BootTime::now());
                     } else if rung & CHANGED != 0 {
                         holding.watch_again();
                     }

@@ -9,6 +9,7 @@ use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
+use crate::clock::BootTime;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
@@ -337,7 +338,7 @@ impl<'a> Attempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
                     if rung & OWN_GONE != 0 {
-                        generation.lease.node_deleted(&ticket.path);
+                        generation.lease.node_deleted(&ticket.path, BootTime::now());
                     } else if rung & OWN_CHANGED != 0 {
                         holding.watch_again();
                     }

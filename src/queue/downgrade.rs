@@ -6,6 +6,7 @@ use super::name::{self, Kind};
 use super::rule;
 use super::ticket::Ticket;
 use super::{Holding, Queue};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
@@ -55,7 +56,7 @@ pub(super) fn downgrade(
         // so, which a change may have used up; a node that is still there does.
         match generation.read(write.path(), false, limit) {
             Ok(_) => {}
-            Err(CallError::NoNode) => generation.lease.node_deleted(write.path()),
+            Err(CallError::NoNode) => generation.lease.node_deleted(write.path(), BootTime::now()),
             Err(CallError::ConnectionLoss | CallError::Expired) => {
                 core.failed(&retry);
                 continue;

@@ -53,7 +53,7 @@ impl Holding {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.generation.lease.stands(&self.hold)
+        self.generation.lease.stands(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
@@ -91,7 +91,8 @@ impl Holding {
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.is_held() { self.generation.lease.remaining(BootTime::now()) } else { Duration::ZERO }
+        let (lease, now) = (&self.generation.lease, BootTime::now());
+        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.
@@ -133,7 +134,7 @@ impl Holding {
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
-        self.generation.lease.resign(&self.hold);
+        self.generation.lease.resign(&self.hold, BootTime::now());
         self.release(false);
     }
 

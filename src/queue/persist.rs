@@ -11,6 +11,7 @@ use super::name::{self, Kind};
 use super::rule;
 use super::ticket::Ticket;
 use super::{Holding, Queue};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
@@ -80,7 +81,7 @@ impl Queue {
             // everybody out until the other stood.
             match generation.set_data(held.path(), data, None, limit) {
                 Ok(()) => {}
-                Err(CallError::NoNode) => generation.lease.node_deleted(held.path()),
+                Err(CallError::NoNode) => generation.lease.node_deleted(held.path(), BootTime::now()),
                 Err(CallError::ConnectionLoss | CallError::Expired) => {
                     core.failed(&retry);
                     continue;

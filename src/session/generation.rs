@@ -483,7 +483,7 @@ impl Generation {
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
-            Output::HoldRead(hold, _) => self.lease.gone(&hold),
+            Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
             }
@@ -510,7 +510,7 @@ impl Generation {
         let is_gone = kind == event::DELETED;
         // Before the waiters: nobody shall be woken to take what still looks held here.
         if is_gone {
-            self.lease.node_deleted(path);
+            self.lease.node_deleted(path, BootTime::now());
         }
         self.nodes.ring(path, is_gone);
         #[cfg(feature = "client")]
@@ -521,7 +521,7 @@ impl Generation {
         // And behind them: a caller that makes its node a hold meanwhile has looked at its notifier by
         // then, or the hold is found here.
         if is_gone {
-            self.lease.node_deleted(path);
+            self.lease.node_deleted(path, BootTime::now());
         } else if let Some(hold) = self.lease.hold_on(path) {
             hold.rearm(); // the event loop looks for it next
         }

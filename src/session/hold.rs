@@ -10,7 +10,7 @@ use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use super::revocation::{REVOKE_MESSAGE, RevokeSignal};
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
 
@@ -22,7 +22,8 @@ pub(crate) struct Hold {
     path: String,
     /// Others may use the name as well: the node is known by its czxid.
     is_fixed: bool,
-    since: BootTime,
+    /// When the lease granted it.
+    since: SharedTime,
     czxid: i64,
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
     armed_on: AtomicU64,
@@ -47,7 +48,7 @@ impl Hold {
         Arc::new(Hold {
             path,
             is_fixed,
-            since: BootTime::now(),
+            since: SharedTime::default(),
             czxid,
             armed_on: AtomicU64::new(armed_on),
             loss: Once::new(),
@@ -62,7 +63,11 @@ impl Hold {
     }
 
     pub(crate) fn since(&self) -> BootTime {
-        self.since
+        self.since.get()
+    }
+
+    pub(super) fn granted(&self, now: BootTime) {
+        self.since.set(now);
     }
 
     pub(crate) fn czxid(&self) -> i64 {

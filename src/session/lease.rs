@@ -117,22 +117,24 @@ impl Lease {
     }
 
     /// Makes `hold` stand, if the lease is fresh.
-    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+    pub(crate) fn grant(&self, hold: &Arc<Hold>, now: BootTime) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if let Some(reason) = state.over {
             return Err(Refused::Over(reason));
         }
-        if !state.is_fresh(BootTime::now()) {
+        if !state.is_fresh(now) {
             return Err(Refused::Stale);
         }
+        hold.granted(now);
         state.holds.insert(hold.path().to_owned(), hold.clone());
         self.held.store(state.holds.len(), Ordering::Release);
         Ok(())
     }
 
-    /// Whether `hold` stands now. The clock decides, whatever threads have or have not noticed.
-    pub(crate) fn stands(&self, hold: &Hold) -> bool {
-        self.watch(BootTime::now());
+    /// Whether `hold` stands at `now`, which the caller has just read. The clock decides, whatever
+    /// threads have or have not noticed.
+    pub(crate) fn stands(&self, hold: &Hold, now: BootTime) -> bool {
+        self.watch(now);
         hold.loss().is_none()
     }
 
@@ -144,9 +146,9 @@ impl Lease {
     }
 
     /// The hold was let go while others may still look at it: to them it is lost.
-    pub(crate) fn resign(&self, hold: &Arc<Hold>) {
+    pub(crate) fn resign(&self, hold: &Arc<Hold>, now: BootTime) {
         let mut state = self.state.lock();
-        let lapsed = self.lapse(&mut state, BootTime::now());
+        let lapsed = self.lapse(&mut state, now);
         if let Some(hold) = state.take_out(hold) {
             hold.mark(LossReason::Resigned);
         }
@@ -173,17 +175,17 @@ impl Lease {
     }
 
     /// The node of a hold is gone, as an event says.
-    pub(crate) fn node_deleted(&self, path: &str) {
+    pub(crate) fn node_deleted(&self, path: &str, now: BootTime) {
         if let Some(hold) = self.hold_on(path) {
-            self.gone(&hold);
+            self.gone(&hold, now);
         }
     }
 
     /// This hold's node was seen gone.
-    pub(crate) fn gone(&self, hold: &Arc<Hold>) {
+    pub(crate) fn gone(&self, hold: &Arc<Hold>, now: BootTime) {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
-        let lapsed = self.lapse(&mut state, BootTime::now());
+        let lapsed = self.lapse(&mut state, now);
         let lost = state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted));
         self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
@@ -249,9 +251,9 @@ mod tests {
 
     const T: Duration = Duration::from_secs(30);
 
-    fn held(lease: &Lease) -> Arc<Hold> {
+    fn held(lease: &Lease, now: BootTime) -> Arc<Hold> {
         let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
-        assert_eq!(lease.grant(&hold), Ok(()));
+        assert_eq!(lease.grant(&hold, now), Ok(()));
         hold
     }
 
@@ -268,7 +270,7 @@ mod tests {
     fn a_late_proof_does_not_bring_a_lapsed_hold_back() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.extend(start + T / 2, start + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
         assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
@@ -279,7 +281,7 @@ mod tests {
     fn a_proof_in_time_extends_from_when_the_leader_heard_of_us() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.extend(start + T / 6, start + T / 3);
         lease.extend(start + T / 12, start + T / 3); // an older proof takes nothing back
         assert_eq!(lease.watch(start + T / 2), Some(start + T / 6 + SPAN));
@@ -293,12 +295,12 @@ mod tests {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));
         let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
-        assert_eq!(lease.grant(&hold), Err(Refused::Stale));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());
-        assert_eq!(lease.grant(&hold), Ok(()));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-        assert_eq!(lease.grant(&hold), Err(Refused::Over(LossReason::SessionExpired)));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Over(LossReason::SessionExpired)));
     }
 
     #[test]
@@ -313,14 +315,14 @@ mod tests {
                 let _ = (told.send(()), gate.recv());
             });
             let hold = Hold::new(path.into(), 0, 0, on_loss);
-            assert_eq!(lease.grant(&hold), Ok(()));
+            assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold
         };
         let holds = [slow("/l/a"), slow("/l/b")];
         let (here, late) = (lease.clone(), start + T);
         let teller = std::thread::spawn(move || here.watch(late));
         news.recv().unwrap(); // it is telling of the first and has not come to the second
-        assert!(holds.iter().all(|hold| !lease.stands(hold)));
+        assert!(holds.iter().all(|hold| !lease.stands(hold, late)));
         drop(go_on);
         news.recv().unwrap();
         assert_eq!(teller.join().unwrap(), None);
@@ -330,7 +332,7 @@ mod tests {
     fn a_shorter_timeout_granted_later_shortens_the_lease_at_once() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.shorten(T / 3, start + T / 9);
         assert_eq!(lease.watch(start + T / 9), Some(start + (T / 3 - T / 36)));
         lease.shorten(T, start + T / 9); // a longer one changes nothing
@@ -345,15 +347,15 @@ mod tests {
         lease.begin(T, BootTime::now());
         let holds = ["/l/a", "/l/b", "/l/c"].map(|path| {
             let hold = Hold::new(path.into(), 0, 0, Box::new(|| ()));
-            assert_eq!(lease.grant(&hold), Ok(()));
+            assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold.join(&signal);
             hold
         });
         holds[0].part(&signal);
-        lease.node_deleted("/l/a");
+        lease.node_deleted("/l/a", BootTime::now());
         assert_eq!(signal.reason(), None);
         assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
-        lease.node_deleted("/l/b");
+        lease.node_deleted("/l/b", BootTime::now());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
@@ -367,19 +369,19 @@ mod tests {
     fn a_resigned_hold_is_lost_to_all_who_look_at_it() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         let signal = hold.signal();
-        lease.resign(&hold);
-        assert!(!lease.stands(&hold) && !lease.is_needed());
+        lease.resign(&hold, start);
+        assert!(!lease.stands(&hold, start) && !lease.is_needed());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
     }
 
     #[test]
     fn a_release_never_fires_the_signal() {
-        let lease = Lease::default();
-        lease.begin(T, BootTime::now());
-        let hold = held(&lease);
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease, start);
         let signal = hold.signal();
         lease.release(&hold);
         drop(hold);

@@ -47,8 +47,9 @@ use crate::error::Result;
 /// # Threads
 ///
 /// A session has two threads, one for the connection and one for the supervision, and one more if an
-/// [`EventHandler`] is set. It has no listening port. The threads that call it send their own requests.
-/// A client of the application, [`client`](Self::client), has threads of its own.
+/// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
+/// thread that ends with that. It has no listening port. A client of the application,
+/// [`client`](Self::client), has threads of its own.
 ///
 /// # Statics, forks
 ///

@@ -5,9 +5,10 @@ use crate::{
     support::{
         OpKind, Proxy, Shared,
         contend::{Section, proxied, session, until_queue},
+        logged,
         raw::{EPHEMERAL, PERSISTENT},
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_state},
+        scene::{SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state},
         until,
     },
 };
@@ -403,13 +404,16 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
 
 // ---- the runner ----
 
-/// It is first in the queue, and asks for its token, when its leadership ends.
+/// It is elected, and has not called yet (it is kept where it logs), when its leadership ends.
 fn loss_between_the_election_and_the_call_is_never_seen() {
     type End = fn(&TestServer, &ZkSession, &str);
     let ends: [End; 3] = [
         |_, session, at| {
-            let node = queue(at, PATH).remove(0);
-            raw(at).delete(&format!("{PATH}/{node}")).unwrap();
+            let node = format!("{PATH}/{}", queue(at, PATH).remove(0));
+            until_node_watched(at, &node);
+            raw(at).delete(&node).unwrap();
+            // Behind this answer the event of the deletion has come, too.
+            drop(ZkMutex::new(session, "/locks/other").unwrap().lock().unwrap());
             assert_eq!(session.state(), SessionState::Connected);
         },
         |server, session, _| assert!(server.expire_session(session.session_id().unwrap())),
@@ -425,7 +429,7 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
         let election = election(&session);
         let (tell, told) = unbounded();
         thread::scope(|scope| {
-            let held = server.hold_requests(Op::GetData.on(NODE));
+            let held = logged::hold(": elected");
             let runs = scope.spawn(|| {
                 election.run(|leadership| {
                     assert!(leadership.is_held(), "{:?}", leadership.lost_reason());

@@ -404,6 +404,9 @@ fn creating(recipe: Recipe, fault: Fault) {
         if interrupts {
             assert_eq!(stage.queue().len(), 1, "the server has made the node");
         }
+        if fault == Expiry {
+            stage.proxy.cut(); // what was held back is lost
+        }
         stage.strike();
         stage.recovered();
         (first, locker.join().unwrap())

@@ -10,6 +10,7 @@ mod client;
 #[cfg(feature = "client")]
 mod client_faults;
 mod conformance;
+mod costs;
 #[cfg(feature = "client")]
 mod custom_acl;
 mod election;
@@ -45,6 +46,7 @@ mod mutex_threads;
 mod mutex_waiting;
 mod panics;
 mod persistent;
+mod random_calls;
 mod revocation;
 mod runner_traps;
 mod rwlock;
@@ -88,6 +90,7 @@ fn main() -> std::process::ExitCode {
             client_faults::TESTS,
             #[cfg(feature = "client")]
             custom_acl::TESTS,
+            costs::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
@@ -126,6 +129,7 @@ fn main() -> std::process::ExitCode {
             mutex_waiting::TESTS,
             panics::TESTS,
             persistent::TESTS,
+            random_calls::TESTS,
             revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,

@@ -67,9 +67,14 @@ pub fn until_renewed(session: &ZkSession) {
 #[track_caller]
 pub fn until_watched(at: &str, held: &Held) {
     let _asks_for_it = held.lost();
-    let path = full_path(at, held.path());
+    until_node_watched(at, &full_path(at, held.path()));
+}
+
+/// Waits until the session that owns this node watches it; `path` is the server's own.
+#[track_caller]
+pub fn until_node_watched(at: &str, path: &str) {
     let host = at.split('/').next().unwrap_or_default().parse().expect("one server's address");
-    let node = Raw::connect(at).unwrap().exists(&path).unwrap();
+    let node = Raw::connect(at).unwrap().exists(path).unwrap();
     let owner = format!("\t0x{:x}", node.expect("the held node").ephemeral_owner);
     until(&format!("{path} is watched"), SOON, || {
         let watches = ask::four_letter(host, "wchp", ask::LIMIT).ok()?;

@@ -61,6 +61,7 @@ pub(crate) struct Answers {
 pub(super) struct UnderWay {
     batch: Batch,
     arrived: BootTime,
+    is_sent: bool,
     left: usize,
 }
 
@@ -121,7 +122,7 @@ impl Machine {
         }
         self.next_batch += 1;
         let (number, left) = (self.next_batch, batch.parts.len());
-        self.batches.insert(number, UnderWay { batch, arrived: now, left });
+        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false, left });
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -132,7 +133,8 @@ impl Machine {
             return;
         }
         while let Some(number) = self.unsent.pop_front() {
-            let Some(UnderWay { batch, .. }) = self.batches.get_mut(&number) else { continue };
+            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { continue };
+            *is_sent = true;
             let (mut frames, from) = (std::mem::take(&mut batch.frames), self.to_server.len());
             let parts: Vec<(i32, usize)> = batch.parts.iter().map(|part| (part.op, part.at)).collect();
             if from == 0 {
@@ -164,16 +166,16 @@ impl Machine {
                 }
             }
         } else {
-            let parts = &mut under_way.batch.parts;
-            for part in parts.iter_mut() {
-                match (part.answer.take(), &part.settle) {
+            for part in &under_way.batch.parts {
+                match (&part.answer, &part.settle) {
                     (None, settle) => self.background.expect(settle),
                     // A create by an own name that failed was settled when it failed.
                     (Some(Err(_)), Settle::Named { .. }) => {}
-                    (Some(answer), settle) => self.background.settle(settle, &answer, now),
+                    (Some(answer), settle) => self.background.settle(settle, answer, now),
                 }
             }
         }
+        self.resume_after_silence(now);
         self.send_background(now);
         true
     }
@@ -210,17 +212,13 @@ impl Machine {
         under_way.left = under_way.left.saturating_sub(1);
         let is_last = under_way.left == 0;
         if let Some(part) = under_way.batch.parts.get_mut(part) {
-            if matches!(under_way.batch.to, To::Nobody) {
+            let has_left = matches!(under_way.batch.to, To::Nobody);
+            // Where the outcome is unknown the node is deleted whatever the caller does next.
+            let may_be_made = under_way.is_sent && matches!(part.settle, Settle::Named { .. });
+            if has_left || may_be_made && answer.as_ref().is_err_and(is_uncertain) {
                 self.background.settle(&part.settle, &answer, now);
-            } else {
-                // Where the outcome is unknown the node is deleted whatever the caller does next.
-                if let (Err(e), Settle::Named { .. }) = (&answer, &part.settle)
-                    && is_uncertain(e)
-                {
-                    self.background.settle(&part.settle, &answer, now);
-                }
-                part.answer = Some(answer);
             }
+            part.answer = Some(answer); // it is settled: what fails the batch later passes over it
         }
         if is_last {
             self.complete(number);
@@ -267,22 +265,20 @@ impl Machine {
     /// Answers requests that have waited for T/6, in a queue during an outage or for a slow answer.
     /// The connection is not to blame for the former; only the answer comes too late.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
-        while let Some((&number, first)) = self.batches.first_key_value()
-            && now >= first.arrived + self.patience()
-        {
-            self.fail_batch(number, now);
-        }
-    }
-
-    fn fail_batch(&mut self, number: u64, now: BootTime) {
-        self.unsent.retain(|unsent| *unsent != number);
-        // Its answers may still come. They find no caller any more.
+        let is_overdue = |of: &UnderWay| now >= of.arrived + self.patience();
+        let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
+        let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
+        let Some(last) = overdue.last() else { return };
+        self.unsent.retain(|unsent| unsent > last);
+        // Their answers may still come. They find no caller any more.
         for flight in &mut self.flight {
-            if matches!(flight.owner, Owner::Batch { number: of, .. } if of == number) {
+            if matches!(flight.owner, Owner::Batch { number, .. } if number <= *last) {
                 flight.owner = Owner::Nobody;
             }
         }
-        self.fail_open_parts(number, err::CONNECTION_LOSS, now);
+        for number in overdue {
+            self.fail_open_parts(number, err::CONNECTION_LOSS, now);
+        }
         self.send_background(now);
     }
 
@@ -327,8 +323,12 @@ impl Machine {
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
         self.last_traffic = now;
-        if self.is_ending() {
-            return; // its sender is dropped: the session is lost
+        if let Some(ending) = &mut self.ending {
+            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
+            if let Task::Delete { path, outlives_session: true, .. } = task {
+                ending.lasting.push(path);
+            }
+            return;
         }
         self.resume_after_silence(now);
         self.background.add(task, now);
@@ -343,17 +343,21 @@ impl Machine {
     /// Whether a node may be removed that nobody but its session knows for ours.
     pub(crate) fn may_remove(&mut self, task: u64, may: bool, now: BootTime) {
         self.background.may_remove(task, may, now, &mut self.outputs);
+        self.resume_after_silence(now);
         self.send_background(now);
     }
 
     /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if
-    /// there is no connection: its caller waits for that by the retry policy, not here.
+    /// there is no connection: its caller waits for that by the retry policy, not here. On a new
+    /// connection the renewal goes with the next `tick`.
     pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
         self.last_traffic = now;
         self.resume_after_silence(now);
-        if self.is_up() && !self.is_ending() {
+        if self.phase == Phase::Up && !self.is_ending() {
             self.proof.waiting.push(Waiting { dir, since: now, done });
-            self.renew_lease(None, now);
+            if self.is_up() {
+                self.renew_lease(None, now);
+            }
         }
     }
 }

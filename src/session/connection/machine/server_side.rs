@@ -4,6 +4,9 @@ use super::*;
 
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
+        if self.is_over() {
+            return; // the socket came up while the session ended, and is closed at the next look
+        }
         self.phase = Phase::Greeting(now);
         self.from_server.clear();
         self.to_server.clear();
@@ -91,6 +94,7 @@ impl Machine {
                 return Ok(());
             }
             err::SESSION_MOVED => {
+                self.flight.insert(at, flight); // it is lost with the others
                 self.detach("the session has moved to another connection".into(), now);
                 return Ok(());
             }
@@ -114,9 +118,12 @@ impl Machine {
                 Ok(())
             }
             Owner::Batch { number, part } => {
-                self.batch_answered((number, part), flight.op, header, body, now)?;
+                let taken = self.batch_answered((number, part), flight.op, header, body, now);
+                if taken.is_err() {
+                    self.flight.insert(at, flight); // the connection is cut for it: it is lost with the others
+                }
                 self.send_background(now);
-                Ok(())
+                taken
             }
         }
     }
@@ -172,11 +179,23 @@ impl Machine {
         }
         self.last_ordered = sent;
         self.heard.attached(self.lag(), sent, now);
+        match &self.ending {
+            Some(Ending { reason: LossReason::AuthFailed, .. }) => {}
+            // Only deletes need them.
+            Some(ending) if ending.lasting.is_empty() => {}
+            _ => self.show_credentials(now),
+        }
         if self.is_ending() {
             self.say_goodbye(now);
             return Ok(());
         }
-        // Before anything else: the server handles credentials in order with what follows.
+        self.phase = Phase::Auth(now, self.settings.auth.len());
+        self.attach_if_ready(now);
+        Ok(())
+    }
+
+    /// Before anything else: the server handles credentials in order with what follows.
+    fn show_credentials(&mut self, now: BootTime) {
         for (scheme, credentials) in &self.settings.auth {
             let frame = Writer::request(xid::AUTH, op::AUTH)
                 .i32(0)
@@ -188,9 +207,6 @@ impl Machine {
         if !self.settings.auth.is_empty() {
             self.last_sent = now;
         }
-        self.phase = Phase::Auth(now, self.settings.auth.len());
-        self.attach_if_ready(now);
-        Ok(())
     }
 
     /// Says so where what the application states of the servers' tick does not fit what they grant.

@@ -165,18 +165,18 @@ impl Rig {
             Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
-            Output::HoldRead(hold, _) => self.lease.gone(&hold),
+            Output::HoldRead(hold, _) => self.lease.gone(&hold, self.now),
             Output::MayRemove { task, path } => {
                 let may = self.lease.hold_on(&path).is_none();
                 self.m.may_remove(task, may, self.now);
             }
-            Output::Log(..) => {}
+            Output::FolderListed(..) | Output::Log(..) => {}
         }
     }
 
     fn watch_event(&mut self, kind: i32, path: &str) {
         if kind == event::DELETED {
-            self.lease.node_deleted(path);
+            self.lease.node_deleted(path, self.now);
         } else if let Some(hold) = self.lease.hold_on(path) {
             hold.rearm();
         }
@@ -295,7 +295,7 @@ impl Rig {
     }
 
     fn grant(&self, hold: Arc<Hold>) -> Arc<Hold> {
-        self.lease.grant(&hold).unwrap();
+        self.lease.grant(&hold, self.now).unwrap();
         hold
     }
 

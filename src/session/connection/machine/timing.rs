@@ -51,7 +51,8 @@ impl Machine {
         }
         // On a new connection: holds depend on the lease, and it was not renewed during the outage.
         // Then deletes: what is created next should find our old nodes gone.
-        if std::mem::take(&mut self.is_new) && lease.end.is_some() {
+        let is_needed = lease.end.is_some() || !self.proof.waiting.is_empty();
+        if std::mem::take(&mut self.is_new) && is_needed {
             self.renew_lease(directory(), now);
         }
         self.send_background(now);

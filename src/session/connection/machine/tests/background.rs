@@ -282,10 +282,10 @@ fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
 fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
     let mut rig = Rig::up();
     let first = rig.fixed(5);
-    rig.lease.node_deleted("/l/lock");
+    rig.lease.node_deleted("/l/lock", rig.now);
     let second = rig.fixed(6);
     rig.lease.release(&first);
-    rig.lease.gone(&first);
+    rig.lease.gone(&first, rig.now);
     assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
     rig.with(|m, now| m.end(LossReason::SessionExpired, now));
     assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
