@@ -124,3 +124,6 @@ pub use session::{
     ZkSession,
 };
 pub use settings::LockBuilder;
+/// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
+#[cfg(feature = "client")]
+pub use zookeeper;

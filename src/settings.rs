@@ -16,6 +16,9 @@ use crate::session::{Acl, ZkSession};
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
 
+/// The longest ACL, a part of that room.
+const MAX_ACL: usize = 3 << 10;
+
 /// Checked settings.
 pub(crate) struct Settings {
     pub(crate) session: ZkSession,
@@ -72,7 +75,7 @@ impl Settings {
 
     /// The lock's queue.
     pub(crate) fn queue(&self) -> Queue {
-        Queue::new(self.dir(), self.layout, self.acl).waiting(self.strategy)
+        Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
     fn place(&self) -> Place {
@@ -100,7 +103,7 @@ impl Settings {
     /// All users of one lock in one session have the same node names and ACLs, and wait alike: they share nodes.
     pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
         let (path, layout, acl, strategy) = (&self.path, queue.layout(), queue.acl(), queue.strategy());
-        if layout == self.layout && acl == self.acl && strategy == self.strategy {
+        if layout == self.layout && *acl == self.acl && strategy == self.strategy {
             return Ok(());
         }
         let reason = format!(
@@ -161,6 +164,10 @@ impl<L> LockBuilder<L> {
             let reason =
                 format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
             return Err(Error::InvalidConfig { what: "node data", reason });
+        }
+        if acl.len() > MAX_ACL {
+            let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
+            return Err(Error::InvalidConfig { what: "ACL", reason });
         }
         Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy })
     }

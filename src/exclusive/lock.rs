@@ -55,7 +55,7 @@ impl Lock {
         let what = "exclusive lock";
         let common = settings.share(what, |settings| Common {
             node: format!("{}/{NODE}", settings.dir()),
-            acl: settings.acl,
+            acl: settings.acl.clone(),
             turnstile: Arc::new(Turnstile::new()),
             hold: Mutex::new(Weak::new()),
             witness: settings.witness(),

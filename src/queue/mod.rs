@@ -159,8 +159,8 @@ impl Queue {
         self.layout
     }
 
-    pub(crate) fn acl(&self) -> Acl {
-        self.acl
+    pub(crate) fn acl(&self) -> &Acl {
+        &self.acl
     }
 
     /// Goes through the queue. `None`: somebody else's contender was listed ahead.

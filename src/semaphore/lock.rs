@@ -34,11 +34,11 @@ impl Lock {
     pub(super) fn new(settings: Settings, what: &'static str, told: u32, is_fixed: bool) -> Result<Self> {
         let common = settings.share(what, |settings| {
             let dir = settings.dir();
-            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl);
-            let count = Arc::new(Count::new(dir.clone(), settings.acl, told, is_fixed));
+            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let count = Arc::new(Count::new(dir.clone(), settings.acl.clone(), told, is_fixed));
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
-            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl, count) }
+            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl.clone(), count) }
         })?;
         settings.agree(what, &common.lane.queue)?;
         Ok(Lock { settings, common })

@@ -13,6 +13,8 @@ use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
+#[cfg(feature = "client")]
+use super::generation::CallError;
 use super::generation::Generation;
 use super::retry::Retry;
 use crate::clock::BootTime;
@@ -218,6 +220,32 @@ impl Core {
                     _ => {} // the pause is over
                 },
             }
+        }
+    }
+
+    /// The application's own client on the session.
+    #[cfg(feature = "client")]
+    pub(super) fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
+        let (op, retry) = ("client", Retry::new());
+        loop {
+            let generation = self.connected(op, "", &Limit::NONE, &retry)?;
+            // The session does not live longer for its client.
+            let session = Arc::downgrade(&generation);
+            let submit = move |number, op, body: Vec<u8>| {
+                session.upgrade().ok_or(CallError::Expired)?.submit_client(number, op, &body)
+            };
+            return match generation.client_end.client(self.chroot(), Box::new(submit)) {
+                // The session was lost just now: the next one has a client.
+                Err(e) if e.kind() == std::io::ErrorKind::NotConnected => {
+                    self.failed(&retry);
+                    continue;
+                }
+                Err(e) => {
+                    let cause = Cause::Resources(format!("socket or thread for the client ({e})"));
+                    Err(Error::Unavailable { op, path: String::new(), cause })
+                }
+                Ok(client) => Ok(client),
+            };
         }
     }
 

@@ -13,10 +13,14 @@ use parking_lot::Mutex;
 
 use super::acl::Acl;
 use super::bell::Bells;
+#[cfg(feature = "client")]
+use super::client::ClientEnd;
 use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
+#[cfg(feature = "client")]
+use super::connection::machine::code_of;
 use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
@@ -45,6 +49,8 @@ pub(crate) struct Generation {
     /// Why each host last failed us.
     failures: Mutex<BTreeMap<String, String>>,
     report: Report,
+    #[cfg(feature = "client")]
+    pub(super) client_end: ClientEnd,
     /// Who is told of changes below a node, by the node's full path.
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// What is to be done at some time, on the event loop's thread.
@@ -129,6 +135,8 @@ impl Generation {
             epoch: AtomicU64::new(0),
             failures: Mutex::default(),
             report,
+            #[cfg(feature = "client")]
+            client_end: ClientEnd::new(number),
             folders: Mutex::default(),
             timers: Mutex::default(),
         })
@@ -331,6 +339,15 @@ impl Generation {
         }
     }
 
+    // ---- the application's client ----
+
+    /// Takes a request of the client; the answer goes to the client's end, under this number.
+    #[cfg(feature = "client")]
+    pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) -> Result<(), CallError> {
+        let batch = Batch::of_client(number, op, body);
+        self.connection.with(|machine, now| machine.submit(batch, now)).map(drop)
+    }
+
     // ---- what nobody waits for ----
 
     /// Deletes a node of ours, for sure: until that is acknowledged, or the session is gone.
@@ -437,6 +454,8 @@ impl Generation {
                     // The watches of the connection before are gone.
                     let folders: Vec<String> = self.folders.lock().keys().cloned().collect();
                     folders.iter().for_each(|dir| self.tell_folder(dir, Folder::Changed));
+                    #[cfg(feature = "client")]
+                    self.client_end.reconnected();
                 }
                 (self.report)(match (is_first, self.session_id()) {
                     (true, Some(session_id)) => {
@@ -448,12 +467,19 @@ impl Generation {
             Output::Suspended => (self.report)(SessionEvent::Suspended),
             Output::Lost(reason) => {
                 self.lease.end(reason);
+                #[cfg(feature = "client")]
+                self.client_end.ended(code_of(reason));
                 (self.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => self.lease.extend(at, BootTime::now()),
             // Whoever asked may have gone; that is their right.
             Output::Answered(caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
+            #[cfg(feature = "client")]
+            Output::ClientAnswered { number, err, zxid, body } => {
+                self.client_end.answer(number, err, zxid, &body);
+            }
+            #[cfg(not(feature = "client"))]
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
             Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
@@ -487,6 +513,8 @@ impl Generation {
             self.lease.node_deleted(path, BootTime::now());
         }
         self.nodes.ring(path, is_gone);
+        #[cfg(feature = "client")]
+        self.client_end.event(kind, path);
         if kind == event::CHILDREN_CHANGED || is_gone {
             self.tell_folder(path, Folder::Changed);
         }

@@ -212,6 +212,7 @@ impl ConnectRequest<'_> {
     }
 
     /// The timeout that a connect request asks for.
+    #[cfg(any(feature = "client", test))]
     pub(crate) fn timeout_of(frame: &[u8]) -> Result<i32, Malformed> {
         let mut r = Reader::new(frame);
         r.i32()?;
@@ -242,6 +243,7 @@ impl ConnectReply {
         Ok(reply)
     }
 
+    #[cfg(any(feature = "client", feature = "testing", test))]
     pub(crate) fn frame(&self) -> Vec<u8> {
         self.fields().bool(false).frame()
     }
@@ -252,6 +254,7 @@ impl ConnectReply {
         self.fields().frame()
     }
 
+    #[cfg(any(feature = "client", feature = "testing", test))]
     fn fields(&self) -> Writer {
         Writer::bare().i32(0).i32(self.timeout_ms).i64(self.session_id).buffer(&self.password)
     }
@@ -281,6 +284,7 @@ impl ReplyHeader {
 }
 
 /// The xid and the operation of a client's request.
+#[cfg(any(feature = "client", feature = "testing", test))]
 pub(crate) fn request_header(frame: &[u8]) -> Result<(i32, i32), Malformed> {
     let mut r = Reader::new(frame);
     Ok((r.i32()?, r.i32()?))

@@ -5,8 +5,14 @@
 //! says otherwise. `tests/run` runs them all and installs what is missing before.
 #![deny(dead_code)]
 
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod client_faults;
 mod conformance;
 mod costs;
+#[cfg(feature = "client")]
+mod custom_acl;
 mod election;
 mod election_faults;
 mod embedded_faults;
@@ -78,6 +84,12 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            #[cfg(feature = "client")]
+            client::TESTS,
+            #[cfg(feature = "client")]
+            client_faults::TESTS,
+            #[cfg(feature = "client")]
+            custom_acl::TESTS,
             costs::TESTS,
             election::TESTS,
             election_faults::TESTS,

@@ -170,8 +170,9 @@ impl Operation<'_> {
     }
 }
 
-/// The answer to a successful request of this operation. An operation that the library does not
-/// make (the application's client may) has an answer that nothing is known of.
+/// The answer to a successful request of this operation. Some are requests of the application's
+/// client alone. Their answers are checked only: the client crate hangs, panics or aborts on lengths
+/// that it believes.
 pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
     let mut r = Reader::new(body);
     Ok(match op {
@@ -180,7 +181,7 @@ pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
             let path = r.string()?.to_owned();
             Reply::Created(path, r.stat()?.czxid)
         }
-        op::EXISTS | op::SET_DATA => Reply::Stat(r.stat()?),
+        op::EXISTS | op::SET_DATA | op::SET_ACL => Reply::Stat(r.stat()?),
         op::GET_DATA => {
             let data = r.buffer()?.to_vec();
             Reply::Node(Node { data, stat: r.stat()? })
@@ -188,6 +189,14 @@ pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
         op::GET_CHILDREN => {
             children(body)?;
             Reply::Children(Listing(body.to_vec()))
+        }
+        op::GET_ACL => {
+            for _ in 0..r.count(12)? {
+                r.i32()?;
+                r.string()?;
+                r.string()?;
+            }
+            Reply::Stat(r.stat()?)
         }
         _ => Reply::Done,
     })
@@ -225,6 +234,10 @@ mod tests {
         assert!(decode(op::EXISTS, &[0; 67]).is_err());
         assert!(decode(op::EXISTS, &[0; 68]).is_ok());
         assert!(decode(op::SET_DATA, &[0; 67]).is_err());
+        assert!(decode(op::SET_ACL, &[0; 67]).is_err());
+        assert!(decode(op::GET_ACL, &[[0xff; 4].as_slice(), &[0; 68]].concat()).is_err());
+        assert!(decode(op::GET_ACL, &[0; 4 + 67]).is_err());
+        assert!(decode(op::GET_ACL, &[[0, 0, 0, 1].as_slice(), &[0; 12 + 68]].concat()).is_ok());
         assert!(watch_event(&[0, 0, 0, 9, 0, 0, 0, 3, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0, 0]).is_err());
         assert!(watch_event(&[0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, b'/']).is_ok());

@@ -84,6 +84,7 @@ pub(crate) enum Output {
     /// A caller's requests are answered.
     Answered(Sender<Answers>, Answers),
     /// A request of the application's client is answered.
+    #[cfg_attr(not(any(feature = "client", test)), allow(dead_code))]
     ClientAnswered {
         number: u64,
         err: i32,
@@ -328,7 +329,8 @@ impl Output {
     }
 }
 
-fn code_of(reason: LossReason) -> i32 {
+/// What callers are told whose session has ended so.
+pub(crate) fn code_of(reason: LossReason) -> i32 {
     match reason {
         LossReason::AuthFailed => err::AUTH_FAILED,
         _ => err::SESSION_EXPIRED,
