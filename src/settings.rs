@@ -56,8 +56,8 @@ impl Settings {
     }
 
     /// A full path as the user knows it.
-    pub(crate) fn shown(&self, full: &str) -> String {
-        self.session.core().shown(full).to_owned()
+    pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
+        self.session.core().shown(full)
     }
 
     /// A sixth of the session timeout: the bound of single steps.
@@ -69,7 +69,7 @@ impl Settings {
     pub(crate) fn check(&self, holding: &Holding) -> Result<()> {
         match holding.loss() {
             None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
+            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()).to_owned(), reason }),
         }
     }
 

@@ -58,8 +58,7 @@ impl Holding {
 
     /// Why it is lost, if it is.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.is_held();
-        self.hold.loss()
+        if self.is_held() { None } else { self.hold.loss() }
     }
 
     /// A new signal for one guard, until `part`.

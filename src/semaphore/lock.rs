@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use crate::error::{Cause, Error, Result};
@@ -199,9 +198,8 @@ impl Lock {
     }
 
     fn held(&self, holding: Holding) -> Held {
-        let path = self.settings.shown(holding.path());
-        let lease = Lease { _kept: (self.settings.session.clone(), self.common.clone()), holding };
-        Held::new(Arc::new(lease), std::thread::current().id(), path, 0)
+        let (session, common) = (self.settings.session.clone(), self.common.clone());
+        Held::new(Arc::new(Lease { session, _common: common, holding }))
     }
 
     /// The number of permits at the server.
@@ -260,7 +258,8 @@ impl Drop for Passage<'_> {
 /// What a permit keeps hold of: no thread's, and of use without the semaphore.
 struct Lease {
     /// A permit keeps its session open, and other recipes off its path.
-    _kept: (ZkSession, Arc<Interned<Common>>),
+    session: ZkSession,
+    _common: Arc<Interned<Common>>,
     holding: Holding,
 }
 
@@ -269,11 +268,11 @@ impl Owner for Lease {
         &self.holding
     }
 
-    fn count(&self, _: ThreadId) -> usize {
-        1
+    fn path(&self) -> &str {
+        self.session.core().shown(self.holding.path())
     }
 
-    fn release(&self, _: ThreadId, wait: bool) -> Release {
+    fn release(&self, wait: bool) -> Release {
         self.holding.begin_release(wait)
     }
 }

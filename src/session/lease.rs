@@ -4,6 +4,39 @@
 //! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12 is
 //! left for the error of our clock; together with a pause of the leader it must stay below T/12.
 //! The end of a lease is final for the holds of that time.
+//!
+//! # Answers without the lock
+//!
+//! A holder asks before each step of its work whether its hold stands. So `stands` takes no lock as
+//! long as the answer is yes. It compares three things in this order: the clock, which its caller
+//! has read; the end of the lease, `Lease::end`; the mark in the hold which says that the hold is
+//! lost. Both the end and the marks are written under the lock only. If the clock is before the end
+//! and there is no mark, the hold stands. If the clock has reached the end, `stands` takes the
+//! lock, marks all holds of the lease as lost, and then the mark decides. So:
+//!
+//! * **"Lost" is final.** `stands` says that a hold is lost only if the hold bears the mark by
+//!   then, and no mark is ever removed. Each call that begins later finds the mark.
+//! * **"Held" is true at the moment when the end is read.** At this moment that end is in force,
+//!   the clock, read just before, has not reached it, and the hold is not marked: the mark is read
+//!   later, and is still missing then.
+//! * **A late proof brings no hold back.** Before `extend` writes a later end, it marks the holds
+//!   if the earlier end has passed. A reader that finds the later end also finds this mark, and
+//!   each mark that another thread set before. If the mark were read first, the reader could miss
+//!   it, then find the later end, and say "held" for a hold that is lost.
+//! * **A proof in time may be written late.** The thread that brings it reads the clock before the
+//!   end, and waits for the lock until the end has passed. If a reader came first, the holds are
+//!   marked, and stay lost. If none came, nobody was told that they are lost, and they stand on.
+//!   They may, because the proof shows that no server could expire the session meanwhile.
+//! * **A shorter lease counts at once.** `shorten` writes the earlier end, and marks the holds if
+//!   it has passed, before it returns. A call of `stands` that begins after that finds the earlier
+//!   end. A call that found the later end read it before `shorten` returned.
+//! * **A grant changes no end.** `grant` refuses if the end was near when its caller read the
+//!   clock. If the caller is stopped after that until the end has passed, the first call of
+//!   `stands` for the new hold finds so.
+//!
+//! A thread can be stopped between two of these steps, or between the answer and the work that
+//! follows it. No lock can prevent the latter, so an answer holds for the moment at which the clock
+//! was read. The fencing token protects against the rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +47,15 @@ use parking_lot::Mutex;
 
 use super::hold::Hold;
 use super::path;
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 
 #[derive(Default)]
 pub(crate) struct Lease {
     state: Mutex<State>,
+    /// When the lease ends, for readers without the lock: what `State::end` says, or the start of
+    /// the clock if that says nothing. Written under the lock.
+    end: SharedTime,
     /// How many holds there are, for the link to read without the lock.
     held: AtomicUsize,
 }
@@ -49,6 +85,7 @@ impl Lease {
         let mut state = self.state.lock();
         state.timeout = timeout;
         state.heard = Some(sent);
+        self.publish_end(&state);
     }
 
     /// It is proven that the leader heard of the session at `heard` or later.
@@ -57,6 +94,7 @@ impl Lease {
         let lapsed = self.lapse(&mut state, now);
         if state.over.is_none() {
             state.heard = state.heard.max(Some(heard));
+            self.publish_end(&state);
         }
         drop(state);
         tell(&lapsed);
@@ -67,6 +105,7 @@ impl Lease {
         let mut state = self.state.lock();
         let mut lapsed = self.lapse(&mut state, now);
         state.timeout = state.timeout.min(timeout);
+        self.publish_end(&state);
         lapsed.extend(self.lapse(&mut state, now));
         drop(state);
         tell(&lapsed);
@@ -132,9 +171,12 @@ impl Lease {
     }
 
     /// Whether `hold` stands at `now`, which the caller has just read. The clock decides, whatever
-    /// threads have or have not noticed.
+    /// threads have or have not noticed. The top of this file says why no lock is needed, and why
+    /// the mark of the loss is read last.
     pub(crate) fn stands(&self, hold: &Hold, now: BootTime) -> bool {
-        self.watch(now);
+        if now >= self.end.get() {
+            self.watch(now);
+        }
         hold.loss().is_none()
     }
 
@@ -207,6 +249,12 @@ impl Lease {
         tell(&lost);
     }
 
+    /// Lets readers without the lock know when the lease ends. The holds of an end that has passed
+    /// are marked before.
+    fn publish_end(&self, state: &State) {
+        self.end.set(state.end().unwrap_or_default());
+    }
+
     fn lapse(&self, state: &mut State, now: BootTime) -> Vec<Arc<Hold>> {
         match state.end() {
             Some(end) if now >= end => self.take(state, LossReason::LeaseExpired),
@@ -246,6 +294,8 @@ fn tell(lost: &[Arc<Hold>]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
     use super::*;
     use crate::session::hold::LostSignal;
 
@@ -375,6 +425,115 @@ mod tests {
         assert!(!lease.stands(&hold, start) && !lease.is_needed());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
+    }
+
+    #[test]
+    fn a_reader_that_finds_the_end_passed_ends_the_hold_for_good() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease, start);
+        let signal = hold.signal();
+        let just_before = start + (SPAN - Duration::from_nanos(1));
+        assert!(lease.stands(&hold, just_before));
+        assert!(!lease.stands(&hold, start + SPAN));
+        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        // A thread that read the clock in time brings a proof when it is too late.
+        lease.extend(start + T / 2, just_before);
+        assert!(!lease.stands(&hold, start + SPAN) && !lease.stands(&hold, just_before));
+        assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn a_shorter_lease_and_each_other_loss_count_for_the_next_reader() {
+        let start = BootTime::now();
+        let grant = || {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            assert!(lease.stands(&hold, start + T / 2));
+            (lease, hold)
+        };
+        let (lease, hold) = grant();
+        lease.shorten(T / 3, start + T / 9);
+        assert!(lease.stands(&hold, start + T / 9) && !lease.stands(&hold, start + T / 2));
+        let (lease, hold) = grant();
+        lease.shorten(T / 3, start + T / 2);
+        assert!(!lease.stands(&hold, start));
+        let (lease, hold) = grant();
+        lease.node_deleted(hold.path(), start);
+        assert!(!lease.stands(&hold, start));
+        let (lease, hold) = grant();
+        lease.end(LossReason::SessionClosed);
+        assert!(!lease.stands(&hold, start));
+    }
+
+    /// Readers and proofs race for the end of a lease, on a clock that goes in great steps: a proof
+    /// is in time, or too late, as it happens.
+    #[test]
+    fn who_begins_to_ask_after_anybody_was_told_of_the_loss_is_told_of_it_too() {
+        let start = BootTime::now();
+        for _ in 0..50 {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            let (steps, is_told, is_over) =
+                (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+            let clock = || start + SPAN / 4 * steps.load(Ordering::SeqCst);
+            let read = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let was_told = is_told.load(Ordering::SeqCst);
+                    let stands = lease.stands(&hold, clock());
+                    assert!(!(was_told && stands), "held again");
+                    if !stands {
+                        is_told.store(true, Ordering::SeqCst);
+                    }
+                }
+            };
+            let prove = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let now = clock();
+                    std::thread::yield_now(); // it is late, once in a while
+                    lease.extend(now, now);
+                }
+            };
+            std::thread::scope(|scope| {
+                let readers = [scope.spawn(read), scope.spawn(read)];
+                scope.spawn(prove);
+                for _ in 0..20 {
+                    steps.fetch_add(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                }
+                is_over.store(true, Ordering::SeqCst);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+            assert!(!is_told.into_inner() || hold.loss() == Some(LossReason::LeaseExpired));
+        }
+    }
+
+    #[test]
+    fn who_begins_to_ask_after_the_lease_was_shortened_finds_it_so() {
+        let start = BootTime::now();
+        for _ in 0..50 {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            let is_shorter = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let read = || loop {
+                    let was_shorter = is_shorter.load(Ordering::Acquire);
+                    let stands = lease.stands(&hold, start + T / 2);
+                    assert!(!(was_shorter && stands), "the longer lease");
+                    if was_shorter {
+                        return;
+                    }
+                };
+                let readers = [scope.spawn(read), scope.spawn(read)];
+                // By the clock of who shortens it, it has not ended yet: only a reader sees that.
+                lease.shorten(T / 3, start + T / 9);
+                is_shorter.store(true, Ordering::Release);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+        }
     }
 
     #[test]

@@ -208,6 +208,7 @@ impl Machine {
     }
 
     fn part_answered(&mut self, number: u64, part: usize, answer: Result<Reply, CallError>, now: BootTime) {
+        self.last_traffic = now; // its caller may make a hold of it
         let Some(under_way) = self.batches.get_mut(&number) else { return };
         under_way.left = under_way.left.saturating_sub(1);
         let is_last = under_way.left == 0;

@@ -118,12 +118,12 @@ impl Machine {
                 Ok(())
             }
             Owner::Batch { number, part } => {
-                let taken = self.batch_answered((number, part), flight.op, header, body, now);
-                if taken.is_err() {
+                if let Err(e) = self.batch_answered((number, part), flight.op, header, body, now) {
                     self.flight.insert(at, flight); // the connection is cut for it: it is lost with the others
+                    return Err(e);
                 }
                 self.send_background(now);
-                taken
+                Ok(())
             }
         }
     }

@@ -14,8 +14,10 @@ use proptest::prelude::*;
 use self::background::sweep;
 
 mod background;
+mod batches;
 mod ending;
 mod long_answer;
+mod model;
 mod slow_server;
 
 const T: Duration = Duration::from_secs(24);
@@ -280,13 +282,24 @@ impl Rig {
     /// Lets time pass, looking whenever the machine asked to be looked at.
     fn pass(&mut self, d: Duration) {
         let until = self.now + d;
-        while let Some(next) = self.look().filter(|next| *next <= until) {
-            self.hand_out();
-            self.now = next.max(self.now + MS / 10);
+        while let Some(next) = self.look_until_quiet().filter(|next| *next <= until) {
+            self.now = next;
         }
         self.now = until;
         self.look();
         self.hand_out();
+    }
+
+    /// The event loop looks as long as there is anything to do now.
+    fn look_until_quiet(&mut self) -> Option<BootTime> {
+        for _ in 0..4 {
+            let next = self.look();
+            self.hand_out();
+            if next.is_none_or(|next| next > self.now) {
+                return next;
+            }
+        }
+        panic!("it wakes up for nothing, over and over");
     }
 
     /// Ends the holds whose lease has run out.

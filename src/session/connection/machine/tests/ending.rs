@@ -1,5 +1,6 @@
 //! The end of a session.
 
+use super::background::{delete, sweep};
 use super::*;
 
 #[test]
@@ -96,4 +97,140 @@ fn a_closing_session_does_not_spin() {
     }
     assert!(wakes < 10, "{wakes}");
     assert!(rig.m.is_over());
+}
+
+#[test]
+fn what_outlives_the_session_is_deleted_by_its_goodbye() {
+    // On its way when the session ends, about to be deleted, or looked for: without an answer in each case.
+    for case in 0..4 {
+        let mut rig = Rig::up();
+        match case {
+            0 => drop(rig.persist()),
+            1 => {
+                let call = rig.persist();
+                rig.sent();
+                rig.abandon(&call);
+            }
+            2 => rig.task(delete("/l/kept", true, None)),
+            _ => {
+                rig.persist();
+                rig.sent();
+                rig.cut();
+            }
+        }
+        // What goes with the session is not named.
+        rig.task(delete("/l/n", false, None));
+        rig.task(sweep());
+        rig.sent();
+        let told = close(&mut rig);
+        let goodbye = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
+        rig.all(&goodbye);
+        rig.cut(); // before the answers: again
+        let xids = rig.all(&goodbye);
+        rig.reply(xids[0], err::NO_NODE, &[]);
+        rig.reply(xids[1], err::OK, &[]);
+        assert_eq!(told.try_recv(), Ok(true), "case {case}");
+    }
+}
+
+#[test]
+fn a_goodbye_that_deletes_shows_its_credentials_first() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.sent();
+    rig.persist();
+    rig.sent();
+    rig.drop_connection();
+    let told = close(&mut rig);
+    rig.attach(7);
+    let xids = rig.all(&[(op::AUTH, ""), (op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(xids[1], err::OK, &[]);
+    rig.reply(xids[2], err::OK, &[]);
+    assert_eq!(told.try_recv(), Ok(true));
+}
+
+#[test]
+fn refused_credentials_are_not_shown_again_to_close_the_session() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    rig.sent();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+    rig.sent();
+    rig.cut(); // the server hangs up
+    rig.one(op::CLOSE, "");
+}
+
+#[test]
+fn a_lasting_node_that_its_caller_lets_go_behind_the_end_is_deleted_by_the_goodbye() {
+    let mut rig = Rig::up();
+    let call = rig.persist();
+    let xid = rig.one(op::CREATE2, "/l/kept");
+    rig.reply(xid, err::OK, &batches::created("/l/kept", 9));
+    assert!(call.1.try_recv().is_ok());
+    rig.drop_connection();
+    close(&mut rig);
+    let (done, outcome) = bounded(1);
+    rig.task(delete("/l/kept", true, Some(done)));
+    rig.task(delete("/l/n", false, None));
+    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()), "the session is lost to it");
+    rig.attach(7);
+    rig.all(&[(op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+}
+
+#[test]
+fn a_session_that_was_closed_before_it_was_made_is_not_made() {
+    let mut rig = Rig::new(&[]);
+    let told = close(&mut rig);
+    assert_eq!(told.try_recv(), Ok(true));
+    // The socket that was being connected is up just then.
+    assert_eq!(rig.connect(), []);
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn the_end_answers_every_request_once() {
+    for reason in [LossReason::SessionClosed, LossReason::SessionExpired, LossReason::AuthFailed] {
+        for is_up in [true, false] {
+            let mut rig = Rig::up();
+            let half = rig.call(&batches::two());
+            let (a, sent) = (rig.ask(op::EXISTS, "/a"), rig.call(&batches::two()));
+            let left = rig.call(&batches::two());
+            assert!(rig.abandon(&left));
+            let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
+            rig.reply(xids[0], err::NO_NODE, &[]);
+            // What was sent on a connection that is lost was answered then.
+            let code = if is_up { code_of(reason) } else { err::CONNECTION_LOSS };
+            if !is_up {
+                rig.drop_connection();
+            }
+            let (unsent, b) = (rig.call(&batches::two()), rig.ask(op::EXISTS, "/b"));
+            let gone = rig.call(&batches::two());
+            assert!(rig.abandon(&gone));
+            rig.with(|m, now| m.end(reason, now));
+            let lost = CallError::of_code(code);
+            let ended = CallError::of_code(code_of(reason));
+            for (call, expected) in [
+                (&half, [CallError::NoNode, lost.clone()]),
+                (&sent, [lost.clone(), lost.clone()]),
+                (&unsent, [ended.clone(), ended.clone()]),
+            ] {
+                let answers = call.1.try_recv().unwrap();
+                assert_eq!(answers.all.into_iter().map(|a| a.unwrap_err()).collect::<Vec<_>>(), expected);
+            }
+            for call in [&half, &sent, &unsent, &left, &gone] {
+                assert!(call.1.try_recv().is_err_and(|e| e.is_disconnected()));
+                assert!(!rig.abandon(call));
+            }
+            assert_eq!(rig.answers(), [(a, code), (b, code_of(reason))]);
+            // Whatever the server still says.
+            for xid in xids.into_iter().skip(1) {
+                rig.reply(xid, err::NO_NODE, &[]);
+            }
+            rig.pass(T);
+            assert_eq!(rig.answers(), []);
+            assert!(rig.m.is_over() && rig.m.batches.is_empty());
+        }
+    }
 }
