@@ -12,6 +12,9 @@ use std::time::Duration;
 pub(crate) struct BootTime(u64);
 
 impl BootTime {
+    /// Later than any time.
+    pub(crate) const END: BootTime = BootTime(u64::MAX);
+
     #[cfg(unix)]
     pub(crate) fn now() -> Self {
         use rustix::time::{ClockId, clock_gettime};

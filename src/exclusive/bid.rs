@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::queue::{Going, Holding};
 use crate::session::acl::Acl;
@@ -63,7 +62,7 @@ impl Bid {
     /// Makes it a hold, if the lease is fresh.
     pub(super) fn grant(&mut self, sight: &Sight, on_loss: OnLoss) -> Result<(Holding, Arc<Hold>), Refused> {
         let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.epoch, on_loss);
-        self.generation.lease.grant(&hold, BootTime::now())?;
+        self.generation.grant(&hold)?;
         self.may_exist = false;
         let nonce = self.nonce.clone();
         Ok((Holding::new(&self.generation, hold.clone(), Going::Signed { nonce }), hold))

@@ -127,7 +127,7 @@ impl Holding {
 
     /// The watch on the node has fired, or there is none: asks for a new one, without waiting for it.
     pub(crate) fn watch_again(&self) {
-        self.hold.rearm();
+        self.generation.lease.rearm(&self.hold);
         self.generation.wake();
     }
 

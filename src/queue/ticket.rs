@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::holding::{Going, Holding};
 use super::rule::RENEW_PARENT_ABOVE;
-use crate::clock::BootTime;
 use crate::session::generation::{Created, Generation, Listed};
 use crate::session::hold::{Hold, OnLoss};
 use crate::session::lease::Refused;
@@ -63,7 +62,7 @@ impl Ticket {
     /// Makes it a hold, if the lease is fresh.
     pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<Holding, Refused> {
         let hold = Hold::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
-        self.generation.lease.grant(&hold, BootTime::now())?;
+        self.generation.grant(&hold)?;
         hold.told(&self.data);
         self.is_granted = true;
         let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;

@@ -18,18 +18,22 @@ use super::client::ClientEnd;
 use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
-pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
+pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
 use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
-use super::lease::Lease;
+use super::hold::Hold;
+use super::lease::{Lease, Refused};
 use super::path;
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::wire::code::event;
+
+/// A hold this old gets a watch on its node, if it has none yet.
+const WATCH_AFTER: Duration = Duration::from_millis(50);
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
@@ -49,6 +53,8 @@ pub(crate) struct Generation {
     /// Why each host last failed us.
     failures: Mutex<BTreeMap<String, String>>,
     report: Report,
+    /// When the event loop looks again at the latest; the start of the clock while it is looking.
+    pub(super) next_look: SharedTime,
     #[cfg(feature = "client")]
     pub(super) client_end: ClientEnd,
     /// Who is told of changes below a node, by the node's full path.
@@ -135,6 +141,7 @@ impl Generation {
             epoch: AtomicU64::new(0),
             failures: Mutex::default(),
             report,
+            next_look: SharedTime::default(),
             #[cfg(feature = "client")]
             client_end: ClientEnd::new(number),
             folders: Mutex::default(),
@@ -160,12 +167,34 @@ impl Generation {
         self.connection.with(|machine, _| machine.pending_deletes())
     }
 
+    /// The holds whose nodes are to be watched now, on this connection, and when to look again.
+    pub(super) fn to_watch(&self, epoch: u64, now: BootTime) -> (Vec<Arc<Hold>>, Option<BootTime>) {
+        self.lease.to_watch(epoch, WATCH_AFTER, now)
+    }
+
+    /// When to ask [`to_watch`](Self::to_watch) again.
+    pub(super) fn next_to_watch(&self, epoch: u64) -> Option<BootTime> {
+        self.lease.next_watch(epoch, WATCH_AFTER)
+    }
+
     pub(super) fn host_failed(&self, host: &str, reason: String) {
         self.failures.lock().insert(host.to_owned(), reason);
     }
 
     pub(super) fn failures(&self) -> BTreeMap<String, String> {
         self.failures.lock().clone()
+    }
+
+    /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a while.
+    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+        let now = BootTime::now();
+        self.lease.grant(hold, now)?;
+        // Most often the event loop looks in time by itself, and this hold is none of those that live
+        // for so long.
+        if self.next_look.get() > now + WATCH_AFTER + WATCH_AFTER / 5 {
+            self.connection.wake();
+        }
+        Ok(())
     }
 
     // ---- requests whose callers wait ----
@@ -523,7 +552,7 @@ impl Generation {
         if is_gone {
             self.lease.node_deleted(path, BootTime::now());
         } else if let Some(hold) = self.lease.hold_on(path) {
-            hold.rearm(); // the event loop looks for it next
+            self.lease.rearm(&hold); // the event loop looks for it next
         }
     }
 }

@@ -131,11 +131,6 @@ impl Hold {
         self.armed_on.store(attach, Ordering::Release);
     }
 
-    /// The watch on the node has fired: it needs a new one, at once.
-    pub(crate) fn rearm(&self) {
-        self.set_armed_on(u64::MAX);
-    }
-
     /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can
     /// see a hold that the lease has let go and that still looks held.
     pub(super) fn mark(&self, reason: LossReason) -> bool {

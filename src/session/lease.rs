@@ -38,7 +38,7 @@
 //! follows it. No lock can prevent the latter, so an answer holds for the moment at which the clock
 //! was read. The fencing token protects against the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) struct Lease {
     /// When the lease ends, for readers without the lock: what `State::end` says, or the start of
     /// the clock if that says nothing. Written under the lock.
     end: SharedTime,
-    /// How many holds there are, for the link to read without the lock.
+    /// How many holds there are, to be read without the lock.
     held: AtomicUsize,
 }
 
@@ -68,6 +68,11 @@ struct State {
     heard: Option<BootTime>,
     over: Option<LossReason>,
     holds: HashMap<String, Arc<Hold>>,
+    /// Holds whose nodes may need a watch: first those that had one, then in the order of their
+    /// grants. Some were let go since.
+    unwatched: VecDeque<Arc<Hold>>,
+    /// The connection that the watches belong to which are not in `unwatched`.
+    epoch: u64,
 }
 
 /// Why a grant was refused.
@@ -134,7 +139,7 @@ impl Lease {
         self.state.lock().over.is_some()
     }
 
-    /// Whether enough of the lease is left for a new hold: so much that the link renews it before
+    /// Whether enough of the lease is left for a new hold: so much that the session renews it before
     /// it ends, even if the server that it is connected to fails just now.
     pub(crate) fn is_fresh(&self, now: BootTime) -> bool {
         self.state.lock().is_fresh(now)
@@ -166,6 +171,11 @@ impl Lease {
         }
         hold.granted(now);
         state.holds.insert(hold.path().to_owned(), hold.clone());
+        match hold.armed_on() {
+            0 => state.unwatched.push_back(hold.clone()),
+            epoch if epoch != state.epoch => state.unwatched.push_front(hold.clone()),
+            _ => {}
+        }
         self.held.store(state.holds.len(), Ordering::Release);
         Ok(())
     }
@@ -199,21 +209,58 @@ impl Lease {
         tell(&lapsed);
     }
 
-    /// Whether any hold depends on the lease: then the link keeps writing.
+    /// Whether any hold depends on the lease: then the session keeps writing.
     pub(crate) fn is_needed(&self) -> bool {
         self.held.load(Ordering::Acquire) > 0
     }
 
-    /// The holds whose nodes need a watch on this connection: those that lived `age`, and those
-    /// that had one on an earlier connection.
-    pub(crate) fn unarmed(&self, attach: u64, age: Duration, now: BootTime) -> Vec<Arc<Hold>> {
-        if !self.is_needed() {
-            return Vec::new();
+    /// The watch on the node of this hold has fired, or there is none: it needs a new one, at once.
+    pub(crate) fn rearm(&self, hold: &Arc<Hold>) {
+        let mut state = self.state.lock();
+        if state.stands(hold) {
+            hold.set_armed_on(u64::MAX);
+            state.unwatched.push_front(hold.clone());
         }
-        let due = |hold: &&Arc<Hold>| {
-            hold.armed_on() != attach && (hold.armed_on() != 0 || now.since(hold.since()) >= age)
-        };
-        self.state.lock().holds.values().filter(due).cloned().collect()
+    }
+
+    /// The holds whose nodes need a watch on this connection, which is being set from now on: those
+    /// that have lived for `age`, and those that had a watch before. Also says when the next one does.
+    pub(crate) fn to_watch(
+        &self,
+        epoch: u64,
+        age: Duration,
+        now: BootTime,
+    ) -> (Vec<Arc<Hold>>, Option<BootTime>) {
+        if !self.is_needed() {
+            return (Vec::new(), None);
+        }
+        let mut state = self.state.lock();
+        if state.epoch != epoch {
+            // The watches of the connection before are gone.
+            let mut all: Vec<_> = state.holds.values().cloned().collect();
+            all.sort_by_key(|hold| (hold.armed_on() == 0, hold.since()));
+            (state.unwatched, state.epoch) = (all.into(), epoch);
+        }
+        let mut due = Vec::new();
+        loop {
+            let next = state.next_watch(age);
+            if next.is_none_or(|next| next > now) {
+                return (due, next);
+            }
+            if let Some(hold) = state.unwatched.pop_front() {
+                hold.set_armed_on(epoch);
+                due.push(hold);
+            }
+        }
+    }
+
+    /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at once.
+    pub(crate) fn next_watch(&self, epoch: u64, age: Duration) -> Option<BootTime> {
+        if !self.is_needed() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        if state.epoch == epoch { state.next_watch(age) } else { Some(BootTime::default()) }
     }
 
     /// The node of a hold is gone, as an event says.
@@ -278,10 +325,25 @@ impl State {
         self.end().is_some_and(|end| end.since(now) > self.timeout * 3 / 8)
     }
 
-    /// Takes this hold out, and no later one of a node of the same name.
+    /// Whether this hold is among those that stand, and not a later one of a node of the same name.
+    fn stands(&self, hold: &Arc<Hold>) -> bool {
+        self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
+    }
+
+    /// When the first hold that stands without a watch is due for one.
+    fn next_watch(&mut self, age: Duration) -> Option<BootTime> {
+        while let Some(first) = self.unwatched.front() {
+            if self.stands(first) && first.armed_on() != self.epoch {
+                let is_new = first.armed_on() == 0;
+                return Some(if is_new { first.since() + age } else { BootTime::default() });
+            }
+            self.unwatched.pop_front();
+        }
+        None
+    }
+
     fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
-        let stands = self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold));
-        if stands { self.holds.remove(hold.path()) } else { None }
+        if self.stands(hold) { self.holds.remove(hold.path()) } else { None }
     }
 }
 

@@ -116,7 +116,10 @@ fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() 
             let error = refused.unwrap_err();
             assert!(matches!(error, Error::Server { .. }), "{error:?}");
             let said = error.to_string();
-            assert!(said.contains(&path) && said.contains("InvalidACL") && said.contains("check auth()"), "{said}");
+            assert!(
+                said.contains(&path) && said.contains("InvalidACL") && said.contains("check auth()"),
+                "{said}"
+            );
         }
     }
     let mut raw = Raw::connect(&at).unwrap();
@@ -131,11 +134,14 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
     let at = Shared::chroot();
     let ours = session(&at);
     let of = |count: usize| {
-        let entry = |i: usize| zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250));
+        let entry =
+            |i: usize| zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250));
         Acl::Custom((0..count).map(entry).chain([zookeeper::Acl::open_unsafe()[0].clone()]).collect())
     };
     match ZkMutex::builder(&ours, LOCK).acl(of(200)).build() {
-        Err(Error::InvalidConfig { what, reason }) => assert!(what == "ACL" && reason.contains("3072"), "{reason}"),
+        Err(Error::InvalidConfig { what, reason }) => {
+            assert!(what == "ACL" && reason.contains("3072"), "{reason}")
+        }
         other => panic!("{other:?}"),
     }
     let deep = format!("/{}/lock", "x".repeat(3900));

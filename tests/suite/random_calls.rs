@@ -167,7 +167,7 @@ fn strike(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession
         8 => server.restart(),
         _ => {
             let id = sessions[random.usize(..sessions.len())].session_id();
-            id.into_iter().for_each(|id| drop(server.expire_session(id)));
+            id.into_iter().for_each(|id| _ = server.expire_session(id));
         }
     }
     thread::sleep(Duration::from_millis(random.u64(1..60)));

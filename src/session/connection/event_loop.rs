@@ -12,7 +12,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::Connection;
 use super::dial::{Dialer, Resolved, Step, Target, resolve};
-use super::machine::{Lease, Output, Settings, WATCH_AFTER};
+use super::machine::{Lease, Output, Settings};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
@@ -82,11 +82,12 @@ impl EventLoop {
             if self.hand_out() {
                 return Ok(());
             }
-            let timeout = next.map(|next| next.since(BootTime::now()));
+            let timeout = self.sleep_until(next).map(|next| next.since(BootTime::now()));
             match self.poll.poll(&mut events, timeout) {
                 Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
                 _ => {}
             }
+            self.generation.next_look.set(BootTime::default());
             while let Ok(found) = self.found.1.try_recv() {
                 self.resolved(found);
             }
@@ -97,6 +98,21 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// When to look again, holds taken into account that were granted since the last look. What is
+    /// granted from now on finds how long this thread sleeps.
+    fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
+        let generation = &self.generation;
+        generation.next_look.set(next.unwrap_or(BootTime::END));
+        let (is_up, epoch) = {
+            let inner = generation.connection.inner.lock();
+            (inner.machine.is_up(), inner.machine.epoch())
+        };
+        let watch = if is_up { generation.next_to_watch(epoch) } else { None };
+        let next = [next, watch].into_iter().flatten().min();
+        generation.next_look.set(next.unwrap_or(BootTime::END));
+        next
     }
 
     /// Looks at the time, sends what is due, cuts and dials as the machine wants. Says when to look
@@ -112,11 +128,8 @@ impl EventLoop {
             self.drop_server(&mut inner, &reason, now);
         }
         if inner.machine.is_up() {
-            let epoch = inner.machine.epoch();
-            for hold in lease.unarmed(epoch, WATCH_AFTER, now) {
-                hold.set_armed_on(epoch);
-                inner.machine.watch(hold, now);
-            }
+            let (holds, _) = generation.to_watch(inner.machine.epoch(), now);
+            holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
         }
         let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
         let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);

@@ -40,9 +40,6 @@ use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 /// How long a closing session tries to tell the server.
 const GOODBYE: Duration = Duration::from_millis(700);
 
-/// A hold this old gets a watch on its node, if it has none yet.
-pub(super) const WATCH_AFTER: Duration = Duration::from_millis(50);
-
 pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     /// How long one host may take to connect, and to answer the connect request, at the most.
@@ -140,7 +137,6 @@ pub(crate) struct Machine {
     attached: BootTime,
     /// Nothing was sent yet on this connection since it took up the session.
     is_new: bool,
-    last_traffic: BootTime,
     /// When the last bytes came of an answer that is thrown away because it is too long.
     skipped_at: BootTime,
     /// What the owner must do: write these, close the socket, see to the outputs.
@@ -249,7 +245,6 @@ impl Machine {
             last_ordered: now,
             attached: now,
             is_new: false,
-            last_traffic: now,
             skipped_at: now,
             to_server: Vec::new(),
             cut: None,

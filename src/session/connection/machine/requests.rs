@@ -115,7 +115,6 @@ impl Machine {
     /// Takes requests, and sends them at once where there is a connection. Gives the number by which
     /// they can be [abandoned](Self::abandon).
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
-        self.last_traffic = now;
         self.resume_after_silence(now);
         if let Some(ending) = &self.ending {
             return Err(CallError::of_code(code_of(ending.reason)));
@@ -208,7 +207,6 @@ impl Machine {
     }
 
     fn part_answered(&mut self, number: u64, part: usize, answer: Result<Reply, CallError>, now: BootTime) {
-        self.last_traffic = now; // its caller may make a hold of it
         let Some(under_way) = self.batches.get_mut(&number) else { return };
         under_way.left = under_way.left.saturating_sub(1);
         let is_last = under_way.left == 0;
@@ -323,7 +321,6 @@ impl Machine {
 
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
-        self.last_traffic = now;
         if let Some(ending) = &mut self.ending {
             // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
             if let Task::Delete { path, outlives_session: true, .. } = task {
@@ -352,7 +349,6 @@ impl Machine {
     /// there is no connection: its caller waits for that by the retry policy, not here. On a new
     /// connection the renewal goes with the next `tick`.
     pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
-        self.last_traffic = now;
         self.resume_after_silence(now);
         if self.phase == Phase::Up && !self.is_ending() {
             self.proof.waiting.push(Waiting { dir, since: now, done });

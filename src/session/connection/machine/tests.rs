@@ -2,7 +2,6 @@
 //! clock that only the test moves.
 
 use super::*;
-use crate::session::acl::Acl;
 use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply};
 use crate::session::event::SessionEvent;
 use crate::session::{lease, nonce};
@@ -20,6 +19,7 @@ mod long_answer;
 mod model;
 mod slow_server;
 
+const WATCH_AFTER: Duration = Duration::from_millis(50);
 const T: Duration = Duration::from_secs(24);
 const MS: Duration = Duration::from_millis(1);
 
@@ -119,13 +119,13 @@ impl Rig {
     fn look(&mut self) -> Option<BootTime> {
         if self.m.is_up() {
             let epoch = self.m.epoch();
-            for hold in self.lease.unarmed(epoch, WATCH_AFTER, self.now) {
-                hold.set_armed_on(epoch);
-                self.m.watch(hold, self.now);
-            }
+            let (holds, _) = self.lease.to_watch(epoch, WATCH_AFTER, self.now);
+            holds.into_iter().for_each(|hold| self.m.watch(hold, self.now));
         }
         let lease = Lease { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
-        self.m.tick(lease, &|| self.lease.a_directory(), self.now)
+        let next = self.m.tick(lease, &|| self.lease.a_directory(), self.now);
+        let watch = if self.m.is_up() { self.lease.next_watch(self.m.epoch(), WATCH_AFTER) } else { None };
+        [next, watch].into_iter().flatten().min()
     }
 
     /// Sees to what the machine wants done outside, as the generation does.
@@ -180,7 +180,7 @@ impl Rig {
         if kind == event::DELETED {
             self.lease.node_deleted(path, self.now);
         } else if let Some(hold) = self.lease.hold_on(path) {
-            hold.rearm();
+            self.lease.rearm(&hold);
         }
         self.rung.push((kind, path.to_owned()));
     }

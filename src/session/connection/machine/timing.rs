@@ -160,10 +160,8 @@ impl Machine {
             Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
-                // A hold that came of the traffic just seen gets its watch in time. Holds are not
-                // announced (that would cost each of them a wake-up): they are found by looking.
-                let watch = self.last_traffic + WATCH_AFTER + Duration::from_millis(5);
-                let look = if watch > now { watch } else { now + self.timeout() / 16 };
+                // A hold that is granted meanwhile wants more: it is found by looking.
+                let look = now + self.timeout() / 16;
                 let idle = self.last_sent + self.keep_alive(lease);
                 let times = [
                     self.overdue_at(),

@@ -2,6 +2,7 @@
 
 use super::background::{listing, node};
 use super::*;
+use crate::session::acl::Acl;
 
 /// A contender's create and the listing behind it.
 const ENTER: [(i32, &str); 2] = [(op::CREATE2, "/l/_c_id-lock-"), (op::GET_CHILDREN, "/l")];

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::background::node;
 use super::batches::created;
 use super::*;
+use crate::session::acl::Acl;
 
 /// What a server knows of nodes, in one folder. It does requests when the test says so, and its
 /// answers wait until the test lets them through.
