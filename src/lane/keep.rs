@@ -105,7 +105,7 @@ impl Keeper {
                 let is_other = |name: &&str| {
                     **name != *own && name::parse(name).is_some_and(|name| !pending.contains(name.id))
                 };
-                let is_alone = !names.iter().any(|name| is_other(name));
+                let is_alone = !names.iter().any(is_other);
                 (if is_alone { Watch::Alone(node) } else { Watch::Contended(node) }, is_alone)
             }
             (Watch::Asked(node) | Watch::Alone(node) | Watch::Contended(node), _) => {

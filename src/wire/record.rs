@@ -284,7 +284,7 @@ impl ReplyHeader {
 }
 
 /// The xid and the operation of a client's request.
-#[cfg(any(feature = "client", feature = "testing", test))]
+#[cfg(any(feature = "client", test))]
 pub(crate) fn request_header(frame: &[u8]) -> Result<(i32, i32), Malformed> {
     let mut r = Reader::new(frame);
     Ok((r.i32()?, r.i32()?))
