@@ -5,8 +5,9 @@ use crate::{
     support::{
         OpKind, Proxy, Shared,
         contend::{Section, proxied, session, until_queue},
+        logged,
         raw::{EPHEMERAL, PERSISTENT},
-        logged, scenarios,
+        scenarios,
         scene::{SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state},
         until,
     },

@@ -5,7 +5,9 @@ use crate::{
         contend::{Section, session, spawn_waiting, stat},
         raw::EPHEMERAL,
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_renewed, until_state, until_watched},
+        scene::{
+            SOON, queue, session_of, until_empty, until_event, until_renewed, until_state, until_watched,
+        },
         until,
     },
 };
