@@ -167,9 +167,10 @@ impl ZkSession {
     ///
     /// # Closing
     ///
-    /// To close the client, or to drop its last `Arc`, ends its threads and nothing else. The session
-    /// and its locks go on, and so do the ephemeral nodes that the client made. A later call of this
-    /// method gives a new client.
+    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its locks
+    /// go on, and so do the ephemeral nodes that the client made. A later call of this method gives a
+    /// new client. (To close it does the same; but the crate logs an error where a closed client is
+    /// dropped.)
     ///
     /// # Watches
     ///
