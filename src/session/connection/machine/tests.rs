@@ -632,7 +632,8 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
     }
     // Answers to the application's client, too: the crate believes every length.
-    for op in [op::CREATE, op::EXISTS, op::GET_DATA, op::SET_DATA, op::GET_ACL, op::SET_ACL, op::GET_CHILDREN] {
+    for op in [op::CREATE, op::EXISTS, op::GET_DATA, op::SET_DATA, op::GET_ACL, op::SET_ACL, op::GET_CHILDREN]
+    {
         let mut rig = Rig::up();
         let a = rig.ask(op, "/a");
         let (xid, ..) = rig.sent().pop().unwrap();
