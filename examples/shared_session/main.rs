@@ -46,11 +46,10 @@ fn run(connect: &str, path: &str) -> Result<(), Box<dyn Error>> {
     show_ephemerals(connect, id);
 
     // The client goes; the session stays, and with it the lock and the registration.
-    client.close()?;
     drop(client);
     guard.check()?;
     let is_registered = session.client()?.exists(&registration, false)?.is_some();
-    say!("after the client was closed: locked {}, registered {is_registered}", guard.is_held());
+    say!("after the client has gone: locked {}, registered {is_registered}", guard.is_held());
     guard.unlock()?;
     // This ends both.
     session.close()?;

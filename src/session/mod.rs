@@ -48,8 +48,8 @@ use crate::error::Result;
 ///
 /// A session has two threads, one for the connection and one for the supervision, and one more if an
 /// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
-/// thread that ends with that. It has no listening port. A client of the application,
-/// [`client`](Self::client), has threads of its own.
+/// thread that ends with that. A session listens on no port. A client of the application,
+/// `ZkSession::client`, has threads of its own.
 ///
 /// # Statics, forks
 ///
@@ -167,16 +167,19 @@ impl ZkSession {
     ///
     /// # Closing
     ///
-    /// To close the client, or to drop its last `Arc`, ends its threads and nothing else. The session
-    /// and its locks go on, and so do the ephemeral nodes that the client made. A later call of this
-    /// method gives a new client.
+    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its locks
+    /// go on, and so do the ephemeral nodes that the client made. A later call of this method gives a
+    /// new client. (To close it does the same; but the crate logs an error where a closed client is
+    /// dropped.)
     ///
     /// # Watches
     ///
     /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The events of
-    /// those with a flag (`exists(path, true)`) go nowhere. A watcher runs on the client's event
-    /// thread and may make calls, but holds up the watchers behind it. A state listener
-    /// (`add_listener`) runs on the client's io thread: a call from there waits for itself for ever.
+    /// those with a flag (`exists(path, true)`) go nowhere. The crate keeps the watcher of a call that
+    /// failed, and calls it at the next event of that path that another watch brings. A watcher runs
+    /// on the client's event thread and may make calls, but holds up the watchers behind it. A state
+    /// listener (`add_listener`) runs on the client's io thread: a call from there waits for itself for
+    /// ever.
     ///
     /// # What differs from a client with a session of its own
     ///

@@ -1,14 +1,14 @@
 //! The application's own client on the lock's session: what it can do, when it ends, what it costs, and that it shares one session
 //! with the locks.
 use crate::support::{
-    Raw, Server, Shared, logged, raw, scenarios,
+    Raw, Server, Shared, logged,
+    own::{listening, threads},
+    raw, scenarios,
     scene::{SOON, full_path, session, until_empty},
     until,
 };
 use crossbeam_channel::{Receiver, unbounded};
 use std::{
-    collections::HashSet,
-    fs,
     io::Write,
     net::{Ipv4Addr, SocketAddr, TcpStream},
     sync::{
@@ -235,70 +235,46 @@ fn the_client_does_not_keep_the_session_open() {
 
 // ---- what it costs ----
 
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
-}
-
-/// The loopback ports on which this process listens.
-fn listening() -> HashSet<u16> {
-    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let own: HashSet<String> = fds
-        .filter_map(|fd| {
-            let link = fs::read_link(fd.path()).ok()?;
-            Some(link.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
-        })
-        .collect();
-    let loopback = format!("{:08X}", u32::from_ne_bytes(Ipv4Addr::LOCALHOST.octets()));
-    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let port = |row: &str| {
-        let fields: Vec<&str> = row.split_whitespace().collect();
-        let (host, port) = fields.get(1)?.split_once(':')?;
-        let listens = *fields.get(3)? == "0A" && host == loopback && own.contains(*fields.get(9)?);
-        listens.then(|| u16::from_str_radix(port, 16).ok())?
-    };
-    table.lines().filter_map(port).collect()
-}
-
-fn a_session_has_two_threads_and_no_port_until_a_client_is_asked_for() {
+fn a_client_has_four_threads_and_no_port_once_it_is_in() {
     let at = Shared::chroot();
-    let (ports, before) = (listening(), threads());
-    let settled = |expected: usize| {
-        until(&format!("{expected} threads more"), SOON, || (threads() == before + expected).then_some(()));
-    };
     let session = session(&at);
-    settled(2);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     mutex.lock().unwrap().unlock().unwrap();
-    settled(2);
-    assert_eq!(listening(), ports);
-    let client = session.client().unwrap();
-    client.exists("/", false).unwrap();
-    settled(6);
-    assert_eq!(listening(), ports, "the client is in");
-    drop(client);
-    settled(2);
+    let before = threads().len();
+    let settled = |expected: usize| {
+        until(&format!("{expected} threads more"), SOON, || {
+            (threads().len() == before + expected).then_some(())
+        });
+        assert!(listening().is_empty());
+    };
+    for _ in 0..3 {
+        let client = session.client().unwrap();
+        client.exists("/", false).unwrap();
+        settled(4);
+        drop(client);
+        settled(0);
+    }
     let client = session.client().unwrap();
     client.exists("/", false).unwrap();
     session.close().unwrap();
     drop(client);
-    drop((session, mutex));
-    settled(0);
-    assert_eq!(listening(), ports);
+    // The session's own two have gone, too.
+    until("the end of all threads", SOON, || (threads().len() + 2 == before).then_some(()));
 }
 
 /// As long as the port listens, every process of the host can connect to it.
 fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
     let at = Shared::chroot();
     let session = session(&at);
-    let (ports, stop) = (listening(), AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     thread::scope(|scope| {
         let knocker = scope.spawn(|| {
             let mut strangers = Vec::new();
             while !stop.load(Ordering::SeqCst) {
-                for port in listening().difference(&ports) {
+                for port in listening() {
                     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &[0; 49], &[]] {
-                        let port = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+                        let port = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
                         if let Ok(mut stranger) = TcpStream::connect_timeout(&port, Duration::from_secs(1)) {
                             let _ = stranger.write_all(words);
                             strangers.push(stranger);
@@ -399,7 +375,7 @@ scenarios![
     closing_the_client_ends_neither_locks_nor_ephemeral_nodes,
     closing_the_session_ends_the_client,
     the_client_does_not_keep_the_session_open,
-    a_session_has_two_threads_and_no_port_until_a_client_is_asked_for on embedded,
+    a_client_has_four_threads_and_no_port_once_it_is_in,
     strangers_at_the_clients_port_disturb_neither_client_nor_locks,
     a_stuck_client_holds_up_no_lock,
     a_client_whose_thread_dies_is_replaced_and_costs_no_lock,

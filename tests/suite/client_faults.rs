@@ -4,6 +4,7 @@ use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
     scene::{SOON, expire, full_path, session_of, until_event, until_state},
     until,
+    wire::Writer,
 };
 use crossbeam_channel::{Receiver, unbounded};
 use std::{
@@ -141,6 +142,37 @@ fn no_request_waits_for_the_end_of_an_outage() {
     ));
     stage.proxy.refuse(false);
     stage.proxy.black_hole(false);
+}
+
+/// The crate itself hangs or panics at most of these.
+fn nonsense_of_the_server_does_not_reach_the_client() {
+    let stage = Stage::new(LONG);
+    let client = stage.session.client().unwrap();
+    make(&client, "/n", CreateMode::Ephemeral);
+    let (w, data) = watcher();
+    client.get_data_w("/n", w).unwrap();
+    let head = |xid: i32| Writer::new().i32(xid).i64(1).i32(0);
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("a negative length", vec![0xff; 4]),
+        ("an empty frame", vec![0; 4]),
+        ("half a header", vec![0, 0, 0, 6, 0, 0, 0, 1, 0, 0]),
+        ("an unknown xid", head(123_456_789).frame()),
+        ("a watch event without a body", head(-1).frame()),
+        ("a watch event of no type", head(-1).i32(99).i32(3).string(&stage.full("/n")).frame()),
+        ("a watch event of no state", head(-1).i32(3).i32(77).string(&stage.full("/n")).frame()),
+        ("a watch event whose path is no text", head(-1).i32(2).i32(3).buffer(&[0xff, 0xfe]).frame()),
+        ("a watch event outside the chroot", head(-1).i32(3).i32(3).string("/").frame()),
+    ];
+    for (what, words) in cases {
+        stage.proxy.inject(&words);
+        if what != "a watch event outside the chroot" {
+            stage.resumed();
+        }
+        assert!(until_answered(|| client.exists("/n", false)).is_some(), "{what}");
+    }
+    assert!(data.try_recv().is_err());
+    client.set_data("/n", vec![1], None).unwrap();
+    fires(&data, NodeDataChanged, "/n");
 }
 
 fn requests_go_on_after_a_restart_of_the_server() {
@@ -334,6 +366,7 @@ scenarios![
     requests_go_on_after_each_cut,
     a_request_whose_reply_is_lost_is_a_connection_loss,
     no_request_waits_for_the_end_of_an_outage,
+    nonsense_of_the_server_does_not_reach_the_client,
     requests_go_on_after_a_restart_of_the_server,
     what_changed_in_an_outage_is_delivered_after_it,
     what_changed_is_delivered_though_the_reconnection_fails_at_first,

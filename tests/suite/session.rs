@@ -1,6 +1,7 @@
 //! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
+    own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
     scenarios,
     scene::{SOON, expire, full_path, next, queue, session_of, until_empty, until_event, until_state},
@@ -8,7 +9,6 @@ use crate::support::{
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::{
-    collections::HashSet,
     fs,
     net::TcpListener,
     sync::{Arc, OnceLock},
@@ -597,24 +597,6 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
 
 // ---- what it costs ----
 
-fn threads() -> Vec<String> {
-    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| name(task).trim().to_owned()).collect()
-}
-
-/// The ports on which this process listens.
-fn listening() -> Vec<String> {
-    let link = |fd: fs::DirEntry| Some(fs::read_link(fd.path()).ok()?.to_str()?.to_owned());
-    let own: HashSet<String> = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(link).collect();
-    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/self/net/{table}")).unwrap());
-    let port = |row: &str| {
-        let fields: Vec<&str> = row.split_whitespace().collect();
-        let socket = format!("socket:[{}]", fields.get(9)?);
-        (*fields.get(3)? == "0A" && own.contains(&socket)).then(|| fields[1].to_owned())
-    };
-    tables.iter().flat_map(|table| table.lines().filter_map(port)).collect()
-}
-
 fn session_has_two_threads_and_three_with_a_handler_and_listens_nowhere() {
     let address = Shared::chroot();
     let before = threads().len();
@@ -622,7 +604,7 @@ fn session_has_two_threads_and_three_with_a_handler_and_listens_nowhere() {
         until("the session has its threads and no more", SOON, || {
             (threads().len() == before + expected).then_some(())
         });
-        assert_eq!(listening(), [""; 0]);
+        assert!(listening().is_empty());
     };
     let plain = session(&address);
     settled(2);

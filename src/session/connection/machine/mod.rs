@@ -81,7 +81,7 @@ pub(crate) enum Output {
     /// A caller's requests are answered.
     Answered(Sender<Answers>, Answers),
     /// A request of the application's client is answered.
-    #[cfg_attr(not(any(feature = "client", test)), allow(dead_code))]
+    #[cfg_attr(not(feature = "client"), allow(dead_code))]
     ClientAnswered {
         number: u64,
         err: i32,

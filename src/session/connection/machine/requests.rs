@@ -76,7 +76,7 @@ impl Batch {
     }
 
     /// One request of the application's client: its operation and its body.
-    #[cfg_attr(not(any(feature = "client", test)), allow(dead_code))]
+    #[cfg_attr(not(feature = "client"), allow(dead_code))]
     pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
         let frames = Writer::request(0, op).raw(body).frame();
         let part = Part { op, at: 0, settle: Settle::Nothing, answer: None };

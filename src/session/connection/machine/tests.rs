@@ -631,11 +631,16 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         assert!(rig.m.cut.is_some(), "{bytes:?}");
         assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
     }
-    let mut rig = Rig::up();
-    let a = rig.ask(op::GET_CHILDREN, "/a");
-    let (xid, ..) = rig.sent().pop().unwrap();
-    rig.reply(xid, err::OK, &[0x7f, 0xff, 0xff, 0xff]);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    // Answers to the application's client, too: the crate believes every length.
+    for op in [op::CREATE, op::EXISTS, op::GET_DATA, op::SET_DATA, op::GET_ACL, op::SET_ACL, op::GET_CHILDREN]
+    {
+        let mut rig = Rig::up();
+        let a = rig.ask(op, "/a");
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, err::OK, &[0x7f, 0xff, 0xff, 0xff]);
+        assert!(rig.m.cut.is_some(), "{op}");
+        assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)], "{op}");
+    }
 }
 
 #[test]
