@@ -54,6 +54,11 @@ impl<'a> Limit<'a> {
         self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
+    /// How long until the deadline, if there is one.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         let is_ready = |signal: &Receiver<Infallible>| signal.try_recv().is_err_and(|e| e.is_disconnected());
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)

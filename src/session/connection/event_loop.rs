@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -10,9 +11,9 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::Connection;
 use super::dial::{Dialer, Resolved, Step, Target, resolve};
 use super::machine::{Lease, Output, Settings};
+use super::{Connection, SERVER};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
@@ -21,7 +22,9 @@ use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
 
 const WAKER: Token = Token(0);
-const SERVER: Token = Token(1);
+
+/// What a socket is registered for until it is connected.
+const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 pub(in crate::session) struct EventLoop {
     poll: Poll,
@@ -53,7 +56,8 @@ impl EventLoop {
         make: impl FnOnce(Connection) -> Generation,
     ) -> io::Result<(Arc<Generation>, Receiver<Infallible>)> {
         let poll = Poll::new()?;
-        let connection = Connection::new(settings, Waker::new(poll.registry(), WAKER)?);
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
         let generation = Arc::new(make(connection));
         let mut this = EventLoop {
             poll,
@@ -138,7 +142,7 @@ impl EventLoop {
         if let Some(reason) = inner.machine.cut.take() {
             self.drop_server(&mut inner, &reason, now);
         }
-        inner.flush();
+        inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
             at_the_latest(now);
         }
@@ -174,6 +178,8 @@ impl EventLoop {
     /// Sees to what the machine wants done outside, in order. True: the session is over, and nothing
     /// more will come.
     fn hand_out(&mut self) -> bool {
+        let generation = self.generation.clone();
+        let _handing_out = generation.connection.handing_out.lock();
         loop {
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
@@ -201,8 +207,9 @@ impl EventLoop {
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
                     inner.socket = Some(server.socket.clone());
+                    inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
-                    inner.flush();
+                    inner.flush(&connection.registry);
                 }
                 (Ok(None), Err(_)) => return, // not yet
                 (Ok(Some(e)) | Err(e), _) => {
@@ -213,10 +220,11 @@ impl EventLoop {
             }
         }
         let end = loop {
+            // Under the lock: a calling thread may read too, and the bytes must keep their order.
+            let mut inner = connection.inner.lock();
             match (&*server.socket).read(buf) {
                 Ok(0) => break "closed the connection".to_owned(),
                 Ok(n) => {
-                    let mut inner = connection.inner.lock();
                     // The clock is read after the bytes: an answer must never be taken for older than
                     // it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
@@ -242,8 +250,9 @@ impl EventLoop {
     }
 
     fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
-        (inner.socket, inner.failed) = (None, None);
+        (inner.socket, inner.failed, inner.interest) = (None, None, None);
         let Some(server) = self.server.take() else { return };
+        let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
             inner.machine.log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
@@ -263,8 +272,7 @@ impl EventLoop {
         debug!("{}: dialling {}", target.host, target.addr);
         let register = |mut socket: TcpStream| {
             let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut socket, SERVER, interest).map(|()| socket)
+            self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
         };
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
@@ -303,7 +311,7 @@ impl EventLoop {
     fn give_up(&mut self) {
         {
             let mut inner = self.generation.connection.inner.lock();
-            (inner.socket, self.server) = (None, None);
+            (inner.socket, inner.interest, self.server) = (None, None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.hand_out());
