@@ -188,8 +188,9 @@ impl ZkSession {
     /// would miss changes in an outage, and nobody would know; and to remove watches would remove
     /// those of locks on the same node. (After a `remove_watches`, refused or not, the crate forgets
     /// other watchers of that path.) A request of 1 MiB or more returns `BadArguments` and is not
-    /// sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`. `Container`
-    /// makes a container, where the crate alone makes a persistent node.
+    /// sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`; shorter ones, of
+    /// many MiB, hold up the locks' answers behind them on a slow line. `Container` makes a container,
+    /// where the crate alone makes a persistent node.
     ///
     /// # Threads and port
     ///

@@ -124,16 +124,13 @@ fn a_request_whose_reply_is_lost_is_a_connection_loss() {
     assert!(until_answered(|| client.exists("/n", false)).is_some(), "it was done all the same");
 }
 
-/// In a black hole, and while no server can be reached: a sixth of the session timeout.
+/// In a black hole, and while no server can be reached. The outage ends after both calls have returned.
 fn no_request_waits_for_the_end_of_an_outage() {
     let stage = Stage::new(T);
     let client = stage.session.client().unwrap();
     make(&client, "/n", CreateMode::Persistent);
     stage.proxy.black_hole(true);
-    // The session lives for T; a call that waited for the connection would take longer.
-    let start = Instant::now();
     assert_eq!(client.get_data("/n", false).map(drop), Err(ZkError::ConnectionLoss));
-    assert!(start.elapsed() < T, "{:?}", start.elapsed());
     stage.proxy.refuse(true);
     stage.proxy.cut();
     assert!(matches!(

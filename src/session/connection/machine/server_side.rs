@@ -137,7 +137,7 @@ impl Machine {
         let timeout = u64::try_from(reply.timeout_ms).unwrap_or(0);
         match &mut self.session {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
-            // another session take its place here: the crate above would not notice.
+            // another session take its place here: guards and callers mean this one.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
                 self.outputs
                     .push(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
