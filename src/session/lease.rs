@@ -231,9 +231,6 @@ impl Lease {
         age: Duration,
         now: BootTime,
     ) -> (Vec<Arc<Hold>>, Option<BootTime>) {
-        if !self.is_needed() {
-            return (Vec::new(), None);
-        }
         let mut state = self.state.lock();
         if state.epoch != epoch {
             // The watches of the connection before are gone.
@@ -247,7 +244,10 @@ impl Lease {
             if next.is_none_or(|next| next > now) {
                 return (due, next);
             }
-            if let Some(hold) = state.unwatched.pop_front() {
+            if let Some(hold) = state.unwatched.pop_front()
+                && state.stands(&hold)
+                && hold.armed_on() != epoch
+            {
                 hold.set_armed_on(epoch);
                 due.push(hold);
             }
@@ -256,10 +256,7 @@ impl Lease {
 
     /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at once.
     pub(crate) fn next_watch(&self, epoch: u64, age: Duration) -> Option<BootTime> {
-        if !self.is_needed() {
-            return None;
-        }
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if state.epoch == epoch { state.next_watch(age) } else { Some(BootTime::default()) }
     }
 
@@ -330,16 +327,12 @@ impl State {
         self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
     }
 
-    /// When the first hold that stands without a watch is due for one.
-    fn next_watch(&mut self, age: Duration) -> Option<BootTime> {
-        while let Some(first) = self.unwatched.front() {
-            if self.stands(first) && first.armed_on() != self.epoch {
-                let is_new = first.armed_on() == 0;
-                return Some(if is_new { first.since() + age } else { BootTime::default() });
-            }
-            self.unwatched.pop_front();
-        }
-        None
+    /// When the first hold without a watch is due for one. Holds that were let go meanwhile count too:
+    /// so whoever looks sleeps for `age` at most while locks are taken over and over, and need not be
+    /// woken by each of them.
+    fn next_watch(&self, age: Duration) -> Option<BootTime> {
+        let first = self.unwatched.front()?;
+        Some(if first.armed_on() == 0 { first.since() + age } else { BootTime::default() })
     }
 
     fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
