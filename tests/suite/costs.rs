@@ -451,11 +451,25 @@ fn a_mutex_costs_what_the_page_says() {
     thread::scope(|scope| {
         let name = "`lock()`, held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || near.lock().unwrap());
-        scene.woken_row("its wake-up by the release elsewhere", &waiter, || held.unlock().unwrap());
+        let name = "its wake-up by the release elsewhere, if nobody else was ahead";
+        scene.woken_row(name, &waiter, || held.unlock().unwrap());
         let next = Waiter::start_waiting(scope, || near.lock().unwrap());
         let name = "a hand-over to a thread of this process that waits";
         scene.woken_row(name, &next, || waiter.let_go());
         next.let_go();
+    });
+    scene.until_free();
+    let third = session_of(&scene.server.connect_string(), TIMEOUT);
+    let third = &ZkMutex::new(&third, LOCK).unwrap();
+    let held = far.lock().unwrap();
+    thread::scope(|scope| {
+        let ahead = Waiter::start_waiting(scope, || third.lock().unwrap());
+        let waiter = Waiter::start_waiting(scope, || near.lock().unwrap());
+        until_queue(&scene.server.connect_string(), LOCK, 3);
+        held.unlock().unwrap();
+        until("the one ahead has it", SOON, || ahead.is_done().then_some(()));
+        scene.woken_row("its wake-up, if others were ahead", &waiter, || ahead.let_go());
+        waiter.let_go();
     });
     scene.until_free();
     let held = far.lock().unwrap();
@@ -634,27 +648,36 @@ fn row(name: &str, counts: &[usize]) -> Vec<String> {
     [name.to_owned()].into_iter().chain(counts.iter().map(usize::to_string)).collect()
 }
 
-/// Requests and watch events, from one release until the next one holds the lock and nothing more
-/// is sent.
+/// Requests and watch events of one release, where so many wait behind the one who releases: until
+/// the next one holds the lock and nothing more is sent.
 fn one_release(waiters: usize, strategy: WaitStrategy) -> [usize; 2] {
     let server = Server::builder().max_session(TIMEOUT).start();
     let (at, embedded) = (server.connect_string(), server.embedded_server());
-    let sessions: Vec<_> = (0..=waiters).map(|_| session_of(&at, TIMEOUT)).collect();
+    let sessions: Vec<_> = (0..waiters + 2).map(|_| session_of(&at, TIMEOUT)).collect();
     let mutex = |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
     let mutexes: Vec<_> = sessions.iter().map(mutex).collect();
     let sent = || embedded.requests().iter().filter(|request| request.op != Op::Ping).count();
     thread::scope(|scope| {
-        let held = mutexes[0].lock().unwrap();
-        drop(held.lost());
+        let first = mutexes[0].lock().unwrap();
+        drop(first.lost());
         let mut waiting = VecDeque::new();
         for (number, mutex) in mutexes.iter().enumerate().skip(1) {
             waiting.push_back(Waiter::start(scope, || mutex.lock().unwrap()));
             until_queue(&at, LOCK, number + 1);
         }
         // Each watches its own node, and each waiter what it waits for.
-        until("all watch", SOON, || (embedded.watch_count() == 1 + 2 * waiters).then_some(()));
+        let all_watch = |watches: usize| {
+            until("all watch", SOON, || (embedded.watch_count() == watches).then_some(()));
+        };
+        all_watch(1 + 2 * (waiters + 1));
+        // The next one had nobody but the holder ahead of it, which costs it less than those behind
+        // it.
+        first.unlock().unwrap();
+        until("the next one has it", SOON, || waiting[0].is_done().then_some(()));
+        // The watch on the list that has shown it that it holds the lock stays.
+        all_watch(1 + 2 * waiters + usize::from(strategy == WaitStrategy::Parent));
         embedded.clear_log();
-        held.unlock().unwrap();
+        waiting.pop_front().expect("one at least").let_go();
         until("the next one has it", SOON, || waiting[0].is_done().then_some(()));
         let mut counted = [0, 0];
         until("nothing more is sent", SOON, || {
