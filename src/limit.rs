@@ -59,12 +59,6 @@ impl<'a> Limit<'a> {
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
     }
 
-    /// Whether a call that can take `d` could outlast this limit.
-    pub(crate) fn may_end_within(&self, d: Duration) -> bool {
-        self.cancel.is_some()
-            || self.deadline.is_some_and(|at| at.saturating_duration_since(Instant::now()) < d)
-    }
-
     /// Waits for a message. One that is there already wins over a deadline or a cancelled token.
     pub(crate) fn recv<T>(&self, from: &Receiver<T>) -> Ended<T> {
         if let Ok(message) = from.try_recv() {

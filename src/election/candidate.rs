@@ -37,7 +37,7 @@ use crate::session::SessionState;
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
 /// match candidate.wait_leader_timeout(Duration::from_secs(5))? {
-///     Some(leadership) => println!("we lead, token {}", leadership.fencing_token()?),
+///     Some(leadership) => println!("we lead, token {}", leadership.fencing_token()),
 ///     None => println!("somebody else leads"),
 /// }
 /// std::thread::scope(|scope| {

@@ -3,7 +3,7 @@ use crate::support::{
     Raw, Shared,
     contend::{session, spawn_waiting, stat, until_queue},
     scenarios,
-    scene::{SOON, full_path, session_of, until_empty},
+    scene::{SOON, full_path, session_of, until_empty, until_watched},
 };
 use crossbeam_channel::{TryRecvError, select};
 use std::{
@@ -51,7 +51,7 @@ fn what_a_guard_of_a_closed_session_tells() {
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
-    let lost = guard.lost();
+    let (lost, token) = (guard.lost(), guard.fencing_token());
     ours.close().unwrap();
     assert!(lost.recv().is_err());
     let reason = LossReason::SessionClosed;
@@ -61,7 +61,7 @@ fn what_a_guard_of_a_closed_session_tells() {
     );
     let loss = Error::Lost { path: guard.path().to_owned(), reason };
     assert_eq!(guard.check(), Err(loss.clone()));
-    assert_eq!(guard.fencing_token(), Err(loss.clone()));
+    assert_eq!(guard.fencing_token(), token, "the store refuses it once it has seen a newer one");
     assert!(format!("{guard:?}").contains("<lost>"));
     assert!(!mutex.is_owned_by_current_thread());
     assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "its guard still lives");
@@ -79,10 +79,10 @@ fn fencing_tokens_grow_from_holder_to_holder() {
     let mut tokens: Vec<FencingToken> = Vec::new();
     for round in 0..8 {
         let guard = mutexes[round % 2].lock().unwrap();
-        let token = guard.fencing_token().unwrap();
+        let token = guard.fencing_token();
         assert_eq!(token.zxid(), stat(&at, guard.path()).unwrap().czxid);
-        assert_eq!(token, guard.fencing_token().unwrap());
-        assert_eq!(token, mutexes[round % 2].lock().unwrap().fencing_token().unwrap(), "re-entry keeps it");
+        assert_eq!(token, guard.fencing_token());
+        assert_eq!(token, mutexes[round % 2].lock().unwrap().fencing_token(), "re-entry keeps it");
         assert_eq!(token.to_string(), format!("0x{:x}.0", token.zxid()));
         tokens.push(token);
     }
@@ -93,7 +93,7 @@ fn fencing_tokens_grow_from_holder_to_holder() {
 fn fencing_tokens_grow_at_hand_overs_within_the_process() {
     let at = Shared::chroot();
     let mutex = ZkMutex::builder(&session(&at), LOCK).hand_over(SOON).build().unwrap();
-    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token().unwrap(), guard.path().to_owned());
+    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token(), guard.path().to_owned());
     let tokens: Vec<_> = thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
         let threads = [(); 4].map(|()| spawn_waiting(scope, || token(&mutex.lock().unwrap())));
@@ -151,7 +151,7 @@ fn a_node_that_somebody_deletes_is_a_loss() {
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap(); // the node is watched when this returns
+    until_watched(&at, &guard);
     let mut raw = Raw::connect(&at).unwrap();
     raw.delete(&full_path(&at, guard.path())).unwrap();
     assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
