@@ -7,8 +7,7 @@
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
-//! - `sessions` (sessions, threads, max and secs for each): threads that use one session after the
-//! other.
+//! - `sessions` (sessions, threads, max and secs for each): threads use one session after the other.
 //!
 //! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
 //! It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then

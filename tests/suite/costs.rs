@@ -116,8 +116,7 @@ struct Scene {
     rows: Vec<Vec<String>>,
     /// How many rows have been counted.
     done: usize,
-    /// The contenders of the rows before: the paths of their creates, which have no number yet.
-    created: Vec<String>,
+    before: Before,
     wrong: Vec<String>,
 }
 
@@ -127,8 +126,8 @@ impl Scene {
         let proxy = Proxy::start(server.address());
         let near = session_of(&proxy.connect_string(), TIMEOUT);
         let far = session_of(&server.connect_string(), TIMEOUT);
-        let (rows, done, created, wrong) = (table(heading), 0, Vec::new(), Vec::new());
-        Scene { near, far, proxy, server, rows, done, created, wrong }
+        let (rows, done, before, wrong) = (table(heading), 0, Before::default(), Vec::new());
+        Scene { near, far, proxy, server, rows, done, before, wrong }
     }
 
     /// Counts an operation, which returns.
@@ -175,6 +174,9 @@ impl Scene {
 
     fn begin(&mut self, name: &str) -> Sent {
         until("the row before is answered", SOON, || (self.proxy.unanswered() == 0).then_some(()));
+        for request in self.proxy.requests() {
+            self.before.is_own_watch(&request);
+        }
         self.proxy.clear();
         self.proxy.hold_replies(true);
         let row = self.rows.get(self.done).filter(|row| row.len() == 5 && row[0] == name);
@@ -182,14 +184,11 @@ impl Scene {
     }
 
     fn counting(&self, end: End) -> Counting<'_> {
-        Counting { proxy: &self.proxy, created: &self.created, end }
+        Counting { proxy: &self.proxy, before: &self.before, end }
     }
 
     fn end(&mut self, name: &str, sent: &Sent) {
         self.proxy.hold_replies(false);
-        self.created.extend(
-            self.proxy.requests().iter().filter(|r| r.kind == OpKind::Create).flat_map(|r| r.path.clone()),
-        );
         let row = self.rows.get(self.done).map(|row| format!("| {} |", row.join(" | ")));
         let counted = format!("| {name} | {} |", sent.cells());
         if row.as_ref() != Some(&counted) {
@@ -205,10 +204,9 @@ impl Scene {
         until_empty(&self.server.connect_string(), LOCK);
     }
 
-    /// Waits for the watch on the holder's own node, which the next row is not to count.
+    /// Waits for the watch on a held node, so that it is asked for in no later row.
     #[track_caller]
     fn until_watched(&self, guard: &Held) {
-        let _ = guard.lost();
         let is_watch = |request: &Request| is_read(request) && request.path.as_deref() == Some(guard.path());
         until("the holder watches its node", SOON, || {
             self.proxy.answered().iter().any(is_watch).then_some(())
@@ -238,8 +236,34 @@ enum End {
 #[derive(Clone, Copy)]
 struct Counting<'a> {
     proxy: &'a Proxy,
-    created: &'a [String],
+    before: &'a Before,
     end: End,
+}
+
+/// What the counted session has sent before some request.
+#[derive(Clone, Default)]
+struct Before {
+    /// The paths of the creates of contenders, which have no number yet.
+    created: Vec<String>,
+    /// The contenders' nodes that were read.
+    read: Vec<String>,
+}
+
+impl Before {
+    /// Whether the next request is the first read of a node that this session made. A holder sends
+    /// such a read, with a watch, once it has held the node for 50 ms. That may be in any row.
+    fn is_own_watch(&mut self, request: &Request) -> bool {
+        let Some(path) = request.path.as_ref().filter(|path| path.contains("_c_")) else { return false };
+        if request.kind == OpKind::Create {
+            self.created.push(path.clone());
+        }
+        let is_own = || self.created.iter().any(|created| path.starts_with(created));
+        let is_first = is_read(request) && is_own() && !self.read.contains(path);
+        if is_first {
+            self.read.push(path.clone());
+        }
+        is_first
+    }
 }
 
 impl Counting<'_> {
@@ -269,11 +293,7 @@ impl Counting<'_> {
             self.settle(if is_last && self.end != End::Return { A_LONG_WHILE } else { A_WHILE });
             let flight = self.requests(counted);
             counted += flight.len();
-            let sent_now = if is_as_said || returned() {
-                self.without_own_watches(&flight, said)
-            } else {
-                names(&flight)
-            };
+            let sent_now = names(&flight);
             if returned() || sent_now.is_empty() || is_last && is_as_said && sent_now == *said {
                 sent.beside = sent_now;
                 return sent;
@@ -297,33 +317,16 @@ impl Counting<'_> {
         }
     }
 
-    /// All but heartbeats, without the first ones.
+    /// All but heartbeats and the watches on what is held, without the first ones. While an operation
+    /// waits and holds nothing, the watch on its own node is a part of it.
     fn requests(&self, skipped: usize) -> Vec<Request> {
-        let requests = self.proxy.requests().into_iter().filter(|request| request.kind != OpKind::Ping);
-        requests.skip(skipped).collect()
-    }
-
-    /// The requests' names. A holder sets a watch on its own node once it has held it for 50 ms,
-    /// which comes sooner or later here, and nobody waits for it. It has a row of its own, and is
-    /// left out elsewhere, unless the page has it.
-    fn without_own_watches(&self, requests: &[Request], said: &[String]) -> Vec<String> {
-        let creates = self.proxy.requests();
-        let creates = creates.iter().filter(|request| request.kind == OpKind::Create);
-        let contenders: Vec<_> =
-            creates.flat_map(|r| r.path.as_ref()).chain(self.created).filter(|p| p.contains("_c_")).collect();
-        let is_own = |path: &String| contenders.iter().any(|created| path.starts_with(*created));
-        let may_be =
-            |r: &&Request| self.end != End::Wait && is_read(r) && r.path.as_ref().is_some_and(is_own);
-        let mut more = more(&names(requests), said).unwrap_or_default();
-        let mut all = names(requests);
-        for watch in names(requests.iter().filter(may_be)) {
-            if let Some(at) = more.iter().position(|name| *name == watch) {
-                more.remove(at);
-                let at = all.iter().position(|name| *name == watch).expect("it is one of them");
-                all.remove(at);
-            }
-        }
-        all
+        let mut before = self.before.clone();
+        let mut requests = self.proxy.requests();
+        requests.retain(|request| {
+            let is_left_out = before.is_own_watch(request) && self.end != End::Wait;
+            request.kind != OpKind::Ping && !is_left_out
+        });
+        requests.split_off(skipped)
     }
 }
 
@@ -422,17 +425,11 @@ fn a_mutex_costs_what_the_page_says() {
     scene.row("`is_held()`, `check()`, `valid_for()`", || {
         assert!(guard.is_held() && guard.check().is_ok() && guard.valid_for() > Duration::ZERO);
     });
-    scene.row("`fencing_token()` of a hold that is watched", || guard.fencing_token());
+    scene.row("`fencing_token()`", || guard.fencing_token());
     scene.row("`unlock()`", || guard.unlock().unwrap());
     let guard = near.lock().unwrap();
     scene.until_watched(&guard);
     scene.row("drop of the guard", || drop(guard));
-    let guard = scene.row("`lock()`, free, and then `fencing_token()`", || {
-        let guard = near.lock().unwrap();
-        guard.fencing_token();
-        guard
-    });
-    guard.unlock().unwrap();
     thread::scope(|scope| {
         let lock_and_ask = || {
             let guard = near.lock().unwrap();
@@ -451,11 +448,25 @@ fn a_mutex_costs_what_the_page_says() {
     thread::scope(|scope| {
         let name = "`lock()`, held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || near.lock().unwrap());
-        scene.woken_row("its wake-up by the release elsewhere", &waiter, || held.unlock().unwrap());
+        let name = "its wake-up by the release elsewhere, if nobody else was ahead";
+        scene.woken_row(name, &waiter, || held.unlock().unwrap());
         let next = Waiter::start_waiting(scope, || near.lock().unwrap());
         let name = "a hand-over to a thread of this process that waits";
         scene.woken_row(name, &next, || waiter.let_go());
         next.let_go();
+    });
+    scene.until_free();
+    let third = session_of(&scene.server.connect_string(), TIMEOUT);
+    let third = &ZkMutex::new(&third, LOCK).unwrap();
+    let held = far.lock().unwrap();
+    thread::scope(|scope| {
+        let ahead = Waiter::start_waiting(scope, || third.lock().unwrap());
+        let waiter = Waiter::start_waiting(scope, || near.lock().unwrap());
+        until_queue(&scene.server.connect_string(), LOCK, 3);
+        held.unlock().unwrap();
+        until("the one ahead has it", SOON, || ahead.is_done().then_some(()));
+        scene.woken_row("its wake-up, if others were ahead", &waiter, || ahead.let_go());
+        waiter.let_go();
     });
     scene.until_free();
     let held = far.lock().unwrap();
@@ -466,6 +477,30 @@ fn a_mutex_costs_what_the_page_says() {
         waiter.let_go();
     });
     drop(held);
+    scene.check();
+}
+
+fn a_kept_mutex_costs_what_the_page_says() {
+    let mut scene = Scene::of("`ZkMutex` that is kept");
+    let near = &ZkMutex::builder(&scene.near, LOCK).keep(TIMEOUT).build().unwrap();
+    let far = &ZkMutex::new(&scene.far, LOCK).unwrap();
+    far.lock().unwrap().unlock().unwrap(); // makes the folder
+    let guard = scene.row("`lock()`, free", || near.lock().unwrap());
+    scene.until_watched(&guard);
+    scene.row("its release, the first one of this node", || drop(guard));
+    scene.row("`lock()` while it is kept, and its release", || drop(near.lock().unwrap()));
+    let held = scene.row("somebody else asks for it while it is kept", || far.lock().unwrap());
+    held.unlock().unwrap();
+    let guard = near.lock().unwrap();
+    scene.until_watched(&guard);
+    drop(guard);
+    let guard = near.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = Waiter::start_waiting(scope, || far.lock().unwrap());
+        until_queue(&scene.server.connect_string(), LOCK, 2);
+        scene.row("a release while somebody else waits", || drop(guard));
+        waiter.let_go();
+    });
     scene.check();
 }
 
@@ -634,27 +669,36 @@ fn row(name: &str, counts: &[usize]) -> Vec<String> {
     [name.to_owned()].into_iter().chain(counts.iter().map(usize::to_string)).collect()
 }
 
-/// Requests and watch events, from one release until the next one holds the lock and nothing more
-/// is sent.
+/// Requests and watch events of one release, where so many wait behind the one who releases: until
+/// the next one holds the lock and nothing more is sent.
 fn one_release(waiters: usize, strategy: WaitStrategy) -> [usize; 2] {
     let server = Server::builder().max_session(TIMEOUT).start();
     let (at, embedded) = (server.connect_string(), server.embedded_server());
-    let sessions: Vec<_> = (0..=waiters).map(|_| session_of(&at, TIMEOUT)).collect();
+    let sessions: Vec<_> = (0..waiters + 2).map(|_| session_of(&at, TIMEOUT)).collect();
     let mutex = |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
     let mutexes: Vec<_> = sessions.iter().map(mutex).collect();
     let sent = || embedded.requests().iter().filter(|request| request.op != Op::Ping).count();
     thread::scope(|scope| {
-        let held = mutexes[0].lock().unwrap();
-        drop(held.lost());
+        let first = mutexes[0].lock().unwrap();
+        drop(first.lost());
         let mut waiting = VecDeque::new();
         for (number, mutex) in mutexes.iter().enumerate().skip(1) {
             waiting.push_back(Waiter::start(scope, || mutex.lock().unwrap()));
             until_queue(&at, LOCK, number + 1);
         }
         // Each watches its own node, and each waiter what it waits for.
-        until("all watch", SOON, || (embedded.watch_count() == 1 + 2 * waiters).then_some(()));
+        let all_watch = |watches: usize| {
+            until("all watch", SOON, || (embedded.watch_count() == watches).then_some(()));
+        };
+        all_watch(1 + 2 * (waiters + 1));
+        // The next one had nobody but the holder ahead of it, which costs it less than those behind
+        // it.
+        first.unlock().unwrap();
+        until("the next one has it", SOON, || waiting[0].is_done().then_some(()));
+        // The watch on the list that has shown it that it holds the lock stays.
+        all_watch(1 + 2 * waiters + usize::from(strategy == WaitStrategy::Parent));
         embedded.clear_log();
-        held.unlock().unwrap();
+        waiting.pop_front().expect("one at least").let_go();
         until("the next one has it", SOON, || waiting[0].is_done().then_some(()));
         let mut counted = [0, 0];
         until("nothing more is sent", SOON, || {
@@ -756,6 +800,7 @@ fn threads_are_as_many_as_the_page_says() {
 fn each_table_of_the_page_is_one_that_is_counted() {
     let counted = [
         "`ZkMutex`",
+        "`ZkMutex` that is kept",
         "`ZkRwLock`",
         "`ZkSemaphore`",
         "`ZkSemaphoreMutex`",
@@ -780,6 +825,7 @@ fn each_table_of_the_page_is_one_that_is_counted() {
 
 scenarios![
     a_mutex_costs_what_the_page_says on embedded,
+    a_kept_mutex_costs_what_the_page_says on embedded,
     a_read_write_lock_costs_what_the_page_says on embedded,
     a_semaphore_costs_what_the_page_says on embedded,
     a_semaphore_mutex_costs_what_the_page_says on embedded,
