@@ -82,7 +82,7 @@ pub(crate) struct FolderWatch {
 pub(crate) enum Folder<'a> {
     /// The answer to the listing that has left a watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// They have changed, or that can be known no more.
+    /// They have changed, or that can be known no more, or the hold of one was asked to let go.
     Changed,
 }
 
@@ -514,7 +514,13 @@ impl Generation {
             #[cfg(not(feature = "client"))]
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => {
+                hold.told(&data);
+                // A hold that is kept has no guard that could be asked to let go.
+                if hold.is_revoked() {
+                    self.tell_folder(path::parent(hold.path()), Folder::Changed);
+                }
+            }
             Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
