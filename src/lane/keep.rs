@@ -23,8 +23,10 @@ struct State {
     /// The hold that no thread has now, and until when it is kept.
     kept: Option<(Arc<Tenure>, BootTime)>,
     watch: Watch,
-    /// A timer is set; it looks when the time is over.
-    has_timer: bool,
+    /// The session that has the timers, by its number: they end with it.
+    timers_of: u64,
+    /// When they look whether the time of the kept hold is over: the earliest last.
+    timers: Vec<BootTime>,
 }
 
 /// What is known of others that ask for the lock.
@@ -46,33 +48,43 @@ impl Keeper {
         Arc::new(Keeper { dir, state: Mutex::default() })
     }
 
-    /// Whether somebody else asks for the lock, as far as is known.
-    pub(super) fn is_contended(&self, tenure: &Tenure) -> bool {
-        matches!(&self.state.lock().watch, Watch::Contended(node) if node == tenure.holding.path())
-    }
-
-    /// Keeps a hold that its last thread has let go.
-    pub(super) fn put(self: &Arc<Self>, tenure: Arc<Tenure>, keep: Duration) {
-        let generation = tenure.holding.generation().clone();
+    /// Whether nobody else asks for the lock that this hold has, as far as is known. From now on the
+    /// lock's children are watched. Without that watch threads of this process that wait at each
+    /// release would pass the lock on among themselves for ever, and nobody else would get it.
+    pub(super) fn is_alone(self: &Arc<Self>, tenure: &Tenure) -> bool {
         let node = tenure.holding.path();
         let mut state = self.state.lock();
-        let needs_watch = match &state.watch {
-            Watch::None => true,
-            Watch::Asked(of) | Watch::Alone(of) | Watch::Contended(of) => of != node,
-        };
-        if needs_watch {
-            state.watch = Watch::Asked(node.to_owned());
+        match &state.watch {
+            Watch::Contended(of) if of == node => return false,
+            Watch::Asked(of) | Watch::Alone(of) if of == node => return true,
+            _ => {}
         }
-        let until = BootTime::now() + keep;
-        state.kept = Some((tenure, until));
-        let needs_timer = !std::mem::replace(&mut state.has_timer, true);
+        state.watch = Watch::Asked(node.to_owned());
         drop(state);
-        if needs_watch {
-            self.ask(&generation);
+        let this = Arc::downgrade(self);
+        let tell = move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
+        tenure.holding.generation().watch_folder(FolderWatch::new(self.dir.clone(), Box::new(tell)));
+        true
+    }
+
+    /// Keeps a hold that its last thread has let go and that was alone a moment ago. False: somebody
+    /// else has asked for the lock since.
+    pub(super) fn put(self: &Arc<Self>, tenure: &Arc<Tenure>, keep: Duration) -> bool {
+        let generation = tenure.holding.generation();
+        let until = BootTime::now() + keep;
+        let mut state = self.state.lock();
+        // The watch tells of each contender once: who comes between `is_alone` and here is noticed
+        // here or never.
+        if matches!(&state.watch, Watch::Contended(of) if of == tenure.holding.path()) {
+            return false;
         }
+        state.kept = Some((tenure.clone(), until));
+        let needs_timer = state.needs_timer(generation.number, until);
+        drop(state);
         if needs_timer {
-            self.set_timer(&generation, until);
+            self.set_timer(generation, until);
         }
+        true
     }
 
     /// The kept hold, if there is one, for a thread of this process.
@@ -86,12 +98,6 @@ impl Keeper {
             // What comes of the delete concerns nobody.
             let _ = tenure.holding.begin_release(false);
         }
-    }
-
-    fn ask(self: &Arc<Self>, generation: &Arc<Generation>) {
-        let this = Arc::downgrade(self);
-        let tell = move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
-        generation.watch_folder(FolderWatch::new(self.dir.clone(), Box::new(tell)));
     }
 
     /// Takes what the server says of the lock's children, on the event loop's thread. True: it is to
@@ -123,24 +129,41 @@ impl Keeper {
 
     fn set_timer(self: &Arc<Self>, generation: &Arc<Generation>, at: BootTime) {
         let (this, of) = (Arc::downgrade(self), Arc::downgrade(generation));
-        generation.at(at, Box::new(move || Keeper::time_is_over(&this, &of)));
+        generation.at(at, Box::new(move || Keeper::look(&this, &of, at)));
     }
 
-    /// Lets the hold go if its time is over; otherwise looks again when it is.
-    fn time_is_over(this: &Weak<Self>, generation: &Weak<Generation>) {
+    /// The timer that was set for `at` lets the hold go if its time is over. Otherwise it sees to it
+    /// that some timer looks again when it is.
+    fn look(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
         let (Some(this), Some(generation)) = (this.upgrade(), generation.upgrade()) else { return };
         let mut state = this.state.lock();
-        let until = state.kept.as_ref().map(|(_, until)| *until);
-        match until {
-            Some(until) if BootTime::now() < until => {
-                drop(state);
+        if state.timers_of == generation.number {
+            state.timers.retain(|timer| *timer != at);
+        }
+        let Some(until) = state.kept.as_ref().map(|(_, until)| *until) else { return };
+        if BootTime::now() < until {
+            let needs_timer = state.needs_timer(generation.number, until);
+            drop(state);
+            if needs_timer {
                 this.set_timer(&generation, until);
             }
-            _ => {
-                state.has_timer = false;
-                drop(state);
-                this.let_go();
-            }
+        } else {
+            drop(state);
+            this.let_go();
         }
+    }
+}
+
+impl State {
+    /// Whether no timer looks at `until` or before, which then looks again; one is noted.
+    fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
+        if self.timers_of != generation {
+            (self.timers_of, self.timers) = (generation, Vec::new());
+        }
+        let needs_timer = self.timers.last().is_none_or(|earliest| until < *earliest);
+        if needs_timer {
+            self.timers.push(until);
+        }
+        needs_timer
     }
 }

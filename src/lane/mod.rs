@@ -157,16 +157,19 @@ impl<S: Send + 'static> Lane<S> {
         wait: bool,
     ) -> Release {
         let (holding, turn) = (&tenure.holding, tenure.turn());
-        if holding.loss().is_none() && !holding.is_revoked() {
-            let is_kept = !keep.is_zero() && !self.keeper.is_contended(tenure);
-            if (is_kept || holding.age() < hand_over) && self.turnstile.pass(turn, tenure.clone()).is_ok() {
-                return Release::of_guard_only(holding, false);
-            }
-            if is_kept {
+        if holding.loss().is_none() {
+            let is_kept = !keep.is_zero() && self.keeper.is_alone(tenure);
+            // Asked behind that: a request to let go that comes later is told to the keeper.
+            if !holding.is_revoked() {
+                let goes_on = is_kept || holding.age() < hand_over;
+                if goes_on && self.turnstile.pass(turn, tenure.clone()).is_ok() {
+                    return Release::of_guard_only(holding, false);
+                }
                 // Before the turn ends: the next thread must find it.
-                self.keeper.put(tenure.clone(), keep);
-                self.turnstile.leave(turn);
-                return Release::of_guard_only(holding, false);
+                if is_kept && self.keeper.put(tenure, keep) {
+                    self.turnstile.leave(turn);
+                    return Release::of_guard_only(holding, false);
+                }
             }
         }
         // The delete is on its way before the next thread's create.

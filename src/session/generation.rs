@@ -28,6 +28,7 @@ use super::hold::Hold;
 use super::lease::{Lease, Refused};
 use super::path;
 use crate::clock::{BootTime, SharedTime};
+use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::wire::code::event;
@@ -81,7 +82,7 @@ pub(crate) struct FolderWatch {
 pub(crate) enum Folder<'a> {
     /// The answer to the listing that has left a watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// They have changed, or that can be known no more.
+    /// They have changed, or that can be known no more, or the hold of one was asked to let go.
     Changed,
 }
 
@@ -464,6 +465,8 @@ impl Generation {
 
     /// Ends the session at the server, then here; the receiver hears whether the server knows.
     pub(super) fn close(&self) -> Receiver<bool> {
+        // Before the server can hear of it: it deletes our nodes then, and others get their locks.
+        self.lease.end(LossReason::SessionClosed);
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
         told
@@ -517,7 +520,13 @@ impl Generation {
             #[cfg(not(feature = "client"))]
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => {
+                hold.told(&data);
+                // A hold that is kept has no guard that could be asked to let go.
+                if hold.is_revoked() {
+                    self.tell_folder(path::parent(hold.path()), Folder::Changed);
+                }
+            }
             Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
@@ -620,4 +629,35 @@ pub(crate) fn contender<'a>(
         outlives_session: naming == Naming::Persistent,
     };
     (Operation::Create { path: prefix, data, acl, mode }, settle)
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::{ZkMutex, ZkSession, testing::TestServer};
+
+    /// The thread that reads and tells is held up here, as it may be by a machine that is busy.
+    #[test]
+    fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
+        let server = TestServer::start().unwrap();
+        let session = || ZkSession::connect(&server.connect_string()).unwrap();
+        let (ours, theirs) = (session(), session());
+        let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
+        let guard = mutex.lock().unwrap();
+        let generation = ours.core().generation().unwrap();
+        let (stopped, is_stopped) = bounded(0);
+        let (go_on, gate) = bounded::<()>(0);
+        let stop = move || {
+            let _ = (stopped.send(()), gate.recv());
+        };
+        generation.at(BootTime::now(), Box::new(stop));
+        is_stopped.recv().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| ours.close());
+            let other = ZkMutex::new(&theirs, "/locks/orders").unwrap();
+            let theirs = other.lock().unwrap();
+            assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
+            drop(go_on);
+        });
+    }
 }

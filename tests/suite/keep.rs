@@ -7,6 +7,7 @@ use crate::support::{
     until,
 };
 use std::{
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -125,6 +126,75 @@ fn a_reconnection_lets_it_go() {
     until_empty(&at, LOCK);
 }
 
+fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
+    let is_over = AtomicBool::new(false);
+    let got = thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Held for so long that some thread waits at each release.
+                while !is_over.load(Ordering::Relaxed) {
+                    let _guard = mutex.lock().unwrap();
+                    thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        until_queue(&at, LOCK, 1);
+        let got = other.lock_timeout(SOON).map(|guard| guard.is_some());
+        is_over.store(true, Ordering::Relaxed);
+        got
+    });
+    assert!(got.unwrap(), "it never left the process");
+    drop(mutex);
+    until_empty(&at, LOCK);
+}
+
+fn its_time_ends_in_the_next_session_too() {
+    let at = Shared::chroot();
+    let (server, chroot) = at.split_once('/').unwrap();
+    let proxy = Proxy::start(server.parse().unwrap());
+    let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
+    let mutex = kept(&ours, Duration::from_secs(3));
+    drop(mutex.lock().unwrap());
+    let id = ours.session_id().expect("a session");
+    expire(&proxy, server); // and with the session goes the timer that would have looked
+    until("another session", SOON, || {
+        (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
+            .then_some(())
+    });
+    drop(mutex.lock().unwrap());
+    until_empty(&at, LOCK);
+}
+
+fn each_mutex_keeps_it_for_its_own_time() {
+    let at = Shared::chroot();
+    let ours = session(&at);
+    let (long, short) = (kept(&ours, FOR_EVER), kept(&ours, Duration::from_millis(300)));
+    for _ in 0..2 {
+        drop(long.lock().unwrap());
+        drop(short.lock().unwrap());
+        until_empty(&at, LOCK);
+    }
+    drop(short.lock().unwrap());
+    let path = long.lock().unwrap().path().to_owned();
+    thread::sleep(Duration::from_millis(600)); // the short time passes
+    assert_eq!(long.lock().unwrap().path(), path);
+    drop((long, short));
+    until_empty(&at, LOCK);
+}
+
+fn asked_back_it_is_let_go() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
+    drop(mutex.lock().unwrap());
+    let contender = other.contenders().unwrap().remove(0);
+    assert!(other.attempt_revoke(&contender).unwrap());
+    until_empty(&at, LOCK);
+}
+
 fn threads_and_sessions_that_keep_it_exclude_each_other() {
     const ROUNDS: usize = 40;
     let at = Shared::chroot();
@@ -154,5 +224,9 @@ scenarios![
     it_goes_when_its_time_is_over,
     a_lost_session_takes_it_along,
     a_reconnection_lets_it_go,
+    threads_that_pass_it_on_among_themselves_let_another_process_in,
+    its_time_ends_in_the_next_session_too,
+    each_mutex_keeps_it_for_its_own_time,
+    asked_back_it_is_let_go,
     threads_and_sessions_that_keep_it_exclude_each_other,
 ];

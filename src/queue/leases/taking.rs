@@ -27,6 +27,10 @@ const MUTEX: u8 = 8;
 /// A waiter counts again this often, in case an event was lost for a reason nobody knows.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
+/// So many nodes are made in one flight at the most. All answers of a flight are due within T/6,
+/// and each create that is left without an answer is searched for by a listing of its own.
+const AT_ONCE: usize = 64;
+
 pub(super) struct Taking<'a> {
     leases: &'a Leases,
     want: &'a Want<'a>,
@@ -67,8 +71,8 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Makes our nodes, all in one session, and counts the leases behind them, in one flight. Says
-    /// whether they are few enough, unless that must be asked again.
+    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the same
+    /// flight. Says whether they are few enough, unless that must be asked again.
     fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>, Option<bool>)> {
         let Want { limit, data, number, .. } = self.want;
         let Leases { dir, acl, .. } = self.leases;
@@ -79,13 +83,15 @@ impl<'a> Taking<'a> {
                 return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
             }
             let missing = (*number as usize).saturating_sub(tickets.len());
+            let is_last = missing <= AT_ONCE;
             let new_id = |_| name::new_id(Layout::Curator);
-            let ids: Vec<String> = (0..missing).map(new_id).collect();
+            let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
             let prefixes: Vec<String> =
                 ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
             let create = |(id, prefix): (&String, _)| contender(prefix, id, Naming::Numbered, data, acl);
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
-            let requests: Vec<_> = creates.chain(self.leases.count_requests(false)).collect();
+            let count = is_last.then(|| self.leases.count_requests(false));
+            let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
             let flight = generation.flight(&requests, limit);
             let mut answers = flight.map_err(|e| self.stop(dir, e))?;
             let mut failed = None;
@@ -100,6 +106,10 @@ impl<'a> Taking<'a> {
                 }
             }
             let e = match failed {
+                None if !is_last => {
+                    self.same(&generation)?;
+                    continue;
+                }
                 None => {
                     let room = self.leases.room_of(self.want, &generation, &tickets, false, answers, missing);
                     let fits = match room.and_then(|room| self.judge(room)) {
