@@ -13,6 +13,7 @@ target/release/examples/bench).
 import json, os, shlex, subprocess, sys, threading, time
 
 DEFAULT = [
+    ("keep", "max=1000000 secs=3"),
     ("locks", "max=10000"),
     ("held", "max=1000"),
     ("held", "max=10000"),

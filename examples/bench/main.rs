@@ -4,6 +4,7 @@
 //!
 //! Workloads:
 //! - `uncontended`, `contended` and `readers` (threads, max and secs for each);
+//! - `keep` (the same): the lock is kept between two cycles, as nobody else asks for it;
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
@@ -30,6 +31,8 @@ use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
 
 /// Benchmarks have a thousand waiters, and these need little.
 const STACK: usize = 256 * 1024;
+/// How long `keep` keeps a lock that nobody uses.
+const KEEP: Duration = Duration::from_secs(60);
 /// How long `waiters` gives its threads to queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From a thread's word that it will call `lock` to its place in the queue of its process.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
     let run = match args.workload.as_str() {
         "uncontended" | "contended" => contended,
         "readers" => readers,
+        "keep" => keep,
         "waiters" => waiters,
         "reentrant" => reentrant,
         "locks" => locks,
@@ -106,6 +110,15 @@ fn contended(args: &Args) -> Outcome<()> {
     let counter = &Counter::default();
     in_a_loop(args, Some(counter), |session| {
         let mutex = ZkMutex::new(session, args.path())?;
+        Ok(move || cycle(&mutex, || counter.bump()))
+    })
+}
+
+/// The same with a lock that stays with the process between two holds.
+fn keep(args: &Args) -> Outcome<()> {
+    let counter = &Counter::default();
+    in_a_loop(args, Some(counter), |session| {
+        let mutex = ZkMutex::builder(session, args.path()).keep(KEEP).build()?;
         Ok(move || cycle(&mutex, || counter.bump()))
     })
 }

@@ -1,6 +1,6 @@
 //! What a guard tells of its hold, and which threads may have which types.
 use crate::support::{
-    Raw, Shared,
+    OpKind, Proxy, Raw, Server, Shared,
     contend::{session, spawn_waiting, stat, until_queue},
     scenarios,
     scene::{SOON, full_path, session_of, until_empty, until_watched},
@@ -161,6 +161,27 @@ fn a_node_that_somebody_deletes_is_a_loss() {
     until_empty(&at, LOCK);
 }
 
+/// With a session timeout of an hour the event loop sleeps for minutes, unless it is told of a new
+/// hold. The watch must not wait for that: neither if the hold is granted while the loop sleeps, nor if
+/// it is granted while the loop looks at what came and is about to sleep.
+fn a_held_node_is_watched_soon_however_long_the_session_timeout_is() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let server = Server::builder().max_session(HOUR).start();
+    let at = server.connect_string();
+    let proxy = Proxy::start(server.address());
+    let session = session_of(&proxy.connect_string(), HOUR);
+    assert_eq!(session.timeout(), HOUR);
+    proxy.delay(Duration::from_millis(20));
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    for _ in 0..5 {
+        let watch = proxy.on_request(OpKind::GetData, SOON);
+        let guard = mutex.lock().unwrap();
+        assert_eq!(watch.wait().path.as_deref(), Some(guard.path()));
+        guard.unlock().unwrap();
+    }
+    until_empty(&at, LOCK);
+}
+
 /// Compiles if `T` does not implement `Send`: otherwise two impls fit and the type of `_` is open.
 macro_rules! assert_not_send {
     ($($type:ty),+) => {$({
@@ -202,5 +223,6 @@ scenarios![
     valid_for_stays_below_the_session_timeout_by_a_twelfth,
     lost_is_not_ready_after_a_normal_release,
     a_node_that_somebody_deletes_is_a_loss,
+    a_held_node_is_watched_soon_however_long_the_session_timeout_is,
     which_types_may_go_to_other_threads,
 ];
