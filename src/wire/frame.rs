@@ -64,6 +64,11 @@ impl Frames {
         Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(Next::Head))
     }
 
+    /// Whether the next frame is beyond `MAX_FRAME`, as far as it has arrived.
+    pub(crate) fn is_next_long(&self) -> bool {
+        matches!(self.length(), Ok(Some(length)) if length > MAX_FRAME)
+    }
+
     /// Whether bytes of a frame beyond `MAX_FRAME` are still to come.
     pub(crate) fn is_skipping(&self) -> bool {
         self.skip > 0

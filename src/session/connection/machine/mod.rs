@@ -123,7 +123,7 @@ pub(crate) struct Machine {
     /// The requests without all their answers, by their number: the oldest first.
     batches: BTreeMap<u64, requests::UnderWay>,
     next_batch: u64,
-    /// Those that wait for a connection, oldest first.
+    /// Those that wait for a connection, oldest first: by ascending numbers.
     unsent: VecDeque<u64>,
     /// What was sent on this connection and has no answer yet, oldest first.
     flight: VecDeque<Flight>,

@@ -156,7 +156,7 @@ impl Machine {
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
         let Some(under_way) = self.batches.get_mut(&number) else { return false };
         under_way.batch.to = To::Nobody;
-        if let Some(at) = self.unsent.iter().position(|unsent| *unsent == number) {
+        if let Ok(at) = self.unsent.binary_search(&number) {
             self.unsent.remove(at);
             for part in self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default() {
                 // This create was never sent. An earlier one of the same nonce may have been.

@@ -35,7 +35,8 @@ impl Machine {
         self.from_server.push(bytes);
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
-            let next = if self.awaits_long_answer() {
+            // The flight is searched for such a frame only: it can be as long as there are locks.
+            let next = if frames.is_next_long() && self.awaits_long_answer() {
                 frames.next_or_head()
             } else {
                 frames.next().map(|frame| frame.map(Next::Whole))
