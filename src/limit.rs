@@ -45,7 +45,7 @@ impl<'a> Limit<'a> {
         Limit { deadline: Some(self.deadline.map_or(deadline, |d| d.min(deadline))), ..self }
     }
 
-    /// This limit, or as if cancelled once this becomes ready. A call on its way is not given up for that, only a wait.
+    /// This limit, or as if cancelled once this becomes ready.
     pub(crate) fn or_moot_by(self, signal: &'a Receiver<Infallible>) -> Self {
         Limit { moot: Some(signal), ..self }
     }
