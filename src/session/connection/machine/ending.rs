@@ -22,14 +22,18 @@ impl Machine {
         let mut lasting = self.background.lasting();
         lasting.extend(self.lasting_creates());
         let until = now + GOODBYE;
-        self.ending = Some(Ending { reason, until, told: false, done: Vec::new(), lasting });
+        self.ending = Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
         self.outputs.push(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
         self.proof.waiting.clear(); // the senders are dropped: the session is lost
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
-            (_, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
+            // Whoever closes the session has ended the lease before.
+            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
+            // The goodbye goes with the next `tick`. By then the holders are told: the server deletes
+            // their nodes when it hears of the end, and others get the locks.
+            (_, Phase::Up | Phase::Auth(..)) => {}
             // A session was or may be made: the next connection, or the one being made, closes it.
             (_, Phase::Greeting(_)) => {}
             (_, Phase::Down) if self.session.is_some() => {}
@@ -47,7 +51,11 @@ impl Machine {
     pub(super) fn say_goodbye(&mut self, now: BootTime) {
         self.phase = Phase::Up;
         // What the end of the session does not end. The names are nobody else's.
-        let lasting = self.ending.as_ref().map(|ending| ending.lasting.clone()).unwrap_or_default();
+        let lasting = self.ending.as_mut().map(|ending| {
+            ending.is_said = true;
+            ending.lasting.clone()
+        });
+        let lasting = lasting.unwrap_or_default();
         for path in &lasting {
             self.send(&Operation::Delete { path }, Owner::Nobody, now);
         }

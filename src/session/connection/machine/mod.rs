@@ -167,6 +167,8 @@ enum Phase {
 struct Ending {
     reason: LossReason,
     until: BootTime,
+    /// The goodbye was sent, on this connection or an earlier one.
+    is_said: bool,
     /// Whether the server has ended the session.
     told: bool,
     done: Vec<Sender<bool>>,

@@ -18,6 +18,9 @@ impl Machine {
         {
             self.over(false);
         }
+        if self.phase == Phase::Up && self.ending.as_ref().is_some_and(|ending| !ending.is_said) {
+            self.say_goodbye(now);
+        }
         match self.phase {
             Phase::Over => return None,
             Phase::Greeting(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {

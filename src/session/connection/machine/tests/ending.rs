@@ -41,6 +41,26 @@ fn refused_credentials_end_the_session_and_close_it_at_the_server() {
     assert_eq!(rig.answers(), [(a, err::AUTH_FAILED)]);
 }
 
+/// Otherwise the server deletes the nodes, and others get the locks, that still look held here.
+#[test]
+fn the_server_hears_of_refused_credentials_after_the_holders() {
+    let mut rig = Rig::new(&[("digest", "x")]);
+    rig.attach(7);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.attach(7);
+    rig.sent();
+    let refusal = ReplyHeader { xid: xid::AUTH, zxid: 0, err: err::AUTH_FAILED }.frame(&[]);
+    rig.m.server_bytes(&refusal, rig.now);
+    // The event loop has not handed out the loss, and any calling thread may write what there is.
+    assert_eq!((rig.sent().len(), hold.loss()), (0, None));
+    rig.hand_out();
+    assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
+    rig.look();
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+}
+
 pub(super) fn close(rig: &mut Rig) -> Receiver<bool> {
     let (done, told) = bounded(1);
     rig.with(|m, now| m.close(done, now));
