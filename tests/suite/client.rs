@@ -27,14 +27,14 @@ use zk_mutex::{
 
 const LOCK: &str = "/lock";
 
-fn make(client: &ZooKeeper, path: &str, mode: CreateMode) -> String {
+pub(super) fn make(client: &ZooKeeper, path: &str, mode: CreateMode) -> String {
     client.create(path, b"data".to_vec(), Acl::open_unsafe().clone(), mode).unwrap()
 }
 
-type Fired = (WatchedEventType, String);
+pub(super) type Fired = (WatchedEventType, String);
 
 /// A watcher, and where its events come out.
-fn watcher() -> (impl Fn(WatchedEvent) + Send + 'static, Receiver<Fired>) {
+pub(super) fn watcher() -> (impl Fn(WatchedEvent) + Send + 'static, Receiver<Fired>) {
     let (tell, events) = unbounded();
     let watcher = move |event: WatchedEvent| {
         let _ = tell.send((event.event_type, event.path.unwrap_or_default()));

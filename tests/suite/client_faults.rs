@@ -1,5 +1,6 @@
 //! The application's client on the lock's session, under faults: its requests and watches go on where the session does, end as the
 //! session ends, and no fault of the client reaches a lock.
+use crate::client::{Fired, make, watcher};
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
     scene::{SOON, expire, full_path, session_of, until_event, until_state},
@@ -16,7 +17,7 @@ use zk_mutex::{
     zookeeper::{
         Acl, CreateMode, WatchedEvent,
         WatchedEventType::{self, NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted},
-        ZkError, ZkResult, ZooKeeper,
+        ZkError, ZkResult,
     },
 };
 
@@ -68,21 +69,6 @@ impl Stage {
         let seen = until_event(&self.events, |event| *event == SessionEvent::Reconnected);
         assert!(!seen.iter().any(|event| matches!(event, SessionEvent::Lost(_))), "{seen:?}");
     }
-}
-
-fn make(client: &ZooKeeper, path: &str, mode: CreateMode) -> String {
-    client.create(path, b"data".to_vec(), Acl::open_unsafe().clone(), mode).unwrap()
-}
-
-type Fired = (WatchedEventType, String);
-
-/// A watcher, and where its events come out.
-fn watcher() -> (impl Fn(WatchedEvent) + Send + 'static, Receiver<Fired>) {
-    let (tell, events) = unbounded();
-    let watcher = move |event: WatchedEvent| {
-        let _ = tell.send((event.event_type, event.path.unwrap_or_default()));
-    };
-    (watcher, events)
 }
 
 #[track_caller]

@@ -22,6 +22,13 @@ fn kept(session: &ZkSession, keep: Duration) -> ZkMutex {
     ZkMutex::builder(session, LOCK).hand_over(Duration::ZERO).keep(keep).build().unwrap()
 }
 
+fn through_a_proxy(at: &str) -> (Proxy, ZkSession) {
+    let (server, chroot) = at.split_once('/').unwrap();
+    let proxy = Proxy::start(server.parse().unwrap());
+    let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
+    (proxy, ours)
+}
+
 fn taken_again_it_is_the_same_node_with_another_token() {
     let at = Shared::chroot();
     let ours = session(&at);
@@ -91,13 +98,11 @@ fn it_goes_when_its_time_is_over() {
 
 fn a_lost_session_takes_it_along() {
     let at = Shared::chroot();
-    let (server, chroot) = at.split_once('/').unwrap();
-    let proxy = Proxy::start(server.parse().unwrap());
-    let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
+    let (proxy, ours) = through_a_proxy(&at);
     let mutex = kept(&ours, FOR_EVER);
     let path = mutex.lock().unwrap().path().to_owned();
     let id = ours.session_id().expect("a session");
-    expire(&proxy, server);
+    expire(&proxy, &at);
     until("another session", SOON, || {
         (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
             .then_some(())
@@ -112,9 +117,7 @@ fn a_lost_session_takes_it_along() {
 
 fn a_reconnection_lets_it_go() {
     let at = Shared::chroot();
-    let (server, chroot) = at.split_once('/').unwrap();
-    let proxy = Proxy::start(server.parse().unwrap());
-    let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
+    let (proxy, ours) = through_a_proxy(&at);
     let mutex = kept(&ours, FOR_EVER);
     let path = mutex.lock().unwrap().path().to_owned();
     until_queue(&at, LOCK, 1);
@@ -153,13 +156,11 @@ fn threads_that_pass_it_on_among_themselves_let_another_process_in() {
 
 fn its_time_ends_in_the_next_session_too() {
     let at = Shared::chroot();
-    let (server, chroot) = at.split_once('/').unwrap();
-    let proxy = Proxy::start(server.parse().unwrap());
-    let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
+    let (proxy, ours) = through_a_proxy(&at);
     let mutex = kept(&ours, Duration::from_secs(3));
     drop(mutex.lock().unwrap());
     let id = ours.session_id().expect("a session");
-    expire(&proxy, server); // and with the session goes the timer that would have looked
+    expire(&proxy, &at); // and with the session goes the timer that would have looked
     until("another session", SOON, || {
         (ours.session_id().is_some_and(|now| now != id) && ours.state() == SessionState::Connected)
             .then_some(())
