@@ -62,9 +62,6 @@ pub(crate) struct Generation {
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// What is to be done at some time, on the event loop's thread.
     timers: Mutex<Timers>,
-    /// Callers that left when their answers were there but not handed to them: the number of their
-    /// batch, and what becomes of what it has made.
-    left: Mutex<HashMap<u64, Vec<Settle>>>,
 }
 
 #[derive(Default)]
@@ -150,7 +147,6 @@ impl Generation {
             client_end: ClientEnd::new(number),
             folders: Mutex::default(),
             timers: Mutex::default(),
-            left: Mutex::default(),
         })
     }
 
@@ -233,16 +229,8 @@ impl Generation {
         if self.connection.with(|machine, now| machine.abandon(number, now)) {
             return Err(why);
         }
-        // The answers were there first, but the event loop may be held up before it hands them over,
-        // in the application's logger for one. This call does not wait for that.
-        let mut left = self.left.lock();
-        answers.try_recv().map_err(|e| {
-            if e.is_disconnected() {
-                return CallError::Expired;
-            }
-            left.insert(number, requests.iter().map(|(_, settle)| settle.clone()).collect());
-            why
-        })
+        // The answers were there first: the event loop is about to hand them over.
+        answers.recv().map_err(|_| CallError::Expired)
     }
 
     fn one(&self, operation: Operation<'_>, settle: Settle, limit: &Limit<'_>) -> Result<Reply, CallError> {
@@ -522,8 +510,8 @@ impl Generation {
                 (self.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => self.lease.extend(at, BootTime::now()),
-            Output::Answered(caller, answers) => self.answered(&caller, answers),
             // Whoever asked may have gone; that is their right.
+            Output::Answered(caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             #[cfg(feature = "client")]
             Output::ClientAnswered { number, err, zxid, body } => {
@@ -555,18 +543,6 @@ impl Generation {
                 log::Level::Debug | log::Level::Trace => debug!("{text}"),
             },
         }
-    }
-
-    /// Hands a caller its answers, unless it has left.
-    fn answered(&self, caller: &Sender<Answers>, answers: Answers) {
-        // Under the lock, so that the caller either finds its answers or is known to have left.
-        let mut left = self.left.lock();
-        let Some(settles) = left.remove(&answers.number) else {
-            let _ = caller.try_send(answers);
-            return;
-        };
-        drop(left);
-        self.connection.with(|machine, now| machine.unclaimed(&settles, &answers, now));
     }
 
     fn granted(&self, timeout: Duration) {
@@ -658,10 +634,7 @@ pub(crate) fn contender<'a>(
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::*;
-    use crate::{
-        ZkMutex, ZkSession,
-        testing::{Op, TestServer},
-    };
+    use crate::{ZkMutex, ZkSession, testing::TestServer};
 
     /// The thread that reads and tells is held up here, as it may be by a machine that is busy.
     #[test]
@@ -686,53 +659,5 @@ mod tests {
             assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
             drop(go_on);
         });
-    }
-
-    /// A logger may hold the event loop up as well, between two answers that came together.
-    #[test]
-    fn a_call_ends_in_time_though_its_answer_is_there_and_not_handed_over() {
-        let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        generation.make_parents("/l", &Acl::Open, &Limit::NONE).unwrap();
-        let gate = || {
-            let (reached, is_reached) = bounded::<()>(0);
-            let (open, opened) = bounded::<()>(0);
-            let stop = move || {
-                let _ = (reached.send(()), opened.recv());
-            };
-            (stop, is_reached, open)
-        };
-        let (stop, is_stopped, go_on) = gate();
-        generation.at(BootTime::now(), Box::new(stop));
-        is_stopped.recv().unwrap();
-        let (stop, is_telling, go_on_telling) = gate();
-        let tell = Box::new(move |_: Folder<'_>| {
-            stop();
-            false
-        });
-        generation.watch_folder(FolderWatch::new("/l".to_owned(), tell));
-        std::thread::scope(|scope| {
-            let (ended, end) = bounded(1);
-            let here = &generation;
-            scope.spawn(move || {
-                let limit = Limit::after(Duration::from_secs(2));
-                let (prefix, naming) = ("/l/_c_id-lock-", Naming::Numbered);
-                let made = here.create_contender(prefix, "id", naming, b"", &Acl::Open, &limit);
-                ended.send(made.map(|created| created.path)).unwrap();
-            });
-            let soon = Duration::from_secs(20);
-            assert!(server.wait_request(Op::Create.on("-lock-"), soon).is_some());
-            std::thread::sleep(Duration::from_millis(100)); // its answer comes
-            drop(go_on);
-            is_telling.recv().unwrap();
-            let end = end.recv_timeout(soon);
-            drop(go_on_telling);
-            assert_eq!(end.expect("an end in time"), Err(CallError::Deadline));
-        });
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while !generation.children("/l", false, &Limit::NONE).unwrap().children.names().is_empty() {
-            assert!(std::time::Instant::now() < until, "its node is left over");
-        }
     }
 }

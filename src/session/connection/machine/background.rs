@@ -152,14 +152,6 @@ impl Background {
         }
     }
 
-    /// The same for an answer that came before its caller left.
-    pub(super) fn settle_left(&mut self, settle: &Settle, answer: &Result<Reply, CallError>, now: BootTime) {
-        // A create by an own name that failed was settled when it failed.
-        if !matches!((settle, answer), (Settle::Named { .. }, Err(_))) {
-            self.settle(settle, answer, now);
-        }
-    }
-
     /// Nothing is left of the node with this id.
     fn gone(&mut self, id: &str) {
         if self.pending.contains(id) {

@@ -49,8 +49,6 @@ pub(crate) enum Settle {
 
 /// A batch's answers, in the order of its requests.
 pub(crate) struct Answers {
-    /// The number of the batch.
-    pub(crate) number: u64,
     pub(crate) all: Vec<Result<Reply, CallError>>,
     /// The connection that they came on.
     pub(crate) epoch: u64,
@@ -154,7 +152,7 @@ impl Machine {
     }
 
     /// The caller of these requests leaves. What they have made or may still make is deleted. False:
-    /// all their answers were there already, and are handed to the caller if it waits for that.
+    /// all their answers were there already, and the caller has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
         let Some(under_way) = self.batches.get_mut(&number) else { return false };
         under_way.batch.to = To::Nobody;
@@ -170,26 +168,15 @@ impl Machine {
             for part in &under_way.batch.parts {
                 match (&part.answer, &part.settle) {
                     (None, settle) => self.background.expect(settle),
-                    (Some(answer), settle) => self.background.settle_left(settle, answer, now),
+                    // A create by an own name that failed was settled when it failed.
+                    (Some(Err(_)), Settle::Named { .. }) => {}
+                    (Some(answer), settle) => self.background.settle(settle, answer, now),
                 }
             }
         }
         self.resume_after_silence(now);
         self.send_background(now);
         true
-    }
-
-    /// The caller of requests with these `settles` left when all answers were there but not handed to
-    /// it. What they have made is deleted.
-    pub(crate) fn unclaimed(&mut self, settles: &[Settle], answers: &Answers, now: BootTime) {
-        if self.is_ending() {
-            return;
-        }
-        for (settle, answer) in settles.iter().zip(&answers.all) {
-            self.background.settle_left(settle, answer, now);
-        }
-        self.resume_after_silence(now);
-        self.send_background(now);
     }
 
     /// Takes the answer to one request of a batch.
@@ -243,8 +230,7 @@ impl Machine {
         if let To::Caller(caller) = batch.to {
             let answer = |part: Part| part.answer.unwrap_or(Err(CallError::ConnectionLoss));
             let all = batch.parts.into_iter().map(answer).collect();
-            let (epoch, pending) = (self.epoch, self.background.pending.clone());
-            let answers = Answers { number, all, epoch, pending };
+            let answers = Answers { all, epoch: self.epoch, pending: self.background.pending.clone() };
             self.outputs.push(Output::Answered(caller, answers));
         }
     }
