@@ -217,7 +217,7 @@ impl Generation {
         #[cfg(unix)]
         let read = |output| self.take_output(output);
         #[cfg(unix)]
-        if let Some(answers) = self.connection.read_answers(&answers, limit, read) {
+        if let Some(answers) = self.connection.read_answers(number, &answers, limit, read) {
             return Ok(answers);
         }
         let why = match limit.recv(&answers) {
@@ -658,6 +658,69 @@ mod tests {
             let theirs = other.lock().unwrap();
             assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
             drop(go_on);
+        });
+    }
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// A listing that is sent and not read yet.
+    #[cfg(unix)]
+    fn sent(generation: &Generation) -> (u64, Receiver<Answers>) {
+        let (mut batch, answers) = Batch::new();
+        batch.push(&Operation::GetChildren { path: "/", watch: false }, Settle::Nothing);
+        (generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap(), answers)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        // The event loop may be first, once in a while.
+        let panics = (0..100).any(|_| {
+            let (number, answers) = sent(&generation);
+            let panic = |_| panic!("a defect");
+            let read = || generation.connection.read_answers(number, &answers, &Limit::NONE, panic);
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err()
+        });
+        assert!(panics);
+        assert!(generation.children("/", false, &Limit::after(SOON)).is_ok());
+        assert_eq!(server.count(crate::testing::Op::Connect), 1);
+    }
+
+    /// Its answers are read by another thread, before it comes to that itself.
+    #[cfg(unix)]
+    #[test]
+    fn a_caller_does_not_wait_for_the_socket_when_its_answers_were_read() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (number, answers) = sent(&generation);
+        answers.recv_timeout(SOON).unwrap();
+        let fails = |_| panic!("it reads");
+        assert!(generation.connection.read_answers(number, &answers, &Limit::NONE, fails).is_none());
+        assert!(generation.connection.with(|machine, _| !machine.is_under_way(number)));
+    }
+
+    /// The session is so long that the event loop looks by itself every four minutes.
+    #[test]
+    fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
+        let hour = Duration::from_secs(3600);
+        let server = TestServer::builder().max_session_timeout(hour).start().unwrap();
+        let session = ZkSession::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
+        let generation = session.core().generation().unwrap();
+        server.delay(Duration::from_millis(1));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    let _ = generation.children("/", false, &Limit::NONE);
+                }
+            });
+            let proven: Vec<_> = (0..30).map(|_| generation.prove("/", &Limit::after(SOON))).collect();
+            is_over.store(true, Ordering::SeqCst);
+            assert!(proven.iter().all(Result::is_ok), "{proven:?}");
         });
     }
 }

@@ -151,6 +151,11 @@ impl Machine {
         }
     }
 
+    /// Whether answers to these requests are still to come from the server.
+    pub(crate) fn is_under_way(&self, number: u64) -> bool {
+        self.batches.contains_key(&number)
+    }
+
     /// The caller of these requests leaves. What they have made or may still make is deleted. False:
     /// all their answers were there already, and the caller has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
@@ -343,6 +348,11 @@ impl Machine {
         self.background.may_remove(task, may, now, &mut self.outputs);
         self.resume_after_silence(now);
         self.send_background(now);
+    }
+
+    /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.
+    pub(crate) fn is_proof_awaited(&self) -> bool {
+        !self.proof.waiting.is_empty()
     }
 
     /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if
