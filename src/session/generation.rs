@@ -229,7 +229,11 @@ impl Generation {
         if self.connection.with(|machine, now| machine.abandon(number, now)) {
             return Err(why);
         }
-        // The answers were there first: the event loop is about to hand them over.
+        // The answers were there first. They may wait behind what foreign code keeps, a logger say.
+        if let Some(answers) = self.connection.with(|machine, _| machine.take_answers(number)) {
+            return Ok(answers);
+        }
+        // Another thread hands them over just now, and nothing that blocks stands before them.
         answers.recv().map_err(|_| CallError::Expired)
     }
 
@@ -511,7 +515,7 @@ impl Generation {
             }
             Output::Heard(at) => self.lease.extend(at, BootTime::now()),
             // Whoever asked may have gone; that is their right.
-            Output::Answered(caller, answers) => drop(caller.try_send(answers)),
+            Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             #[cfg(feature = "client")]
             Output::ClientAnswered { number, err, zxid, body } => {
@@ -721,6 +725,43 @@ mod tests {
             let proven: Vec<_> = (0..30).map(|_| generation.prove("/", &Limit::after(SOON))).collect();
             is_over.store(true, Ordering::SeqCst);
             assert!(proven.iter().all(Result::is_ok), "{proven:?}");
+        });
+    }
+
+    /// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer already.
+    #[test]
+    fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let (stopped, is_stopped) = bounded(0);
+        let (go_on, gate) = bounded::<()>(0);
+        let stop = move || {
+            let _ = (stopped.send(()), gate.recv());
+        };
+        generation.at(BootTime::now(), Box::new(stop));
+        is_stopped.recv().unwrap();
+        let (blocked, is_blocked) = bounded(1);
+        let (unblock, gate) = bounded::<()>(0);
+        let tell = move |_: Folder<'_>| {
+            let _ = (blocked.try_send(()), gate.recv());
+            true
+        };
+        generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+        let (left, has_left) = bounded(1);
+        std::thread::scope(|scope| {
+            let call = || {
+                let limit = Limit::after(Duration::from_secs(1));
+                let _ = left.send(generation.children("/", false, &limit).map(drop));
+            };
+            scope.spawn(call);
+            let both = crate::testing::Matcher::from(crate::testing::Op::GetChildren).skip(1);
+            server.wait_request(both, SOON).unwrap();
+            drop(go_on);
+            is_blocked.recv_timeout(SOON).unwrap();
+            let outcome = has_left.recv_timeout(SOON);
+            drop(unblock);
+            assert!(outcome.is_ok(), "it waits for the event loop");
         });
     }
 }

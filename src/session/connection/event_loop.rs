@@ -185,9 +185,13 @@ impl EventLoop {
         let generation = self.generation.clone();
         let _handing_out = generation.connection.handing_out.lock();
         loop {
+            // What comes behind an output that may run foreign code stays where its caller finds it.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
-                (std::mem::take(&mut inner.machine.outputs), inner.machine.is_over())
+                let all = &mut inner.machine.outputs;
+                let last = all.iter().position(|output| !output.is_light()).map_or(all.len(), |at| at + 1);
+                let outputs: Vec<Output> = all.drain(..last).collect();
+                (outputs, inner.machine.is_over())
             };
             if outputs.is_empty() {
                 return is_over;

@@ -161,10 +161,3 @@ impl Inner {
         self.reader.as_ref().is_some_and(|reader| reader.number == number)
     }
 }
-
-impl Output {
-    /// Whether it only wakes somebody.
-    fn is_light(&self) -> bool {
-        matches!(self, Output::Answered(..) | Output::Done(..) | Output::Heard(_))
-    }
-}
