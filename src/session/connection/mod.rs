@@ -17,6 +17,8 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+#[cfg(unix)]
+use mio::event::Source;
 use mio::net::TcpStream;
 #[cfg(unix)]
 use mio::unix::SourceFd;
@@ -113,10 +115,12 @@ impl Inner {
         }
         let fd = socket.as_raw_fd();
         let mut source = SourceFd(&fd);
+        // Not by the registry's own methods: these call the application's logger, which may block or
+        // panic, and here the lock is held.
         let done = match (self.interest, wanted) {
-            (None, Some(wanted)) => registry.register(&mut source, SERVER, wanted),
-            (Some(_), Some(wanted)) => registry.reregister(&mut source, SERVER, wanted),
-            (_, None) => registry.deregister(&mut source),
+            (None, Some(wanted)) => source.register(registry, SERVER, wanted),
+            (Some(_), Some(wanted)) => source.reregister(registry, SERVER, wanted),
+            (_, None) => source.deregister(registry),
         };
         match done {
             Ok(()) => self.interest = wanted,
