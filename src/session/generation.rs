@@ -764,4 +764,31 @@ mod tests {
             assert!(outcome.is_ok(), "it waits for the event loop");
         });
     }
+
+    /// It comes in many reads.
+    #[test]
+    fn a_large_listing_is_whole_while_other_callers_read_too() {
+        const NODES: usize = 2_000;
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let paths: Vec<String> = (0..NODES).map(|i| format!("/{}-{i}", "n".repeat(60))).collect();
+        let mode = CreateMode::Ephemeral;
+        let create = |path| (Operation::Create { path, data: &[], acl: &Acl::Open, mode }, Settle::Nothing);
+        let creates: Vec<_> = paths.iter().map(|path| create(path.as_str())).collect();
+        let made = generation.flight(&creates, &Limit::NONE).unwrap();
+        assert!(made.all.iter().all(Result::is_ok));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let listed = generation.children("/", false, &Limit::NONE).unwrap();
+                        let names: HashSet<&str> = listed.children.names().into_iter().collect();
+                        assert!(paths.iter().all(|path| names.contains(&path[1..])));
+                    }
+                });
+            }
+        });
+        assert_eq!(server.count(crate::testing::Op::Connect), 1);
+    }
 }
