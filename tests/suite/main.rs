@@ -44,6 +44,7 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod own_answers;
 mod panics;
 mod persistent;
 mod random_calls;
@@ -127,6 +128,7 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            own_answers::TESTS,
             panics::TESTS,
             persistent::TESTS,
             random_calls::TESTS,

@@ -131,6 +131,10 @@ impl EventLoop {
             inner.machine.server_gone(&reason, now);
             self.drop_server(&mut inner, &reason, now);
         }
+        #[cfg(unix)]
+        if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
+            inner.reader = None; // it got no processor; `flush` lets this thread read again
+        }
         if inner.machine.is_up() {
             let (holds, _) = generation.to_watch(inner.machine.epoch(), now);
             holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
@@ -181,9 +185,13 @@ impl EventLoop {
         let generation = self.generation.clone();
         let _handing_out = generation.connection.handing_out.lock();
         loop {
+            // What comes behind an output that may run foreign code stays where its caller finds it.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
-                (std::mem::take(&mut inner.machine.outputs), inner.machine.is_over())
+                let all = &mut inner.machine.outputs;
+                let last = all.iter().position(|output| !output.is_light()).map_or(all.len(), |at| at + 1);
+                let outputs: Vec<Output> = all.drain(..last).collect();
+                (outputs, inner.machine.is_over())
             };
             if outputs.is_empty() {
                 return is_over;
@@ -222,6 +230,10 @@ impl EventLoop {
         let end = loop {
             // Under the lock: a calling thread may read too, and the bytes must keep their order.
             let mut inner = connection.inner.lock();
+            #[cfg(unix)]
+            if inner.reader.is_some() {
+                return; // what it leaves unread is announced anew when it leaves
+            }
             match (&*server.socket).read(buf) {
                 Ok(0) => break "closed the connection".to_owned(),
                 Ok(n) => {
@@ -251,6 +263,10 @@ impl EventLoop {
 
     fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
+        #[cfg(unix)]
+        {
+            inner.reader = None; // of this socket: the next one is not its to read
+        }
         let Some(server) = self.server.take() else { return };
         let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
         let carried_the_session = inner.machine.epoch() > server.epoch_before;

@@ -17,6 +17,8 @@ use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+#[cfg(unix)]
+use mio::event::Source;
 use mio::net::TcpStream;
 #[cfg(unix)]
 use mio::unix::SourceFd;
@@ -47,8 +49,9 @@ struct Inner {
     socket: Option<Arc<TcpStream>>,
     /// Why a write failed, until the event loop has seen it.
     failed: Option<String>,
-    /// A calling thread waits for the socket, in the place of the event loop.
-    has_reader: bool,
+    /// The calling thread that waits for the socket, in the place of the event loop.
+    #[cfg(unix)]
+    reader: Option<reader::Reader>,
     /// What the event loop waits for at the socket.
     interest: Option<Interest>,
 }
@@ -56,7 +59,14 @@ struct Inner {
 impl Connection {
     fn new(settings: Settings, waker: Waker, registry: Registry) -> Self {
         let machine = Machine::new(settings, BootTime::now());
-        let inner = Inner { machine, socket: None, failed: None, has_reader: false, interest: None };
+        let inner = Inner {
+            machine,
+            socket: None,
+            failed: None,
+            #[cfg(unix)]
+            reader: None,
+            interest: None,
+        };
         Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
     }
 
@@ -94,7 +104,7 @@ impl Inner {
     #[cfg(unix)]
     fn wait_for_socket(&mut self, registry: &Registry) {
         let Some(socket) = &self.socket else { return };
-        let reads = (!self.has_reader).then_some(Interest::READABLE);
+        let reads = self.reader.is_none().then_some(Interest::READABLE);
         let writes = (!self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
         let wanted = match (reads, writes) {
             (Some(reads), Some(writes)) => Some(reads | writes),
@@ -105,10 +115,12 @@ impl Inner {
         }
         let fd = socket.as_raw_fd();
         let mut source = SourceFd(&fd);
+        // Not by the registry's own methods: these call the application's logger, which may block or
+        // panic, and here the lock is held.
         let done = match (self.interest, wanted) {
-            (None, Some(wanted)) => registry.register(&mut source, SERVER, wanted),
-            (Some(_), Some(wanted)) => registry.reregister(&mut source, SERVER, wanted),
-            (_, None) => registry.deregister(&mut source),
+            (None, Some(wanted)) => source.register(registry, SERVER, wanted),
+            (Some(_), Some(wanted)) => source.reregister(registry, SERVER, wanted),
+            (_, None) => source.deregister(registry),
         };
         match done {
             Ok(()) => self.interest = wanted,
@@ -119,7 +131,7 @@ impl Inner {
     /// Where no calling thread reads, the registration of the beginning stands.
     #[cfg(not(unix))]
     fn wait_for_socket(&mut self, _: &Registry) {
-        let _ = (self.has_reader, self.interest);
+        let _ = self.interest;
     }
 
     fn write(&mut self) {

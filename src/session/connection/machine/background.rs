@@ -228,7 +228,7 @@ impl Background {
         answer: TaskAnswer<'_>,
         now: BootTime,
         pause: Duration,
-        out: &mut Vec<Output>,
+        out: &mut VecDeque<Output>,
     ) -> Result<(), Malformed> {
         let TaskAnswer { code, is_written, body } = answer;
         let Some(mut entry) = self.all.remove(&id) else { return Ok(()) };
@@ -246,7 +246,7 @@ impl Background {
                 }
                 _ if refused || code == err::NOT_EMPTY => {
                     if !entry.warned {
-                        out.push(Output::warn(format!(
+                        out.push_back(Output::warn(format!(
                             "{path}: our node could not be deleted (ZooKeeper error {code}); trying on, it goes at the latest with the session"
                         )));
                     }
@@ -278,7 +278,7 @@ impl Background {
                         return Ok(());
                     };
                     let path = path::join(parent, name);
-                    out.push(Output::Log(
+                    out.push_back(Output::Log(
                         log::Level::Debug,
                         format!("{path}: created, its reply was lost; deleting it"),
                     ));
@@ -295,7 +295,7 @@ impl Background {
                 }
                 (true, _) if refused => {
                     if !entry.warned {
-                        out.push(Output::warn(format!(
+                        out.push_back(Output::warn(format!(
                             "{parent}: may not be listed ({}); a node of ours with id {node} may stay there until the session ends",
                             reason(code)
                         )));
@@ -325,22 +325,22 @@ impl Background {
                     },
                     _ => None,
                 };
-                out.push(Output::FolderListed(watch.clone(), listed));
+                out.push_back(Output::FolderListed(watch.clone(), listed));
                 return Ok(());
             }
             Task::Watch { hold } => match code {
                 err::OK => {
                     if let Reply::Node(node) = codec::decode(op::GET_DATA, body)? {
-                        out.push(Output::HoldRead(hold.clone(), Some((node.stat.czxid, node.data))));
+                        out.push_back(Output::HoldRead(hold.clone(), Some((node.stat.czxid, node.data))));
                     }
                     return Ok(());
                 }
                 err::NO_NODE => {
-                    out.push(Output::HoldRead(hold.clone(), None));
+                    out.push_back(Output::HoldRead(hold.clone(), None));
                     return Ok(());
                 }
                 _ if refused => {
-                    out.push(Output::warn(format!(
+                    out.push_back(Output::warn(format!(
                         "{}: our node may not be watched ({})",
                         hold.path(),
                         reason(code)
@@ -361,14 +361,14 @@ impl Background {
         mut entry: Entry,
         next: Next,
         (code, now, slowly, later): (i32, BootTime, BootTime, BootTime),
-        out: &mut Vec<Output>,
+        out: &mut VecDeque<Output>,
     ) {
         let Task::Remove(removal) = &mut entry.task else { return };
         match next {
             Next::Now => self.requeue(id, entry, now),
             Next::Later => self.requeue(id, entry, later),
             Next::Ask => {
-                out.push(Output::MayRemove { task: id, path: removal.path().to_owned() });
+                out.push_back(Output::MayRemove { task: id, path: removal.path().to_owned() });
                 self.all.insert(id, entry);
             }
             Next::Gone => {
@@ -379,7 +379,7 @@ impl Background {
             }
             Next::Refused => {
                 if !entry.warned {
-                    out.push(Output::warn(format!(
+                    out.push_back(Output::warn(format!(
                         "{}: our node could not be deleted ({}); trying on, it goes at the latest with the session",
                         removal.path(),
                         reason(code)
@@ -393,7 +393,7 @@ impl Background {
     }
 
     /// The answer to `Output::MayRemove`.
-    pub(super) fn may_remove(&mut self, id: u64, may: bool, now: BootTime, out: &mut Vec<Output>) {
+    pub(super) fn may_remove(&mut self, id: u64, may: bool, now: BootTime, out: &mut VecDeque<Output>) {
         let Some(mut entry) = self.all.remove(&id) else { return };
         let next = match &mut entry.task {
             Task::Remove(removal) => removal.may_remove(may),
@@ -453,6 +453,6 @@ fn reason(code: i32) -> String {
 }
 
 /// Whoever asked may have gone; that is their right.
-fn finish(done: Option<Sender<Outcome>>, outcome: Outcome, out: &mut Vec<Output>) {
+fn finish(done: Option<Sender<Outcome>>, outcome: Outcome, out: &mut VecDeque<Output>) {
     out.extend(done.map(|done| Output::Done(done, outcome)));
 }

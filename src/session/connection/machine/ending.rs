@@ -23,7 +23,7 @@ impl Machine {
         lasting.extend(self.lasting_creates());
         let until = now + GOODBYE;
         self.ending = Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
-        self.outputs.push(Output::Lost(reason));
+        self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
         self.proof.waiting.clear(); // the senders are dropped: the session is lost

@@ -78,8 +78,8 @@ pub(crate) enum Output {
     Lost(LossReason),
     /// It is proven that the leader heard of the session at this time or later.
     Heard(BootTime),
-    /// A caller's requests are answered.
-    Answered(Sender<Answers>, Answers),
+    /// A caller's requests, of this number, are answered.
+    Answered(u64, Sender<Answers>, Answers),
     /// A request of the application's client is answered.
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
     ClientAnswered {
@@ -142,7 +142,7 @@ pub(crate) struct Machine {
     /// What the owner must do: write these, close the socket, see to the outputs.
     pub(crate) to_server: Vec<u8>,
     pub(crate) cut: Option<String>,
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: VecDeque<Output>,
 }
 
 struct Session {
@@ -250,7 +250,7 @@ impl Machine {
             skipped_at: now,
             to_server: Vec::new(),
             cut: None,
-            outputs: Vec::new(),
+            outputs: VecDeque::new(),
         }
     }
 
@@ -311,7 +311,7 @@ impl Machine {
 
     /// Puts a line for the log among what is to be done outside.
     pub(super) fn log(&mut self, level: log::Level, text: String) {
-        self.outputs.push(Output::Log(level, text));
+        self.outputs.push_back(Output::Log(level, text));
     }
 
     /// The ids of nodes of ours that should go and may still exist.
@@ -321,6 +321,11 @@ impl Machine {
 }
 
 impl Output {
+    /// Whether it only wakes somebody.
+    pub(super) fn is_light(&self) -> bool {
+        matches!(self, Output::Answered(..) | Output::Done(..) | Output::Heard(_))
+    }
+
     fn warn(text: String) -> Self {
         Output::Log(log::Level::Warn, text)
     }

@@ -151,8 +151,13 @@ impl Machine {
         }
     }
 
+    /// Whether answers to these requests are still to come from the server.
+    pub(crate) fn is_under_way(&self, number: u64) -> bool {
+        self.batches.contains_key(&number)
+    }
+
     /// The caller of these requests leaves. What they have made or may still make is deleted. False:
-    /// all their answers were there already, and the caller has them.
+    /// all their answers were there already: the caller [takes](Self::take_answers) them, or has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
         let Some(under_way) = self.batches.get_mut(&number) else { return false };
         under_way.batch.to = To::Nobody;
@@ -179,6 +184,16 @@ impl Machine {
         true
     }
 
+    /// The answers to these requests, which wait to be handed out.
+    pub(crate) fn take_answers(&mut self, number: u64) -> Option<Answers> {
+        let is_it = |output: &Output| matches!(output, Output::Answered(of, ..) if *of == number);
+        let at = self.outputs.iter().position(is_it)?;
+        match self.outputs.remove(at) {
+            Some(Output::Answered(_, _, answers)) => Some(answers),
+            _ => None,
+        }
+    }
+
     /// Takes the answer to one request of a batch.
     pub(super) fn batch_answered(
         &mut self,
@@ -195,7 +210,7 @@ impl Machine {
             }
             let ReplyHeader { err, zxid, .. } = header;
             self.batches.remove(&number);
-            self.outputs.push(Output::ClientAnswered { number: client, err, zxid, body: body.to_vec() });
+            self.outputs.push_back(Output::ClientAnswered { number: client, err, zxid, body: body.to_vec() });
             return Ok(());
         }
         let answer = match header.err {
@@ -231,7 +246,7 @@ impl Machine {
             let answer = |part: Part| part.answer.unwrap_or(Err(CallError::ConnectionLoss));
             let all = batch.parts.into_iter().map(answer).collect();
             let answers = Answers { all, epoch: self.epoch, pending: self.background.pending.clone() };
-            self.outputs.push(Output::Answered(caller, answers));
+            self.outputs.push_back(Output::Answered(number, caller, answers));
         }
     }
 
@@ -343,6 +358,11 @@ impl Machine {
         self.background.may_remove(task, may, now, &mut self.outputs);
         self.resume_after_silence(now);
         self.send_background(now);
+    }
+
+    /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.
+    pub(crate) fn is_proof_awaited(&self) -> bool {
+        !self.proof.waiting.is_empty()
     }
 
     /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if

@@ -66,7 +66,7 @@ impl Machine {
         match header.xid {
             xid::EVENT => {
                 let (kind, path) = codec::watch_event(body)?;
-                self.outputs.push(Output::Watch { kind, path: path.to_owned() });
+                self.outputs.push_back(Output::Watch { kind, path: path.to_owned() });
                 return Ok(());
             }
             xid::AUTH => return self.authenticated(header.err, now),
@@ -87,7 +87,7 @@ impl Machine {
         };
         let is_written = self.heard.answer(&flight.stamp, answer, header.zxid, now);
         if is_written && let Some(heard) = flight.stamp.relayed {
-            self.outputs.push(Output::Heard(heard));
+            self.outputs.push_back(Output::Heard(heard));
         }
         match header.err {
             err::SESSION_EXPIRED if flight.owner != Owner::Close => {
@@ -141,7 +141,7 @@ impl Machine {
             // another session take its place here: guards and callers mean this one.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
                 self.outputs
-                    .push(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
+                    .push_back(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
                 if self.is_ending() {
                     self.over(true);
                 } else {
@@ -158,12 +158,12 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
-                    self.outputs.push(Output::warn(format!(
+                    self.outputs.push_back(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
                         session.id
                     )));
                     session.timeout = timeout;
-                    self.outputs.push(Output::Shortened { timeout });
+                    self.outputs.push_back(Output::Shortened { timeout });
                 }
             }
             None if timeout == 0 || reply.session_id == 0 => {
@@ -174,7 +174,7 @@ impl Machine {
                 self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
                 self.background.session = session_id;
-                self.outputs.push(Output::Granted { session_id, timeout, sent });
+                self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_tick(timeout);
             }
         }
@@ -216,7 +216,7 @@ impl Machine {
         let asked = self.settings.timeout;
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
-            self.outputs.push(Output::warn(format!(
+            self.outputs.push_back(Output::warn(format!(
                 "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session is attached anew often to keep its locks; ask for two ticks or more"
             )));
         }
@@ -224,7 +224,7 @@ impl Machine {
         // for, its tick shows.
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
-            self.outputs.push(Output::warn(format!(
+            self.outputs.push_back(Output::warn(format!(
                 "server_tick states {stated} ms, but the servers granted {t} ms for {} ms, which looks like a tick of {} ms; if their tick is longer than stated, two holders are possible: state their tickTime",
                 asked.as_millis(),
                 shown.as_millis()
@@ -240,8 +240,9 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            self.outputs
-                .push(Output::warn(format!("the server refused our credentials (ZooKeeper error {code})")));
+            self.outputs.push_back(Output::warn(format!(
+                "the server refused our credentials (ZooKeeper error {code})"
+            )));
             self.phase = Phase::Up; // the server still listens: the session can be closed
             self.end(LossReason::AuthFailed, now);
             return Ok(());
@@ -258,7 +259,7 @@ impl Machine {
         self.phase = Phase::Up;
         self.attached = now;
         self.epoch += 1;
-        self.outputs.push(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
+        self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
         // What goes first on this connection is decided by the `tick` that follows.
         self.is_new = true;
     }
@@ -274,7 +275,7 @@ impl Machine {
     /// Gives this connection up; what was sent on it may or may not have been done.
     pub(super) fn detach(&mut self, reason: String, now: BootTime) {
         if self.phase == Phase::Up && !self.is_ending() {
-            self.outputs.push(Output::Suspended);
+            self.outputs.push_back(Output::Suspended);
         }
         self.phase = Phase::Down;
         self.cut = Some(reason);

@@ -162,7 +162,7 @@ impl Rig {
                 self.events.push(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => self.lease.extend(at, self.now),
-            Output::Answered(caller, answers) => drop(caller.try_send(answers)),
+            Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),

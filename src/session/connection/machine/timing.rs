@@ -62,7 +62,7 @@ impl Machine {
         self.send_unsent(now);
         if lease.is_fresh {
             for waiting in self.proof.waiting.drain(..) {
-                self.outputs.push(Output::Done(waiting.done, Ok(())));
+                self.outputs.push_back(Output::Done(waiting.done, Ok(())));
             }
         }
         if self.next_proof(lease).is_some_and(|next| now >= next) {
