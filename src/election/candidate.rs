@@ -165,7 +165,7 @@ impl ZkCandidate {
         self.standing.campaign.until_gone(&self.standing.trail)
     }
 
-    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is then with the link.
+    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending delete then.
     fn stop(&self) {
         self.standing.left.cancel();
         if let Some(thread) = self.thread.lock().take() {

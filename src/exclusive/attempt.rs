@@ -83,7 +83,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
         let Request { core, node, .. } = *self.request;
         // From before anything is asked: an event may come before the answer to the read that armed its watch, and a session may be
-        // lost before its link has said so.
+        // lost before its connection has said so.
         let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
         'anew: loop {
             let generation = self.connected()?;

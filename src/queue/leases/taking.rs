@@ -227,7 +227,7 @@ impl<'a> Taking<'a> {
         if granted.iter().any(|holding: &Holding| !holding.is_held()) {
             return Err(Stop::Remake);
         }
-        // One of ours may have gone behind the count: the link looks for them now, and not when they have been held for a while.
+        // One of ours may have gone behind the count: the event loop looks for them now, and not when they have been held for a while.
         if self.bell.rung() & LEASES != 0 {
             granted.iter().for_each(Holding::watch_again);
         }
