@@ -4,13 +4,17 @@
 //! seem to live on a host that just woke up long after the server expired its session.
 
 use std::ops::Add;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A point on the boot-time clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BootTime(Duration);
+/// A point on the boot-time clock, in nanoseconds since its start: they last for 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BootTime(u64);
 
 impl BootTime {
+    /// Later than any time.
+    pub(crate) const END: BootTime = BootTime(u64::MAX);
+
     #[cfg(unix)]
     pub(crate) fn now() -> Self {
         use rustix::time::{ClockId, clock_gettime};
@@ -19,10 +23,8 @@ impl BootTime {
         let now = clock_gettime(ClockId::Boottime);
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let now = clock_gettime(ClockId::Monotonic);
-        BootTime(Duration::new(
-            u64::try_from(now.tv_sec).unwrap_or(0),
-            u32::try_from(now.tv_nsec).unwrap_or(0),
-        ))
+        let (secs, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
+        BootTime(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
     }
 
     /// On Windows `Instant` counts sleep.
@@ -31,17 +33,36 @@ impl BootTime {
         use std::sync::OnceLock;
         use std::time::Instant;
         static START: OnceLock<Instant> = OnceLock::new();
-        BootTime(START.get_or_init(Instant::now).elapsed())
+        BootTime(nanos(START.get_or_init(Instant::now).elapsed()))
     }
 
     /// This time less `d`; the start of the clock, if that is later.
     pub(crate) fn before(self, d: Duration) -> Self {
-        BootTime(self.0.saturating_sub(d))
+        BootTime(self.0.saturating_sub(nanos(d)))
     }
 
     /// The time from `earlier` to this, zero when `earlier` is later.
     pub(crate) fn since(self, earlier: BootTime) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A point in time that threads read without a lock; at first the start of the clock.
+#[derive(Default)]
+pub(crate) struct SharedTime(AtomicU64);
+
+impl SharedTime {
+    /// Whoever reads this time sees what its writer did before.
+    pub(crate) fn get(&self) -> BootTime {
+        BootTime(self.0.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, time: BootTime) {
+        self.0.store(time.0, Ordering::Release);
     }
 }
 
@@ -49,14 +70,14 @@ impl Add<Duration> for BootTime {
     type Output = BootTime;
 
     fn add(self, rhs: Duration) -> BootTime {
-        BootTime(self.0.saturating_add(rhs))
+        BootTime(self.0.saturating_add(nanos(rhs)))
     }
 }
 
 #[cfg(test)]
 impl BootTime {
     pub(crate) fn at(d: Duration) -> Self {
-        BootTime(d)
+        BootTime(nanos(d))
     }
 }
 

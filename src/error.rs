@@ -255,6 +255,11 @@ impl fmt::Display for Error {
             Error::Server { op, path, code } if code == ANSWER_TOO_LONG => {
                 write!(f, "{op} {path}: {TOO_LONG_ADVICE}")
             }
+            Error::Server { op, path, code } if code == "InvalidACL" => write!(
+                f,
+                "{op} {path}: the server answered {code}: the ACL is empty, or has an entry of an unknown scheme, \
+                 or of `auth` without credentials; check auth() and the ACL"
+            ),
             Error::Server { op, path, code } => {
                 write!(f, "{op} {path}: the server answered {code}; see the server's log")
             }

@@ -2,29 +2,37 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::error::{Cause, Error, LossReason, Result};
+use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::limit::Limit;
 use crate::queue::{Holding, Release};
-use crate::session::generation::CallError;
 use crate::session::{LostSignal, RevokeSignal};
 
-/// The recipe behind a guard.
+/// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
+/// by thread.
 pub(crate) trait Owner: Send + Sync {
     fn holding(&self) -> &Holding;
 
-    /// How many guards this thread has.
-    fn count(&self, thread: ThreadId) -> usize;
+    /// The path of the lock's node, as its user knows it.
+    fn path(&self) -> &str;
 
-    /// Ends one guard of this thread, without waiting for anything; with `wait`, the outcome can be waited for.
-    fn release(&self, thread: ThreadId, wait: bool) -> Release;
+    /// How many guards the hold's thread has on the lock.
+    fn count(&self) -> usize {
+        1
+    }
 
-    /// Ends this thread's only guard and leaves the lock held, by the node at the path that this gives. The guard stays if that
-    /// fails. Only for recipes whose guards offer it.
-    fn persist(&self, _thread: ThreadId) -> Result<String> {
+    /// The second part of the fencing token. It does not change while the hold stands.
+    fn hand_over(&self) -> u64 {
+        self.holding().hand_overs()
+    }
+
+    /// Ends one guard, without waiting for anything; with `wait`, the outcome can be waited for.
+    fn release(&self, wait: bool) -> Release;
+
+    /// Ends the hold's only guard and leaves the lock held, by the node at the path that this
+    /// gives. The guard stays if that fails. Only for recipes whose guards offer it.
+    fn persist(&self) -> Result<String> {
         let reason = "this lock cannot outlive its session".to_owned();
         Err(Error::InvalidConfig { what: "persistent lock", reason })
     }
@@ -56,27 +64,29 @@ pub(crate) trait Owner: Send + Sync {
 ///   are not local (`localSessionsEnabled`).
 pub struct Held {
     owner: Arc<dyn Owner>,
-    thread: ThreadId,
-    path: String,
-    hand_over: u64,
-    /// Made when they are asked for. They are this guard's own: its node may go on in other hands
-    /// after it.
-    lost: OnceLock<LostSignal>,
-    revoked: OnceLock<RevokeSignal>,
+    /// Made when one is asked for, which few guards are: a guard is small, and takes no memory of
+    /// its own.
+    signals: OnceLock<Box<Signals>>,
     /// There is nothing to release, or nothing any more.
     is_released: bool,
 }
 
+/// A guard's own signals: its node may go on in other hands after it.
+#[derive(Default)]
+struct Signals {
+    lost: OnceLock<LostSignal>,
+    revoked: OnceLock<RevokeSignal>,
+}
+
 impl Held {
-    pub(crate) fn new(owner: Arc<dyn Owner>, thread: ThreadId, path: String, hand_over: u64) -> Self {
-        let (lost, revoked) = (OnceLock::new(), OnceLock::new());
-        Held { owner, thread, path, hand_over, lost, revoked, is_released: false }
+    pub(crate) fn new(owner: Arc<dyn Owner>) -> Self {
+        Held { owner, signals: OnceLock::new(), is_released: false }
     }
 
     /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
     /// even if this is gone by then.
-    pub(crate) fn view(owner: Arc<dyn Owner>, thread: ThreadId, path: String) -> Self {
-        let mut held = Held::new(owner, thread, path, 0);
+    pub(crate) fn view(owner: Arc<dyn Owner>) -> Self {
+        let mut held = Held::new(owner);
         held.is_released = true;
         held
     }
@@ -94,7 +104,7 @@ impl Held {
     pub fn check(&self) -> Result<()> {
         match self.lost_reason() {
             None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.path.clone(), reason }),
+            Some(reason) => Err(Error::Lost { path: self.path().to_owned(), reason }),
         }
     }
 
@@ -110,7 +120,7 @@ impl Held {
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        self.lost.get_or_init(|| self.owner.holding().signal()).clone()
+        self.signals().lost.get_or_init(|| self.owner.holding().signal()).clone()
     }
 
     /// A signal that becomes ready once somebody asks for the lock back, by
@@ -145,7 +155,7 @@ impl Held {
     /// Source: Curator's `Revocable.makeRevocable`.
     pub fn revoke_requested(&self) -> RevokeSignal {
         self.ask_for_watch();
-        self.revoked.get_or_init(|| self.owner.holding().revoke_signal()).clone()
+        self.signals().revoked.get_or_init(|| self.owner.holding().revoke_signal()).clone()
     }
 
     /// Why the hold was lost, if it was.
@@ -161,38 +171,20 @@ impl Held {
 
     /// The token for what the lock protects: it grows from holder to holder, so that a store which
     /// refuses an older token than it has seen cannot be written by a holder whose time is over.
-    /// Re-entry keeps it. The first call may cost a round trip.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] when the hold is lost; [`Error::Unavailable`] when ZooKeeper does not answer
-    /// within a sixth of the session timeout.
-    pub fn fencing_token(&self) -> Result<FencingToken> {
-        self.check()?;
-        let holding = self.owner.holding();
-        match holding.czxid(&Limit::after(holding.timeout() / 6)) {
-            Ok(czxid) => Ok(FencingToken::new(czxid, self.hand_over)),
-            Err(e) => {
-                self.check()?;
-                let (op, path) = ("fencing_token", self.path.clone());
-                Err(match e {
-                    CallError::NoAuth => Error::NoAuth { op, path },
-                    CallError::Deadline => Error::Unavailable { op, path, cause: Cause::Deadline },
-                    CallError::Other(code) => Error::Server { op, path, code },
-                    _ => Error::Unavailable { op, path, cause: Cause::ConnectionLost },
-                })
-            }
-        }
+    /// Re-entry keeps it. It costs nothing: the server has said it when it made the node. A hold that is
+    /// lost keeps its token; the store refuses it once it has seen a newer one.
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.owner.holding().czxid(), self.owner.hand_over())
     }
 
     /// How many guards this thread has on the lock.
     pub fn hold_count(&self) -> usize {
-        self.owner.count(self.thread)
+        self.owner.count()
     }
 
     /// The path of the lock's node.
     pub fn path(&self) -> &str {
-        &self.path
+        self.owner.path()
     }
 
     /// From now on, until `part`, its loss raises that signal too.
@@ -211,7 +203,7 @@ impl Held {
 
     /// Leaves the lock held without us; if that fails, it is released as by a drop.
     pub(crate) fn persist(mut self) -> Result<String> {
-        let path = self.owner.persist(self.thread)?;
+        let path = self.owner.persist()?;
         self.is_released = true;
         Ok(path)
     }
@@ -224,16 +216,22 @@ impl Held {
     pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> Result<()> {
         self.is_released = true;
         self.silence();
-        let (release, path) = (self.owner.release(self.thread, true), std::mem::take(&mut self.path));
-        move || release.wait(&path)
+        let (release, owner) = (self.owner.release(true), self.owner.clone());
+        move || release.wait(owner.path())
     }
 
     /// From now on nothing fires its signals: what happens to the node is no matter of this guard's
     /// any more.
     fn silence(&self) {
-        let holding = self.owner.holding();
-        self.lost.get().into_iter().for_each(|signal| holding.part(signal));
-        self.revoked.get().into_iter().for_each(|signal| holding.part_revoked(signal));
+        if let Some(signals) = self.signals.get() {
+            let holding = self.owner.holding();
+            signals.lost.get().into_iter().for_each(|signal| holding.part(signal));
+            signals.revoked.get().into_iter().for_each(|signal| holding.part_revoked(signal));
+        }
+    }
+
+    fn signals(&self) -> &Signals {
+        self.signals.get_or_init(Box::default)
     }
 }
 
@@ -242,7 +240,7 @@ impl Drop for Held {
         if !self.is_released {
             self.silence();
             // What goes wrong is logged; a drop has nobody to tell.
-            let _ = self.owner.release(self.thread, false);
+            let _ = self.owner.release(false);
         }
     }
 }
@@ -250,7 +248,7 @@ impl Drop for Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("path", &self.path)
+            .field("path", &self.path())
             .field("state", &format_args!("{}", if self.is_held() { "<held>" } else { "<lost>" }))
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()

@@ -9,7 +9,7 @@
 //! let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
 //! let mutex = ZkMutex::new(&session, "/locks/orders")?;
 //! let guard = mutex.lock()?; // blocks; re-entrant on its thread
-//! write("order 17", guard.fencing_token()?)?; // the store refuses an older token
+//! write("order 17", guard.fencing_token())?; // the store refuses an older token
 //! drop(guard); // released
 //! # Ok(())
 //! # }
@@ -25,9 +25,9 @@
 //! | [`ZkElection`] | a leader, and those who stand by |
 //! | [`ZkExclusiveLock`] | the simplest protocol, for small groups |
 //!
-//! Which of them when, what each costs, and with which clients of other languages: [`guide::which_lock`]. Coming
-//! from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a program that locks: the
-//! module `testing`, behind the feature of that name.
+//! Which of them when, and with which clients of other languages: [`guide::which_lock`]. What each costs:
+//! [`guide::costs`]. Coming from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a
+//! program that locks: the module `testing`, behind the feature of that name.
 //!
 //! # What you can rely on
 //!
@@ -101,6 +101,7 @@ mod settings;
 mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wire;
 
 pub use cancel::CancelToken;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
@@ -123,3 +124,6 @@ pub use session::{
     ZkSession,
 };
 pub use settings::LockBuilder;
+/// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
+#[cfg(feature = "client")]
+pub use zookeeper;

@@ -45,7 +45,7 @@ impl<'a> Limit<'a> {
         Limit { deadline: Some(self.deadline.map_or(deadline, |d| d.min(deadline))), ..self }
     }
 
-    /// This limit, or as if cancelled once this becomes ready. A call on its way is not given up for that, only a wait.
+    /// This limit, or as if cancelled once this becomes ready.
     pub(crate) fn or_moot_by(self, signal: &'a Receiver<Infallible>) -> Self {
         Limit { moot: Some(signal), ..self }
     }
@@ -54,15 +54,14 @@ impl<'a> Limit<'a> {
         self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
+    /// How long until the deadline, if there is one.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        self.deadline.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
     pub(crate) fn is_cancelled(&self) -> bool {
         let is_ready = |signal: &Receiver<Infallible>| signal.try_recv().is_err_and(|e| e.is_disconnected());
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
-    }
-
-    /// Whether a call that can take `d` could outlast this limit.
-    pub(crate) fn may_end_within(&self, d: Duration) -> bool {
-        self.cancel.is_some()
-            || self.deadline.is_some_and(|at| at.saturating_duration_since(Instant::now()) < d)
     }
 
     /// Waits for a message. One that is there already wins over a deadline or a cancelled token.

@@ -16,6 +16,9 @@ use crate::session::{Acl, ZkSession};
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
 
+/// The longest ACL, a part of that room.
+const MAX_ACL: usize = 3 << 10;
+
 /// Checked settings.
 pub(crate) struct Settings {
     pub(crate) session: ZkSession,
@@ -25,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) acl: Acl,
     pub(crate) layout: Layout,
     pub(crate) hand_over: Duration,
+    pub(crate) keep: Duration,
     pub(crate) strategy: WaitStrategy,
 }
 
@@ -39,6 +43,9 @@ pub(crate) trait HasLayout: Recipe {}
 /// One whose holds can go from thread to thread.
 pub(crate) trait HandsOver: Recipe {}
 
+/// One whose node can stay with the process between two holds.
+pub(crate) trait Keeps: Recipe {}
+
 /// One whose waiters can watch this or that.
 pub(crate) trait HasWaitStrategy: Recipe {}
 
@@ -49,8 +56,8 @@ impl Settings {
     }
 
     /// A full path as the user knows it.
-    pub(crate) fn shown(&self, full: &str) -> String {
-        self.session.core().shown(full).to_owned()
+    pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
+        self.session.core().shown(full)
     }
 
     /// A sixth of the session timeout: the bound of single steps.
@@ -62,13 +69,13 @@ impl Settings {
     pub(crate) fn check(&self, holding: &Holding) -> Result<()> {
         match holding.loss() {
             None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()), reason }),
+            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()).to_owned(), reason }),
         }
     }
 
     /// The lock's queue.
     pub(crate) fn queue(&self) -> Queue {
-        Queue::new(self.dir(), self.layout, self.acl).waiting(self.strategy)
+        Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
     fn place(&self) -> Place {
@@ -96,7 +103,7 @@ impl Settings {
     /// All users of one lock in one session have the same node names and ACLs, and wait alike: they share nodes.
     pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
         let (path, layout, acl, strategy) = (&self.path, queue.layout(), queue.acl(), queue.strategy());
-        if layout == self.layout && acl == self.acl && strategy == self.strategy {
+        if layout == self.layout && *acl == self.acl && strategy == self.strategy {
             return Ok(());
         }
         let reason = format!(
@@ -115,6 +122,7 @@ pub struct LockBuilder<L> {
     acl: Acl,
     layout: Layout,
     hand_over: Duration,
+    keep: Duration,
     strategy: WaitStrategy,
     lock: PhantomData<fn() -> L>,
 }
@@ -128,6 +136,7 @@ impl<L> LockBuilder<L> {
             acl: Acl::default(),
             layout: Layout::default(),
             hand_over: Duration::from_millis(20),
+            keep: Duration::ZERO,
             strategy: WaitStrategy::default(),
             lock: PhantomData,
         }
@@ -148,7 +157,7 @@ impl<L> LockBuilder<L> {
 
     /// Checks what can be checked here.
     pub(crate) fn settings(self) -> Result<Settings> {
-        let LockBuilder { session, path, data, acl, layout, hand_over, strategy, .. } = self;
+        let LockBuilder { session, path, data, acl, layout, hand_over, keep, strategy, .. } = self;
         path::lock_path(session.core().chroot(), &path)?;
         let data = data.unwrap_or_else(default_data);
         if data.len() > MAX_DATA {
@@ -156,7 +165,11 @@ impl<L> LockBuilder<L> {
                 format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
             return Err(Error::InvalidConfig { what: "node data", reason });
         }
-        Ok(Settings { session, path, data, acl, layout, hand_over, strategy })
+        if acl.len() > MAX_ACL {
+            let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
+            return Err(Error::InvalidConfig { what: "ACL", reason });
+        }
+        Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy })
     }
 }
 
@@ -176,6 +189,27 @@ impl<L: HandsOver> LockBuilder<L> {
     /// Zero means that every acquisition queues anew behind other processes.
     pub fn hand_over(mut self, bound: Duration) -> Self {
         self.hand_over = bound;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: Keeps> LockBuilder<L> {
+    /// How long the lock's node stays with this process after a release, as long as nobody else asks
+    /// for the lock: taking it again meanwhile costs no round trip. Default zero: the node is deleted
+    /// at each release.
+    ///
+    /// The node is watched by its folder. The moment another contender appears it is let go, or, if a
+    /// guard lives, when that is released. It is let go too after a reconnection. While the node stays,
+    /// [`contenders`](crate::ZkMutex::contenders) shows it, and to everybody else the lock is taken:
+    /// another process that only tries ([`try_lock`](crate::ZkMutex::try_lock)) finds it so, and leaves
+    /// no node by which it would be noticed. The lease and [`lost`](crate::Held::lost) are as of a held
+    /// lock. Each new hold has a token of its own. `unlock` does not wait for a delete.
+    ///
+    /// If the process dies, others wait until the server expires its session, also where no guard
+    /// lived: up to the session timeout. So it suits a lock that mostly one process takes, over and over.
+    pub fn keep(mut self, at_most: Duration) -> Self {
+        self.keep = at_most;
         self
     }
 }

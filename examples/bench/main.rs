@@ -2,16 +2,28 @@
 //!
 //!     bench HOSTS WORKLOAD key=value...
 //!
-//! Workloads: `uncontended` (max, secs), `contended` and `readers` (threads, max and secs for each), `waiters`
-//! (threads, sessions), `reentrant` (max), `locks` (max: made on paths of their own, and kept); all take path, warm (cycles before measuring) and events (a file for the
-//! times of each cycle). It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time,
-//! then prints a line of JSON and `DONE`, and ends with its input. Exit status 2: wrong arguments; 3: no such workload here.
+//! Workloads:
+//! - `uncontended`, `contended` and `readers` (threads, max and secs for each);
+//! - `keep` (the same): the lock is kept between two cycles, as nobody else asks for it;
+//! - `waiters` (threads, sessions): one cycle each behind a holder;
+//! - `reentrant` (max);
+//! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
+//! - `sessions` (sessions, threads, max and secs for each): threads use one session after the other.
+//!
+//! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
+//! It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then
+//! prints a line of JSON and `DONE`, and ends with its input. `bytes_each` in that line is by how
+//! much the process grew for each waiter, lock or session. Exit status 2: wrong arguments; 3: no
+//! such workload here.
 
 mod protocol;
 
-use protocol::{Args, Counter, Cycle, Outcome, done, line, mark, now, report};
+use protocol::{
+    Args, Counter, Cycle, Outcome, bytes_each, done, line, mark, now, percentile, report, resident,
+};
 use std::ops::Deref;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -19,6 +31,8 @@ use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
 
 /// Benchmarks have a thousand waiters, and these need little.
 const STACK: usize = 256 * 1024;
+/// How long `keep` keeps a lock that nobody uses.
+const KEEP: Duration = Duration::from_secs(60);
 /// How long `waiters` gives its threads to queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From a thread's word that it will call `lock` to its place in the queue of its process.
@@ -38,9 +52,12 @@ fn main() -> ExitCode {
     let run = match args.workload.as_str() {
         "uncontended" | "contended" => contended,
         "readers" => readers,
+        "keep" => keep,
         "waiters" => waiters,
         "reentrant" => reentrant,
         "locks" => locks,
+        "held" => held,
+        "sessions" => sessions,
         other => return refuse(UNKNOWN, &format!("there is no workload {other:?} here")),
     };
     if let Err(why) = args.check() {
@@ -97,6 +114,15 @@ fn contended(args: &Args) -> Outcome<()> {
     })
 }
 
+/// The same with a lock that stays with the process between two holds.
+fn keep(args: &Args) -> Outcome<()> {
+    let counter = &Counter::default();
+    in_a_loop(args, Some(counter), |session| {
+        let mutex = ZkMutex::builder(session, args.path()).keep(KEEP).build()?;
+        Ok(move || cycle(&mutex, || counter.bump()))
+    })
+}
+
 /// The same with read locks, and no writer.
 fn readers(args: &Args) -> Outcome<()> {
     in_a_loop(args, None, |session| {
@@ -128,15 +154,15 @@ fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
             .collect::<Result<Vec<_>, _>>()?;
         gather(threads)
     })?;
-    report(args, &cycles, start, counter)?;
+    report(args, &cycles, start, counter, "")?;
     done()?;
     Ok(session.close()?)
 }
 
 /// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
 ///
-/// The holder has a session of its own, so that each session of the waiters shows one node in the queue.
-/// The threads behind that node queue within this process.
+/// The holder has a session of its own, so that each session of the waiters shows one node in the
+/// queue. The threads behind that node queue within this process.
 fn waiters(args: &Args) -> Outcome<()> {
     let threads = args.threads()?;
     let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
@@ -147,7 +173,8 @@ fn waiters(args: &Args) -> Outcome<()> {
     let guard = held.lock()?;
     mark("ready")?;
     let (counter, calling) = (Counter::default(), AtomicUsize::new(0));
-    let (start, cycles) = thread::scope(|scope| -> Outcome<(u64, Vec<Cycle>)> {
+    let before = resident();
+    let (start, cycles, memory) = thread::scope(|scope| -> Outcome<(u64, Vec<Cycle>, String)> {
         let (counter, calling) = (&counter, &calling);
         let mut started = Vec::new();
         for number in 0..threads {
@@ -167,12 +194,13 @@ fn waiters(args: &Args) -> Outcome<()> {
             thread::sleep(Duration::from_millis(20));
         }
         thread::sleep(SETTLE);
+        let memory = bytes_each(before, threads);
         mark("queued")?;
         let start = now();
         guard.unlock()?;
-        Ok((start, gather(started)?))
+        Ok((start, gather(started)?, memory))
     })?;
-    report(args, &cycles, start, Some(&counter))?;
+    report(args, &cycles, start, Some(&counter), &format!(",\"sessions\":{count}{memory}"))?;
     done()?;
     for session in sessions.iter().chain([&holding]) {
         session.close()?;
@@ -202,26 +230,88 @@ fn reentrant(args: &Args) -> Outcome<()> {
     Ok(session.close()?)
 }
 
-/// Makes locks, each on a path of its own, and keeps them. The line has the time of each 10,000 of them, which should not grow.
+/// Makes locks, each on a path of its own, and keeps them.
 fn locks(args: &Args) -> Outcome<()> {
-    const BLOCK: usize = 10_000;
     let session = ZkSession::connect(&args.hosts)?;
+    many(args, |path| ZkMutex::new(&session, path))?;
+    Ok(session.close()?)
+}
+
+/// Locks them as well, and holds them all at once.
+fn held(args: &Args) -> Outcome<()> {
+    let session = ZkSession::connect(&args.hosts)?;
+    warm(args, &session)?;
+    many(args, |path| Arc::new(ZkMutex::new(&session, path)?).lock_owned())?;
+    Ok(session.close()?)
+}
+
+/// Makes something on each of many paths, and keeps all. The line has the time of each 1,000, which
+/// should not grow.
+fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Outcome<()> {
+    const BLOCK: usize = 1000;
     mark("ready")?;
-    let max = usize::try_from(args.number("max", 100_000)?)?;
-    let (mut kept, mut latencies) = (Vec::new(), Vec::new());
-    let start = now();
+    let max = usize::try_from(args.number("max", 10_000)?)?;
+    let (mut kept, mut latencies) = (Vec::with_capacity(max.min(ROOM)), Vec::with_capacity(max.min(ROOM)));
+    let (before, start) = (resident(), now());
     for number in 0..max {
         let (path, begun) = (format!("{}/{number}", args.path()), now());
-        kept.push(ZkMutex::new(&session, &path)?);
+        kept.push(make(&path)?);
         latencies.push(now() - begun);
     }
-    let took = now() - start;
+    let (took, memory) = (now() - start, bytes_each(before, max));
     let milliseconds = |block: &[u64]| format!("{:.1}", block.iter().sum::<u64>() as f64 / 1e6);
     let blocks: Vec<_> = latencies.chunks(BLOCK).map(milliseconds).collect();
-    line(args, took, &mut latencies, &format!(",\"ms_per_{BLOCK}\":[{}]", blocks.join(",")))?;
-    drop(kept);
+    line(args, took, &mut latencies, &format!("{memory},\"ms_per_{BLOCK}\":[{}]", blocks.join(",")))?;
     done()?;
-    Ok(session.close()?)
+    drop(kept);
+    Ok(())
+}
+
+/// Many sessions in one process, each with a lock of its own, and threads that lock one after the
+/// other.
+fn sessions(args: &Args) -> Outcome<()> {
+    let (threads, count) = (args.threads()?, usize::try_from(args.number("sessions", 1000)?)?);
+    let threads = threads.min(count); // no two threads share a session
+    warm(args, &ZkSession::connect(&args.hosts)?)?;
+    let (before, mut connecting, mut locks) = (resident(), Vec::new(), Vec::new());
+    for number in 0..count {
+        let begun = now();
+        let session = ZkSession::connect(&args.hosts)?;
+        connecting.push(now() - begun);
+        let mutex = ZkMutex::new(&session, &format!("{}/{number}", args.path()))?;
+        drop(mutex.lock()?); // makes its folder
+        locks.push((session, mutex));
+    }
+    let memory = bytes_each(before, count);
+    mark("ready")?;
+    let (start, limit) = (now(), args.limit()?);
+    let cycles = thread::scope(|scope| -> Outcome<Vec<Cycle>> {
+        let locks = &locks;
+        let run = |first: usize| {
+            move || -> Outcome<Vec<Cycle>> {
+                let mut cycles = Vec::new();
+                for (_, mutex) in locks.iter().skip(first).step_by(threads).cycle() {
+                    if limit.reached(cycles.len()) {
+                        break;
+                    }
+                    cycles.push(cycle(mutex, || ())?);
+                }
+                Ok(cycles)
+            }
+        };
+        let started = (0..threads)
+            .map(|first| Builder::new().stack_size(STACK).spawn_scoped(scope, run(first)))
+            .collect::<Result<Vec<_>, _>>()?;
+        gather(started)
+    })?;
+    let connect = percentile(&mut connecting, 0.5);
+    let more = format!(",\"sessions\":{count}{memory},\"connect_p50_us\":{connect:.1}");
+    report(args, &cycles, start, None, &more)?;
+    done()?;
+    for (session, _) in &locks {
+        session.close()?;
+    }
+    Ok(())
 }
 
 fn gather(threads: Vec<ScopedJoinHandle<'_, Outcome<Vec<Cycle>>>>) -> Outcome<Vec<Cycle>> {

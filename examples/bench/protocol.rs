@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -142,8 +142,15 @@ pub fn done() -> io::Result<()> {
     io::copy(&mut io::stdin(), &mut io::sink()).map(drop)
 }
 
-/// Writes the events, if asked to, and the line of JSON for cycles; with whether the counter came out right, if one was kept.
-pub fn report(args: &Args, cycles: &[Cycle], start: u64, counter: Option<&Counter>) -> Outcome<()> {
+/// Writes the events, if asked to, and the line of JSON for cycles, which ends with `more`; with
+/// whether the counter came out right, if one was kept.
+pub fn report(
+    args: &Args,
+    cycles: &[Cycle],
+    start: u64,
+    counter: Option<&Counter>,
+    more: &str,
+) -> Outcome<()> {
     if let Some(path) = args.text("events") {
         let mut file = BufWriter::new(File::create(path)?);
         for c in cycles {
@@ -154,7 +161,7 @@ pub fn report(args: &Args, cycles: &[Cycle], start: u64, counter: Option<&Counte
     let end = cycles.iter().map(|c| c.released).max().unwrap_or(start + 1);
     let mut acquiring: Vec<_> = cycles.iter().map(|c| c.acquired - c.acquire).collect();
     let mut releasing: Vec<_> = cycles.iter().map(|c| c.released - c.release).collect();
-    let mut more = format!(",\"rel_p50_us\":{:.1}", percentile(&mut releasing, 0.5));
+    let mut more = format!("{more},\"rel_p50_us\":{:.1}", percentile(&mut releasing, 0.5));
     if let Some(counter) = counter {
         let exact = counter.get() == cycles.len() as u64;
         more.push_str(&format!(",\"exact\":{exact}"));
@@ -176,8 +183,20 @@ pub fn line(args: &Args, took: u64, latencies: &mut [u64], more: &str) -> Outcom
     ))?)
 }
 
+/// What this process has in memory, in bytes; 0 where the system does not tell.
+pub fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse().map_or(0, |kilobytes: u64| kilobytes * 1024)
+}
+
+/// For the line of JSON: what the memory has grown by since it was `before`, shared among `count`.
+pub fn bytes_each(before: u64, count: usize) -> String {
+    format!(",\"bytes_each\":{}", resident().saturating_sub(before) / count.max(1) as u64)
+}
+
 /// A percentile in microseconds.
-fn percentile(ns: &mut [u64], q: f64) -> f64 {
+pub fn percentile(ns: &mut [u64], q: f64) -> f64 {
     ns.sort_unstable();
     let at = (ns.len() as f64 * q) as usize;
     ns.get(at).or(ns.last()).map_or(0.0, |ns| *ns as f64 / 1e3)

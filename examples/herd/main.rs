@@ -129,8 +129,8 @@ impl Herd<'_> {
         held: ZkMutexGuard<'_>,
         granted: &Receiver<Instant>,
     ) -> Result<(u64, Duration), Box<dyn Error>> {
-        held.fencing_token()?; // its node is watched from now on, and not from some moment later
-        self.counter.settled()?;
+        let _asks_for_its_watch = held.lost();
+        self.counter.settled()?; // the watch stands, and not from some later moment on
         self.counter.clear();
         let (_, before) = self.counter.settled()?;
         let start = Instant::now();

@@ -8,15 +8,13 @@ use crossbeam_channel::never;
 
 use super::leadership::Mandate;
 use crate::cancel::CancelToken;
-use crate::error::{Cause, Error, Result};
+use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::local::registry::Interned;
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
-use crate::session::generation::CallError;
-use crate::session::retry::Retry;
 
 /// What a candidate is, to the server.
 #[derive(Clone)]
@@ -64,8 +62,7 @@ impl Campaign {
                 on_loss: &|| Box::new(|| ()),
             });
             let elected = match acquired {
-                Ok(Some(holding)) => self.begin(holding, &limit),
-                Ok(None) => Ok(None),
+                Ok(holding) => Ok(holding.and_then(|holding| self.begin(holding))),
                 Err(e) => Err(e),
             };
             match elected {
@@ -87,38 +84,17 @@ impl Campaign {
         }
     }
 
-    /// Makes a hold a mandate, and asks for its token. `None`: the hold is lost.
-    fn begin(&self, holding: Holding, limit: &Limit<'_>) -> Result<Option<(Mandate, FencingToken)>> {
+    /// Makes a hold a mandate. `None`: the hold is lost.
+    fn begin(&self, holding: Holding) -> Option<(Mandate, FencingToken)> {
         let path = self.session.core().shown(holding.path()).to_owned();
+        let token = FencingToken::new(holding.czxid(), 0);
         let mandate = Mandate::new(holding, path.clone());
-        let holding = mandate.holding();
-        let retry = Retry::enduring();
-        while holding.is_held() {
-            let e = match holding.czxid(&limit.or_at(Instant::now() + holding.timeout() / 6)) {
-                Ok(czxid) => {
-                    let token = FencingToken::new(czxid, 0);
-                    info!("{path}: elected, token {token}");
-                    return Ok(Some((mandate, token)));
-                }
-                Err(e) => e,
-            };
-            let op = "fencing_token";
-            return Err(match e {
-                CallError::Cancelled => Error::Cancelled { path },
-                CallError::NoAuth => Error::NoAuth { op, path },
-                CallError::Other(code) => Error::Server { op, path, code },
-                CallError::Resources => {
-                    Error::Unavailable { op, path, cause: Cause::Resources("thread for the call".into()) }
-                }
-                // The hold outlives a short outage, and with it our place at the head of the queue.
-                _ => {
-                    self.session.core().failed(&retry);
-                    self.session.core().connected(op, &path, limit, &retry)?;
-                    continue;
-                }
-            });
+        if !mandate.holding().is_held() {
+            return None;
         }
-        Ok(None)
+        mandate.holding().ask_for_watch();
+        info!("{path}: elected, token {token}");
+        Some((mandate, token))
     }
 
     /// T/8; behind so many refusals in a row twice as long for each but the first, up to 8 T.

@@ -37,7 +37,7 @@ use crate::session::SessionState;
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
 /// match candidate.wait_leader_timeout(Duration::from_secs(5))? {
-///     Some(leadership) => println!("we lead, token {}", leadership.fencing_token()?),
+///     Some(leadership) => println!("we lead, token {}", leadership.fencing_token()),
 ///     None => println!("somebody else leads"),
 /// }
 /// std::thread::scope(|scope| {
@@ -165,7 +165,7 @@ impl ZkCandidate {
         self.standing.campaign.until_gone(&self.standing.trail)
     }
 
-    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is then with the link.
+    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending delete then.
     fn stop(&self) {
         self.standing.left.cancel();
         if let Some(thread) = self.thread.lock().take() {

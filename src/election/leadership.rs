@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use crate::guard::{Held, Owner};
 use crate::queue::{Holding, Release};
@@ -12,9 +11,8 @@ use crate::queue::{Holding, Release};
 ///
 /// What can be asked of it is at [`Held`]: [`is_held`](Held::is_held) and [`check`](Held::check) say
 /// whether it lasts, [`lost`](Held::lost) becomes ready when it ends, in whatever way,
-/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to (it is known
-/// already and costs no I/O), [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard
-/// of ZooKeeper.
+/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to,
+/// [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard of ZooKeeper.
 ///
 /// It is a view: any thread may have one, clones look at the same term, and dropping it ends nothing.
 /// The term ends when its candidate leaves or its runner's work returns
@@ -28,7 +26,7 @@ use crate::queue::{Holding, Release};
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
 /// let leadership = candidate.wait_leader()?;
-/// let token = leadership.fencing_token()?;
+/// let token = leadership.fencing_token();
 /// while leadership.is_held() {
 ///     println!("a piece of work under {token}"); // the store refuses an older token
 /// }
@@ -40,46 +38,45 @@ pub struct Leadership(Arc<Held>);
 
 /// The right to end a term, which ends with it.
 #[must_use = "the term ends with it"]
-pub(super) struct Mandate {
-    term: Arc<Term>,
+pub(super) struct Mandate(Arc<Term>);
+
+struct Term {
+    holding: Holding,
     path: String,
 }
 
-struct Term(Holding);
-
 impl Mandate {
     pub(super) fn new(holding: Holding, path: String) -> Self {
-        Mandate { term: Arc::new(Term(holding)), path }
+        Mandate(Arc::new(Term { holding, path }))
     }
 
     pub(super) fn holding(&self) -> &Holding {
-        &self.term.0
+        &self.0.holding
     }
 
     pub(super) fn view(&self) -> Leadership {
-        let thread = std::thread::current().id();
-        Leadership(Arc::new(Held::view(self.term.clone(), thread, self.path.clone())))
+        Leadership(Arc::new(Held::view(self.0.clone())))
     }
 }
 
 impl Drop for Mandate {
     fn drop(&mut self) {
-        self.term.0.resign();
+        self.0.holding.resign();
     }
 }
 
 impl Owner for Term {
     fn holding(&self) -> &Holding {
-        &self.0
+        &self.holding
     }
 
-    fn count(&self, _: ThreadId) -> usize {
-        1
+    fn path(&self) -> &str {
+        &self.path
     }
 
     /// A view has nothing to release.
-    fn release(&self, _: ThreadId, _: bool) -> Release {
-        Release::of_guard_only(self.holding(), false)
+    fn release(&self, _: bool) -> Release {
+        Release::of_guard_only(&self.holding, false)
     }
 }
 

@@ -42,7 +42,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// // A latch.
 /// let candidate = election.join()?;
 /// let leadership = candidate.wait_leader()?; // blocks
-/// println!("we lead, token {}", leadership.fencing_token()?);
+/// println!("we lead, token {}", leadership.fencing_token());
 /// candidate.leave()?;
 ///
 /// // A runner.
@@ -233,7 +233,7 @@ impl ZkElection {
 impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
         let roll = settings.share("election", |settings| Roll {
-            queue: Queue::of_candidates(settings.dir(), settings.acl),
+            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
         })?;
         settings.agree("election", &roll.queue)?;
         let Settings { session, path, data: id, .. } = settings;

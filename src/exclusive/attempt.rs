@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bid::{Bid, Sight};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::queue::{Holding, Mode, failure};
@@ -30,7 +31,7 @@ pub(super) struct Request<'a> {
     pub(super) core: &'a Core,
     /// The lock's node, its full path.
     pub(super) node: &'a str,
-    pub(super) acl: Acl,
+    pub(super) acl: &'a Acl,
     pub(super) data: &'a [u8],
     pub(super) mode: Mode,
     pub(super) limit: Limit<'a>,
@@ -82,12 +83,12 @@ impl<'a> Attempt<'a> {
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
         let Request { core, node, .. } = *self.request;
         // From before anything is asked: an event may come before the answer to the read that armed its watch, and a session may be
-        // lost before its link has said so.
+        // lost before its connection has said so.
         let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
         'anew: loop {
             let generation = self.connected()?;
             let causes = Causes { gone: GONE, changed: CHANGED };
-            let _node = generation.shared.nodes.register(node.to_owned(), &self.bell, causes);
+            let _node = generation.nodes.register(node.to_owned(), &self.bell, causes);
             let mut bid = Bid::new(generation.clone(), node.to_owned());
             loop {
                 match self.advance(&mut bid).and_then(|sight| self.grant(&mut bid, &sight)) {
@@ -118,8 +119,8 @@ impl<'a> Attempt<'a> {
             if generation.number != bid.generation.number {
                 return Err(Stop::Anew);
             }
-            let attach = generation.shared.attach();
-            let debris = generation.shared.debris();
+            let epoch = generation.epoch();
+            let debris = generation.pending_deletes();
             let is_made = match bid.create(data, acl, &limit) {
                 Ok(()) => {
                     self.retry.progress();
@@ -142,7 +143,7 @@ impl<'a> Attempt<'a> {
             let whose = if is_others && mode == Mode::Try {
                 Whose::Others
             } else {
-                self.look(bid, is_made, attach, &debris)?
+                self.look(bid, is_made, epoch, &debris)?
             };
             match whose {
                 Whose::Bids(sight) => {
@@ -159,13 +160,13 @@ impl<'a> Attempt<'a> {
                     debug!("{node}: waiting for it to go");
                 }
             }
-            self.wait(&generation, attach)?;
+            self.wait(&generation, epoch)?;
             (self.request.on_blocked)(false);
         }
     }
 
     /// Reads the node that stands, and leaves a watch on it.
-    fn look(&self, bid: &Bid, is_made: bool, attach: u64, debris: &HashSet<String>) -> Step<Whose> {
+    fn look(&self, bid: &Bid, is_made: bool, epoch: u64, debris: &HashSet<String>) -> Step<Whose> {
         let Request { node: path, limit, .. } = self.request;
         let node = match bid.generation.read(path, true, limit) {
             Ok(node) => node,
@@ -176,21 +177,21 @@ impl<'a> Attempt<'a> {
         // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
         // Behind an acknowledged create it is ours by its session, whatever somebody has written to it since.
         if bid.made(&node) || is_made && bid.is_of_our_session(&node) {
-            return Ok(Whose::Bids(Sight { czxid: node.czxid, attach }));
+            return Ok(Whose::Bids(Sight { czxid: node.stat.czxid, epoch }));
         }
         // Ours may become debris, or be gone, between the create and the look at what is known of it.
-        let after = bid.generation.shared.debris();
+        let after = bid.generation.pending_deletes();
         let is_debris = |nonce: &str| debris.contains(nonce) || after.contains(nonce);
         Ok(if nonce::split(&node.data).0.is_some_and(is_debris) { Whose::Debris } else { Whose::Others })
     }
 
     /// Waits until something happens to the node, or to the watch on it.
-    fn wait(&self, generation: &Generation, attach: u64) -> Step<()> {
+    fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let Request { core, node, limit, .. } = self.request;
         let is_undisturbed = || {
             core.state() == SessionState::Connected
-                && generation.shared.attach() == attach
-                && !generation.shared.lease.is_over()
+                && generation.epoch() == epoch
+                && !generation.lease.is_over()
         };
         while is_undisturbed() {
             self.retry.progress(); // the one in the way is there, and watched
@@ -217,7 +218,7 @@ impl<'a> Attempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
                     if rung & GONE != 0 {
-                        bid.generation.shared.lease.gone(&hold);
+                        bid.generation.lease.gone(&hold, BootTime::now());
                     } else if rung & CHANGED != 0 {
                         holding.watch_again();
                     }
@@ -254,7 +255,7 @@ impl<'a> Attempt<'a> {
             CallError::Expired => Stop::Anew,
             // Contention only if the server has shown it, and an outage is not what kept us since.
             CallError::Deadline if self.seen_other && core.state() == SessionState::Connected => Stop::Busy,
-            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
+            CallError::Deadline | CallError::Cancelled => {
                 Stop::Fail(failure(core, path::parent(self.request.node), e))
             }
             e => Stop::Fail(failure(core, path, e)),

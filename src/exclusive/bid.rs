@@ -23,7 +23,7 @@ pub(super) struct Bid {
 pub(super) struct Sight {
     pub(super) czxid: i64,
     /// The connection that the watch stands on.
-    pub(super) attach: u64,
+    pub(super) epoch: u64,
 }
 
 impl Bid {
@@ -36,10 +36,10 @@ impl Bid {
         self.may_exist
     }
 
-    pub(super) fn create(&mut self, data: &[u8], acl: Acl, limit: &Limit<'_>) -> Result<(), CallError> {
+    pub(super) fn create(&mut self, data: &[u8], acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
         let before = std::mem::replace(&mut self.may_exist, true);
         let data = nonce::sign(&self.nonce, data);
-        let made = self.generation.create_fixed(&self.path, &self.nonce, data, acl, before, limit);
+        let made = self.generation.create_fixed(&self.path, &self.nonce, &data, acl, before, limit);
         match made {
             Ok(()) | Err(CallError::ConnectionLoss | CallError::Other(_)) => {}
             // It is removed when the answer comes, that is seen to; before, nothing can be said of it.
@@ -56,13 +56,13 @@ impl Bid {
     }
 
     pub(super) fn is_of_our_session(&self, node: &Node) -> bool {
-        self.generation.shared.session_id() == Some(node.owner)
+        self.generation.session_id() == Some(node.stat.owner)
     }
 
     /// Makes it a hold, if the lease is fresh.
     pub(super) fn grant(&mut self, sight: &Sight, on_loss: OnLoss) -> Result<(Holding, Arc<Hold>), Refused> {
-        let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.attach, on_loss);
-        self.generation.shared.lease.grant(&hold)?;
+        let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.epoch, on_loss);
+        self.generation.grant(&hold)?;
         self.may_exist = false;
         let nonce = self.nonce.clone();
         Ok((Holding::new(&self.generation, hold.clone(), Going::Signed { nonce }), hold))

@@ -31,8 +31,8 @@ pub(super) fn read(core: &Core, node: &str, limit: &Limit<'_>) -> Result<Option<
         return match generation.read(node, false, &Limit::NONE) {
             Ok(node) => Ok(Some(Holder {
                 data: nonce::split(&node.data).1.to_vec(),
-                session_id: node.owner,
-                created: node.created,
+                session_id: node.stat.owner,
+                created: node.created(),
             })),
             Err(CallError::NoNode) => Ok(None),
             Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {

@@ -55,7 +55,7 @@ impl Lock {
         let what = "exclusive lock";
         let common = settings.share(what, |settings| Common {
             node: format!("{}/{NODE}", settings.dir()),
-            acl: settings.acl,
+            acl: settings.acl.clone(),
             turnstile: Arc::new(Turnstile::new()),
             hold: Mutex::new(Weak::new()),
             witness: settings.witness(),
@@ -86,7 +86,7 @@ impl Lock {
         let request = Request {
             core: self.settings.session.core(),
             node: &common.node,
-            acl: common.acl,
+            acl: &common.acl,
             data: &self.settings.data,
             mode,
             limit,
@@ -106,8 +106,7 @@ impl Lock {
         turnstile.set_phase(number, Phase::Holding);
         turn.keep();
         common.witness.holds(thread);
-        let path = self.settings.shown(&common.node);
-        Ok(Some(Held::new(Arc::new(Hand { lock: self.clone(), holding, turn: number }), thread, path, 0)))
+        Ok(Some(Held::new(Arc::new(Hand { lock: self.clone(), holding, thread, turn: number }))))
     }
 
     /// Without a deadline the lock is got, or an error: somebody else's node ends no wait.
@@ -184,22 +183,24 @@ impl Drop for Turn<'_> {
 struct Hand {
     lock: Arc<Lock>,
     holding: Arc<Holding>,
+    /// Which took it.
+    thread: ThreadId,
     turn: u64,
 }
 
+/// It is not re-entrant: each guard is a hold of its own.
 impl Owner for Hand {
     fn holding(&self) -> &Holding {
         &self.holding
     }
 
-    /// It is not re-entrant: each guard is a hold of its own.
-    fn count(&self, _thread: ThreadId) -> usize {
-        1
+    fn path(&self) -> &str {
+        self.lock.settings.shown(&self.lock.common.node)
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+    fn release(&self, wait: bool) -> Release {
         let common = &self.lock.common;
-        common.witness.released(thread);
+        common.witness.released(self.thread);
         // The removal is on its way before the next thread's create.
         let release = self.holding.begin_release(wait);
         common.turnstile.leave(self.turn);

@@ -39,9 +39,7 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// if let Some(guard) = lock.try_lock_owned()? {
 ///     // Locked here, unlocked there.
 ///     std::thread::spawn(move || {
-///         if let Ok(token) = guard.fencing_token() {
-///             println!("importing under {token}"); // the store refuses an older token
-///         }
+///         println!("importing under {}", guard.fencing_token()); // the store refuses an older token
 ///     });
 /// } else if let Some(holder) = lock.holder()? {
 ///     println!("{} is at it", String::from_utf8_lossy(&holder.data));

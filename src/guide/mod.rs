@@ -5,3 +5,7 @@ pub mod which_lock {}
 
 #[doc = include_str!("migration.md")]
 pub mod migration {}
+
+#[doc = include_str!("costs.md")]
+#[doc = include_str!("measured.md")]
+pub mod costs {}

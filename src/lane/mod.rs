@@ -1,5 +1,6 @@
 //! One process's way to a lock: its threads take turns, and whoever's turn it is goes through the queue at the server.
 
+mod keep;
 mod tenure;
 
 use std::convert::Infallible;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use self::keep::Keeper;
 pub(crate) use self::tenure::Tenure;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
@@ -20,6 +22,7 @@ use crate::session::{SessionState, ZkSession};
 pub(crate) struct Lane<S = Infallible> {
     pub(crate) queue: Queue,
     turnstile: Arc<Turnstile<Arc<Tenure>, S>>,
+    keeper: Arc<Keeper>,
     /// Rings when a hold of one thread alone is lost, whichever thread has it by then.
     pub(crate) losses: Arc<Bells<()>>,
 }
@@ -54,7 +57,8 @@ pub(crate) enum Admission<'a, S> {
 
 impl<S: Send + 'static> Lane<S> {
     pub(crate) fn new(queue: Queue) -> Self {
-        Lane { queue, turnstile: Arc::new(Turnstile::new()), losses: Arc::default() }
+        let keeper = Keeper::new(queue.dir().to_owned());
+        Lane { queue, turnstile: Arc::new(Turnstile::new()), keeper, losses: Arc::default() }
     }
 
     /// The lock for this thread alone: handed over by another thread, or by way of the queue.
@@ -66,13 +70,13 @@ impl<S: Send + 'static> Lane<S> {
                 None => return Ok(None),
             };
             let number = turn.number;
-            if let Some(tenure) = baton {
+            if let Some(tenure) = baton.or_else(|| self.keeper.take()) {
                 if tenure.is_taken_over(number) {
                     self.turnstile.set_phase(number, Phase::Holding);
                     turn.keep();
                     return Ok(Some(tenure));
                 }
-                // Lost on the way here; its turn may be over with it.
+                // Lost on the way here, or while it was kept; its turn may be over with it.
                 drop(tenure);
                 continue;
             }
@@ -143,16 +147,30 @@ impl<S: Send + 'static> Lane<S> {
         })
     }
 
-    /// Lets a hold of this thread alone go: to the thread that waits longest if its node has been first for less than `hand_over`
-    /// and nobody asked for it, else its node is deleted. With `wait`, what the server says of that can be waited for.
-    pub(crate) fn release(&self, tenure: &Arc<Tenure>, hand_over: Duration, wait: bool) -> Release {
+    /// Lets a hold of this thread alone go: to the thread that waits longest, if its node has been first
+    /// for less than `hand_over` and nobody asked for it; or it is kept for `keep`, if nobody else asks
+    /// for the lock; else its node is deleted. With `wait`, what the server says of that can be waited for.
+    pub(crate) fn release(
+        &self,
+        tenure: &Arc<Tenure>,
+        (hand_over, keep): (Duration, Duration),
+        wait: bool,
+    ) -> Release {
         let (holding, turn) = (&tenure.holding, tenure.turn());
-        if holding.loss().is_none()
-            && !holding.is_revoked()
-            && holding.age() < hand_over
-            && self.turnstile.pass(turn, tenure.clone()).is_ok()
-        {
-            return Release::of_guard_only(holding, false);
+        if holding.loss().is_none() {
+            let is_kept = !keep.is_zero() && self.keeper.is_alone(tenure);
+            // Asked behind that: a request to let go that comes later is told to the keeper.
+            if !holding.is_revoked() {
+                let goes_on = is_kept || holding.age() < hand_over;
+                if goes_on && self.turnstile.pass(turn, tenure.clone()).is_ok() {
+                    return Release::of_guard_only(holding, false);
+                }
+                // Before the turn ends: the next thread must find it.
+                if is_kept && self.keeper.put(tenure, keep) {
+                    self.turnstile.leave(turn);
+                    return Release::of_guard_only(holding, false);
+                }
+            }
         }
         // The delete is on its way before the next thread's create.
         let release = holding.begin_release(wait);

@@ -1,66 +1,170 @@
 //! How often each thread holds a lock.
 
+use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
-/// The holds of a lock, by thread. A guard keeps its thread's id, so that a drop never asks which
-/// thread it is on: it may run in the destructor of a thread-local.
-pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Entry<H>>>);
+thread_local! {
+    /// Needs no destructor, so it is there for the destructors of all other thread-locals.
+    static THIS: Cell<Option<ThreadId>> = const { Cell::new(None) };
+}
 
-struct Entry<H> {
-    hold: Arc<H>,
-    count: usize,
+/// The calling thread's id. `std::thread::current().id()` takes and drops a reference to the thread
+/// each time.
+pub(crate) fn this_thread() -> ThreadId {
+    THIS.with(|this| {
+        this.get().unwrap_or_else(|| {
+            let id = std::thread::current().id();
+            this.set(Some(id));
+            id
+        })
+    })
+}
+
+/// The holds of a lock, by thread. A hold keeps its thread's id, so that the drop of a guard never
+/// asks which thread it is on: it may run in the destructor of a thread-local.
+pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Arc<Nested<H>>, BuildHasherDefault<Spread>>>);
+
+/// One hold of one thread, which all guards of the thread share, and how many they are. It is made
+/// for the thread's first guard, so that further guards need no memory.
+pub(crate) struct Nested<H> {
+    hold: H,
+    thread: ThreadId,
+    /// Guards are not `Send`: their thread alone counts them, and other threads only look.
+    guards: AtomicUsize,
 }
 
 impl<H> Reentry<H> {
     pub(crate) fn new() -> Self {
-        Reentry(Mutex::new(HashMap::new()))
+        Reentry(Mutex::default())
     }
 
-    pub(crate) fn hold_of(&self, thread: ThreadId) -> Option<Arc<H>> {
-        self.0.lock().get(&thread).map(|entry| entry.hold.clone())
+    pub(crate) fn hold_of(&self, thread: ThreadId) -> Option<Arc<Nested<H>>> {
+        self.0.lock().get(&thread).cloned()
     }
 
-    /// The thread's first guard.
-    pub(crate) fn insert(&self, thread: ThreadId, hold: Arc<H>) {
-        self.0.lock().insert(thread, Entry { hold, count: 1 });
+    /// The thread's hold, with its first guard.
+    pub(crate) fn insert(&self, thread: ThreadId, hold: H) -> Arc<Nested<H>> {
+        let hold = Arc::new(Nested { hold, thread, guards: AtomicUsize::new(1) });
+        let before = self.0.lock().insert(thread, hold.clone());
+        drop(before); // outside the lock
+        hold
     }
 
-    /// Another guard of a thread that has one.
-    pub(crate) fn nest(&self, thread: ThreadId) {
-        if let Some(entry) = self.0.lock().get_mut(&thread) {
-            entry.count = entry.count.saturating_add(1);
-        }
+    /// A guard of this hold is dropped; true if it was the thread's last. Nothing happens for a
+    /// guard that was given up: the thread may have another hold by now.
+    pub(crate) fn leave(&self, hold: &Nested<H>) -> bool {
+        let left = hold.guards.load(Ordering::Relaxed).saturating_sub(1);
+        hold.guards.store(left, Ordering::Relaxed);
+        left == 0 && self.give_up(hold)
     }
 
-    /// A guard of this hold is dropped; the hold, if it was the thread's last. Nothing happens for
-    /// a guard that was given up: the thread may have another hold by now.
-    pub(crate) fn leave(&self, thread: ThreadId, hold: &Arc<H>) -> Option<Arc<H>> {
+    /// Gives up all guards of a thread on this hold; false if that was done before.
+    pub(crate) fn give_up(&self, hold: &Nested<H>) -> bool {
         let mut map = self.0.lock();
-        let entry = map.get_mut(&thread).filter(|entry| Arc::ptr_eq(&entry.hold, hold))?;
-        entry.count -= 1;
-        if entry.count > 0 { None } else { map.remove(&thread).map(|entry| entry.hold) }
-    }
-
-    /// Gives up all guards of the thread on this hold.
-    pub(crate) fn give_up(&self, thread: ThreadId, hold: &Arc<H>) {
-        let mut map = self.0.lock();
-        if map.get(&thread).is_some_and(|entry| Arc::ptr_eq(&entry.hold, hold)) {
-            map.remove(&thread);
-        }
+        let stands = map.get(&hold.thread).is_some_and(|own| std::ptr::eq(&**own, hold));
+        let own = if stands { map.remove(&hold.thread) } else { None };
+        drop(map);
+        own.is_some() // and goes outside the lock
     }
 
     pub(crate) fn count(&self, thread: ThreadId) -> usize {
-        self.0.lock().get(&thread).map_or(0, |entry| entry.count)
+        self.0.lock().get(&thread).map_or(0, |hold| hold.guards.load(Ordering::Relaxed))
     }
 
     /// Whether any thread has a hold for which this is true. Asked outside the lock: to look at a hold can be to see its loss, and
     /// that is logged.
     pub(crate) fn any(&self, is: impl Fn(&H) -> bool) -> bool {
-        let holds: Vec<Arc<H>> = self.0.lock().values().map(|entry| entry.hold.clone()).collect();
+        let holds: Vec<_> = self.0.lock().values().cloned().collect();
         holds.iter().any(|hold| is(hold))
+    }
+}
+
+impl<H> Nested<H> {
+    pub(crate) fn thread(&self) -> ThreadId {
+        self.thread
+    }
+
+    /// Another guard of the thread, which has one.
+    pub(crate) fn nest(&self) {
+        self.guards.store(self.guards.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+impl<H> Deref for Nested<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.hold
+    }
+}
+
+/// Hashes a thread's id, which is a number that counts threads. The standard library's hash is
+/// slower, because it must withstand an attacker who chooses the keys. Nobody chooses thread ids.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // 2^64 divided by the golden ratio. Source: D. Knuth, The Art of Computer Programming,
+        // volume 3, section 6.4.
+        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_guard_of_a_thread_ends_its_hold() {
+        let (reentry, thread) = (Reentry::new(), this_thread());
+        assert!(reentry.hold_of(thread).is_none());
+        let hold = reentry.insert(thread, "hold");
+        hold.nest();
+        assert_eq!((reentry.count(thread), reentry.hold_of(thread).map(|hold| **hold)), (2, Some("hold")));
+        assert!(!reentry.leave(&hold));
+        assert_eq!(reentry.count(thread), 1);
+        assert!(reentry.leave(&hold));
+        assert_eq!((reentry.count(thread), Arc::strong_count(&hold)), (0, 1));
+    }
+
+    #[test]
+    fn guards_that_were_given_up_end_nothing_of_the_next_hold() {
+        let (reentry, thread) = (Reentry::new(), this_thread());
+        let first = reentry.insert(thread, 1);
+        first.nest();
+        assert!(reentry.give_up(&first) && !reentry.give_up(&first));
+        let second = reentry.insert(thread, 2);
+        assert!(!reentry.leave(&first) && !reentry.leave(&first));
+        assert_eq!(reentry.count(thread), 1);
+        assert!(reentry.leave(&second));
+    }
+
+    #[test]
+    fn each_thread_has_a_hold_of_its_own() {
+        let reentry = Reentry::new();
+        let threads: Vec<ThreadId> =
+            (0..100).map(|_| std::thread::spawn(this_thread).join().unwrap()).collect();
+        let holds: Vec<_> =
+            threads.iter().enumerate().map(|(i, thread)| reentry.insert(*thread, i)).collect();
+        assert!(threads.iter().enumerate().all(|(i, thread)| **reentry.hold_of(*thread).unwrap() == i));
+        assert!(reentry.any(|hold| *hold == 99) && !reentry.any(|hold| *hold == 100));
+        assert!(holds.iter().all(|hold| reentry.leave(hold)));
+        assert!(!reentry.any(|_| true));
     }
 }

@@ -74,13 +74,8 @@ impl HeldAll {
     }
 
     /// The tokens of all holds, in the order in which the members were given: each store gets that of
-    /// the lock that protects it. The first call may cost a round trip for each.
-    ///
-    /// # Errors
-    ///
-    /// As [`Held::fencing_token`].
-    pub fn fencing_tokens(&self) -> Result<Vec<FencingToken>> {
-        self.check()?;
+    /// the lock that protects it. See [`Held::fencing_token`].
+    pub fn fencing_tokens(&self) -> Vec<FencingToken> {
         self.holds().map(Held::fencing_token).collect()
     }
 

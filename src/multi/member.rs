@@ -145,7 +145,7 @@ macro_rules! by_itself {
 
 by_itself! {
     ZkMutex, "mutex",
-        |lock, mode, limit| Ok(lock.acquire(mode, limit)?.map(|held| vec![held])),
+        |lock, mode, limit| Ok(lock.acquire(mode, || limit)?.map(|held| vec![held])),
         |lock, thread| lock.has_guards(thread);
     ZkSemaphoreMutex, "semaphore mutex",
         |lock, mode, limit| lock.acquire(1, mode, limit),
@@ -175,7 +175,7 @@ impl Part for Half {
     }
 
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
-        Ok(self.lock.lock.acquire(self.kind, mode, limit)?.map(|held| vec![held]))
+        Ok(self.lock.lock.acquire(self.kind, mode, || limit)?.map(|held| vec![held]))
     }
 
     fn is_held_by(&self, thread: ThreadId) -> Result<bool> {

@@ -32,7 +32,7 @@ use crate::queue::Mode;
 ///
 /// let transfer = ZkMultiLock::new([Member::from(&from), Member::from(&to), Member::read(&rates)])?;
 /// if let Some(guard) = transfer.lock_timeout(Duration::from_secs(5))? {
-///     let tokens = guard.fencing_tokens()?; // of 17, of 4, of the rates
+///     let tokens = guard.fencing_tokens(); // of 17, of 4, of the rates
 ///     println!("moving money under {tokens:?}");
 ///     guard.check()?; // all are still held
 ///     guard.unlock()?; // all at once

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
-use crate::local::reentry::Reentry;
+use crate::local::reentry::{Nested, Reentry, this_thread};
 use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
@@ -25,7 +25,7 @@ pub(crate) struct Lock {
 /// What all `ZkMutex` of one path on one session share.
 struct Common {
     lane: Lane,
-    reentry: Reentry<Tenure>,
+    reentry: Reentry<Hand>,
     witness: Witness,
 }
 
@@ -48,12 +48,50 @@ impl Lock {
         &self.settings.path
     }
 
-    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        let (common, thread) = (&self.common, std::thread::current().id());
-        if let Some(tenure) = common.reentry.hold_of(thread) {
-            self.settings.check(&tenure.holding)?;
-            common.reentry.nest(thread);
-            return Ok(Some(self.held(tenure, thread)));
+    /// Another guard for a thread that holds the lock; `None` if it does not, or has lost it.
+    #[inline]
+    pub(crate) fn again(&self) -> Option<Held> {
+        let hand = self.common.reentry.hold_of(this_thread())?;
+        if !hand.tenure.holding.is_held() {
+            return None;
+        }
+        hand.nest();
+        Some(Held::new(hand))
+    }
+
+    /// `limit` is for a thread that does not hold the lock already: most limits take a clock.
+    #[inline]
+    pub(crate) fn acquire<'a>(
+        self: &Arc<Self>,
+        mode: Mode,
+        limit: impl FnOnce() -> Limit<'a>,
+    ) -> Result<Option<Held>> {
+        match self.again() {
+            Some(held) => Ok(Some(held)),
+            None => self.begin(mode, limit()),
+        }
+    }
+
+    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
+    #[inline]
+    pub(super) fn forever(self: &Arc<Self>, limit: Limit<'_>) -> Result<Held> {
+        if let Some(held) = self.again() {
+            return Ok(held);
+        }
+        loop {
+            if let Some(held) = self.begin(Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// The lock for a thread that does not hold it.
+    fn begin(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (common, thread) = (&self.common, this_thread());
+        // A hold that is there now is lost, or `again` would have found that it stands; and a loss
+        // is final.
+        if let Some(hand) = common.reentry.hold_of(thread) {
+            self.settings.check(&hand.tenure.holding)?;
         }
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
@@ -66,42 +104,37 @@ impl Lock {
             mode,
             limit,
             data: &self.settings.data,
-            is_held_here: &|| common.reentry.any(|tenure| tenure.holding.is_held()),
+            is_held_here: &|| common.reentry.any(|hand| hand.tenure.holding.is_held()),
         };
         let Some(tenure) = common.lane.hold(&ask)? else { return Ok(None) };
-        common.reentry.insert(thread, tenure.clone());
+        let hand = common.reentry.insert(thread, Hand { lock: self.clone(), tenure });
         common.witness.holds(thread);
-        Ok(Some(self.held(tenure, thread)))
-    }
-
-    fn held(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
-        let (fence, path) = (tenure.holding.hand_overs(), self.settings.shown(tenure.holding.path()));
-        Held::new(Arc::new(Hand { lock: self.clone(), tenure }), thread, path, fence)
+        Ok(Some(Held::new(hand)))
     }
 
     /// Gives up this thread's guards on a lost hold; false if there are none.
     pub(super) fn clear_lost(&self) -> bool {
-        let (common, thread) = (&self.common, std::thread::current().id());
-        let Some(tenure) = common.reentry.hold_of(thread) else { return false };
-        if tenure.holding.loss().is_none() {
+        let (common, thread) = (&self.common, this_thread());
+        let Some(hand) = common.reentry.hold_of(thread) else { return false };
+        if hand.tenure.holding.loss().is_none() {
             return false;
         }
-        common.reentry.give_up(thread, &tenure);
+        common.reentry.give_up(&hand);
         common.witness.released(thread);
         // Its node goes now; nobody waits for that.
-        let _ = common.lane.release(&tenure, Duration::ZERO, false);
+        let _ = common.lane.release(&hand.tenure, (Duration::ZERO, Duration::ZERO), false);
         true
     }
 
     pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
-        self.common.reentry.hold_of(thread).is_some_and(|tenure| tenure.holding.is_held())
+        self.common.reentry.hold_of(thread).is_some_and(|hand| hand.tenure.holding.is_held())
     }
 
     /// Whether it has guards on the lock, through whatever session; an error if they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
-        let tenure = self.common.reentry.hold_of(thread);
-        tenure.iter().try_for_each(|tenure| self.settings.check(&tenure.holding))?;
-        Ok(tenure.is_some() || self.common.witness.is_held_by(thread))
+        let hand = self.common.reentry.hold_of(thread);
+        hand.iter().try_for_each(|hand| self.settings.check(&hand.tenure.holding))?;
+        Ok(hand.is_some() || self.common.witness.is_held_by(thread))
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
@@ -130,33 +163,37 @@ impl Lock {
     }
 }
 
-/// What a guard keeps hold of.
+/// What the guards of one thread keep hold of.
 struct Hand {
     lock: Arc<Lock>,
     tenure: Arc<Tenure>,
 }
 
-impl Owner for Hand {
+impl Owner for Nested<Hand> {
     fn holding(&self) -> &Holding {
         &self.tenure.holding
     }
 
-    fn count(&self, thread: ThreadId) -> usize {
-        self.lock.common.reentry.count(thread)
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.tenure.holding.path())
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+    fn count(&self) -> usize {
+        self.lock.common.reentry.count(self.thread())
+    }
+
+    fn release(&self, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
-        let Some(tenure) = common.reentry.leave(thread, &self.tenure) else {
+        if !common.reentry.leave(self) {
             return Release::of_guard_only(&self.tenure.holding, wait);
-        };
-        common.witness.released(thread);
-        common.lane.release(&tenure, settings.hand_over, wait)
+        }
+        common.witness.released(self.thread());
+        common.lane.release(&self.tenure, (settings.hand_over, settings.keep), wait)
     }
 
-    fn persist(&self, thread: ThreadId) -> Result<String> {
+    fn persist(&self) -> Result<String> {
         let Lock { settings, common } = &*self.lock;
-        if common.reentry.count(thread) > 1 {
+        if self.count() > 1 {
             let reason = "this thread has other guards on it: drop them first".to_owned();
             return Err(Error::InvalidConfig { what: "persistent lock", reason });
         }
@@ -167,11 +204,11 @@ impl Owner for Hand {
             &settings.data,
             &limit,
         )?;
-        if let Some(tenure) = common.reentry.leave(thread, &self.tenure) {
-            common.witness.released(thread);
+        if common.reentry.leave(self) {
+            common.witness.released(self.thread());
             // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
-            let _ = common.lane.release(&tenure, Duration::ZERO, false);
+            let _ = common.lane.release(&self.tenure, (Duration::ZERO, Duration::ZERO), false);
         }
-        Ok(settings.shown(&path))
+        Ok(settings.shown(&path).to_owned())
     }
 }

@@ -15,7 +15,7 @@ use crate::guard::{Held, guards};
 use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
+use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -32,7 +32,7 @@ use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe
 /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
 /// {
 ///     let guard = mutex.lock()?; // blocks
-///     let token = guard.fencing_token()?; // the store refuses an older token
+///     let token = guard.fencing_token(); // the store refuses an older token
 ///     println!("charging the account under {token}");
 /// } // released here
 /// if let Some(_leader) = mutex.try_lock()? {
@@ -185,7 +185,7 @@ impl ZkMutex {
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock(&self) -> Result<ZkMutexGuard<'_>> {
-        self.forever(Limit::NONE).map(ZkMutexGuard::new)
+        self.lock.forever(Limit::NONE).map(ZkMutexGuard::new)
     }
 
     /// The lock if it is free, `None` if somebody else has it. Costs one read, and no write, while
@@ -214,7 +214,7 @@ impl ZkMutex {
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(ZkMutexGuard::new))
+        Ok(self.lock.acquire(Mode::Wait, || Limit::after(timeout))?.map(ZkMutexGuard::new))
     }
 
     /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
@@ -225,7 +225,7 @@ impl ZkMutex {
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkMutexGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(ZkMutexGuard::new))
+        Ok(self.lock.acquire(Mode::Wait, || Limit::at(deadline))?.map(ZkMutexGuard::new))
     }
 
     /// As [`lock`](Self::lock), until the token is cancelled.
@@ -235,7 +235,7 @@ impl ZkMutex {
     /// As [`lock`](Self::lock), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkMutexGuard<'_>> {
-        self.forever(Limit::cancelled_by(cancel)).map(ZkMutexGuard::new)
+        self.lock.forever(Limit::cancelled_by(cancel)).map(ZkMutexGuard::new)
     }
 
     /// As [`lock`](Self::lock), with a guard that is not tied to the mutex's lifetime.
@@ -245,7 +245,7 @@ impl ZkMutex {
     /// As [`lock`](Self::lock).
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkMutexGuard> {
-        self.forever(Limit::NONE).map(OwnedZkMutexGuard::new)
+        self.lock.forever(Limit::NONE).map(OwnedZkMutexGuard::new)
     }
 
     /// As [`try_lock`](Self::try_lock), with an owned guard.
@@ -265,7 +265,7 @@ impl ZkMutex {
     /// As [`lock_timeout`](Self::lock_timeout).
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkMutexGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(OwnedZkMutexGuard::new))
+        Ok(self.lock.acquire(Mode::Wait, || Limit::after(timeout))?.map(OwnedZkMutexGuard::new))
     }
 
     /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
@@ -275,7 +275,7 @@ impl ZkMutex {
     /// As [`lock_timeout`](Self::lock_timeout).
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkMutexGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(OwnedZkMutexGuard::new))
+        Ok(self.lock.acquire(Mode::Wait, || Limit::at(deadline))?.map(OwnedZkMutexGuard::new))
     }
 
     /// As [`lock_with`](Self::lock_with), with an owned guard.
@@ -285,7 +285,7 @@ impl ZkMutex {
     /// As [`lock_with`](Self::lock_with).
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkMutexGuard> {
-        self.forever(Limit::cancelled_by(cancel)).map(OwnedZkMutexGuard::new)
+        self.lock.forever(Limit::cancelled_by(cancel)).map(OwnedZkMutexGuard::new)
     }
 
     /// Whether the calling thread holds the lock now, validly.
@@ -365,23 +365,16 @@ impl ZkMutex {
         self.lock.release_persistent(name)
     }
 
-    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
-    fn forever(&self, limit: Limit<'_>) -> Result<Held> {
-        loop {
-            if let Some(held) = self.lock.acquire(Mode::Wait, limit)? {
-                return Ok(held);
-            }
-        }
-    }
-
     fn at_once(&self) -> Result<Option<Held>> {
-        self.lock.acquire(Mode::Try, Limit::after(self.lock.settings.patience()))
+        self.lock.acquire(Mode::Try, || Limit::after(self.lock.settings.patience()))
     }
 }
 
 impl HasLayout for ZkMutex {}
 
 impl HandsOver for ZkMutex {}
+
+impl Keeps for ZkMutex {}
 
 impl HasWaitStrategy for ZkMutex {}
 

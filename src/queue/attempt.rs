@@ -9,11 +9,12 @@ use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
 use super::{Contender, Holding, Mode, Queue, Request};
+use crate::clock::BootTime;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Causes};
-use crate::session::generation::{CallError, Generation, Naming};
+use crate::session::generation::{CallError, Generation, Node, Operation, Settle};
 use crate::session::lease::Refused;
 use crate::session::path;
 use crate::session::retry::Retry;
@@ -69,18 +70,29 @@ impl<'a> Attempt<'a> {
             return Ok(None);
         }
         'anew: loop {
-            let mut ticket = match self.enqueue() {
+            if self.request.limit.is_past() {
+                // Nothing is sent for nothing.
+                return match self.stop(&self.queue.dir, CallError::Deadline) {
+                    Stop::Fail(e) => Err(e),
+                    _ => Ok(None),
+                };
+            }
+            let generation = self.connected()?;
+            self.bell.hush(u8::MAX);
+            // Registered before the first watch: an event that arrives between two waits would
+            // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
+            let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
+                let causes = Causes { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
+                generation.nodes.register(self.queue.dir.clone(), &self.bell, causes)
+            });
+            let mut ticket = match self.enqueue(&generation) {
                 Ok(ticket) => ticket,
                 Err(Stop::Again | Stop::Requeue) => continue,
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
             };
-            // From before the first watch on it until it is held: between two waits an event would find nobody, and the
-            // watch that it used up would pass for one that stands.
-            let generation = ticket.generation.clone();
             let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
-            self.bell.hush(u8::MAX);
-            let _own = generation.shared.nodes.register(ticket.path.clone(), &self.bell, causes);
+            let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes);
             loop {
                 match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
                     Ok(holding) => return Ok(Some(holding)),
@@ -102,9 +114,8 @@ impl<'a> Attempt<'a> {
     fn is_taken(&mut self) -> Result<bool> {
         loop {
             let generation = self.connected()?;
-            let before = generation.shared.debris();
-            let children = match generation.children(&self.queue.dir, &self.request.limit) {
-                Ok(children) => children,
+            let listed = match generation.children(&self.queue.dir, false, &self.request.limit) {
+                Ok(listed) => listed,
                 Err(CallError::NoNode) => return Ok(false),
                 Err(e) => match self.stop(&self.queue.dir, e) {
                     Stop::Fail(e) => return Err(e),
@@ -112,37 +123,32 @@ impl<'a> Attempt<'a> {
                     Stop::Again | Stop::Requeue => continue,
                 },
             };
-            let after = generation.shared.debris();
-            let is_ours = |name: &Name<'_>| before.contains(name.id) || after.contains(name.id);
             let claim = Claim::of(self.request.kind);
-            let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !is_ours(name);
-            return Ok(self.queue.parse(&children).iter().any(blocks));
+            let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
+            return Ok(self.queue.parse(&listed.children.names()).iter().any(blocks));
         }
     }
 
-    /// Puts a node of ours in the queue.
-    fn enqueue(&mut self) -> Step<Ticket> {
-        let Queue { dir, layout, acl, .. } = self.queue;
+    /// Puts a node of ours in the queue, and lists the queue behind it.
+    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<Ticket> {
+        let Queue { dir, layout, acl, strategy, .. } = self.queue;
         let limit = &self.request.limit;
-        if limit.is_past() {
-            return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
-        }
-        let generation = self.connected().map_err(Stop::Fail)?;
+        let watch = *strategy == WaitStrategy::Parent && self.request.mode == Mode::Wait;
         let id = name::new_id(*layout);
         (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
-            let data = self.request.data.to_vec();
-            match generation.create_contender(&prefix, &id, Naming::Numbered, data, *acl, limit) {
-                Ok(path) => {
-                    let own = path.rsplit_once('/').and_then(|(_, own)| name::parse(own));
-                    let sequence = own.map_or(0, |own| own.sequence);
-                    let ticket = Ticket::new(generation, path, id, sequence);
+            match generation.enter(&prefix, &id, self.request.data, acl, watch, limit) {
+                Ok((created, listed)) => {
+                    let sequence = name::parse(path::name(&created.path)).map_or(0, |own| own.sequence);
+                    let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
+                    // Without the listing the queue is listed again.
+                    ticket.listed = listed.ok();
                     debug!("{}: queued", ticket.path);
                     self.retry.progress();
                     return Ok(ticket);
                 }
-                Err(CallError::NoNode) => match self.queue.make(&generation, limit) {
+                Err(CallError::NoNode) => match self.queue.make(generation, limit) {
                     Ok(()) => {}
                     Err(e) => return Err(self.stop(dir, e)),
                 },
@@ -178,25 +184,22 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Lists the queue: who is just ahead of our node? `watch` leaves a watch on the list.
-    pub(super) fn look(&self, ticket: &Ticket, watch: bool) -> Step<Option<Ahead>> {
+    /// Lists the queue, if the listing is not there that came with our node: who is just ahead of it,
+    /// and on which connection was that seen? `watch` leaves a watch on the list.
+    pub(super) fn look(&self, ticket: &mut Ticket, watch: bool) -> Step<(Option<Ahead>, u64)> {
         let Queue { dir, .. } = self.queue;
-        let limit = &self.request.limit;
-        // A node of ours may go between the listing and the look at what we know of it.
-        let before = ticket.generation.shared.debris();
-        let listed = if watch {
-            ticket.generation.children_watched(dir, limit)
-        } else {
-            ticket.generation.children(dir, limit)
+        let listed = match ticket.listed.take() {
+            Some(listed) => Ok(listed),
+            None => ticket.generation.children(dir, watch, &self.request.limit),
         };
-        let children = match listed {
-            Ok(children) => children,
+        let listed = match listed {
+            Ok(listed) => listed,
             Err(CallError::NoNode) => return Err(Stop::Requeue),
             Err(e) => return Err(self.stop(dir, e)),
         };
+        let children = listed.children.names();
         let names = self.queue.parse(&children);
-        let after = ticket.generation.shared.debris();
-        let is_debris = |id: &str| before.contains(id) || after.contains(id);
+        let is_debris = |id: &str| listed.pending.contains(id);
         let claim = Claim::of(self.request.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
@@ -207,16 +210,17 @@ impl<'a> Attempt<'a> {
             rule::verdict(&names, ticket.name(), claim, &is_debris)
         };
         match verdict {
-            Verdict::Held => Ok(None),
+            Verdict::Held => Ok((None, listed.epoch)),
             Verdict::Gone => Err(Stop::Requeue),
             Verdict::Wait { predecessor, sole } => {
-                Ok(Some(Ahead { path: path::join(dir, predecessor.full), sole }))
+                let ahead = Ahead { path: path::join(dir, predecessor.full), sole };
+                Ok((Some(ahead), listed.epoch))
             }
         }
     }
 
     /// The queue's order where its numbers carry none: one read for each of the contenders concerned.
-    fn by_czxid<'n>(&self, generation: &Arc<Generation>, names: Vec<Name<'n>>) -> Step<Vec<Name<'n>>> {
+    fn by_czxid<'n>(&self, generation: &Generation, names: Vec<Name<'n>>) -> Step<Vec<Name<'n>>> {
         let mut dated = Vec::with_capacity(names.len());
         for name in names {
             if !rule::is_unordered(name.sequence) {
@@ -233,14 +237,27 @@ impl<'a> Attempt<'a> {
     }
 
     /// Arms the watch on our own node, if it is not armed on this connection.
-    pub(super) fn watch_own(&self, ticket: &mut Ticket, attach: u64) -> Step<()> {
-        if ticket.armed_on == attach {
+    pub(super) fn watch_own(&self, ticket: &mut Ticket, epoch: u64) -> Step<()> {
+        if ticket.armed_on == epoch {
             return Ok(());
         }
-        match ticket.generation.read(&ticket.path, true, &self.request.limit) {
-            Ok(node) => {
-                ticket.czxid = Some(node.czxid);
-                ticket.armed_on = attach;
+        let read = Operation::GetData { path: &ticket.path, watch: true };
+        let answers = ticket.generation.flight(&[(read, Settle::Nothing)], &self.request.limit);
+        self.own_watched(
+            ticket,
+            answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))),
+        )
+    }
+
+    /// Takes what a read of our own node says that leaves a watch on it, and the connection it stands on.
+    pub(super) fn own_watched(
+        &self,
+        ticket: &mut Ticket,
+        read: std::result::Result<(Node, u64), CallError>,
+    ) -> Step<()> {
+        match read {
+            Ok((node, epoch)) => {
+                ticket.armed_on = epoch;
                 ticket.data = node.data;
                 Ok(())
             }
@@ -254,12 +271,12 @@ impl<'a> Attempt<'a> {
         Stop::Requeue
     }
 
-    /// Waits, with watches that stand on the connection `attach`, until `outcome` makes something of what rang. False also for what is
+    /// Waits, with watches that stand on the connection `epoch`, until `outcome` makes something of what rang. False also for what is
     /// the same to every strategy: something about our own node or the session has changed, and the queue must be read again.
     pub(super) fn until_changed(
         &self,
         ticket: &mut Ticket,
-        attach: u64,
+        epoch: u64,
         outcome: impl Fn(&Ticket, u8) -> Option<bool>,
     ) -> Step<bool> {
         let generation = ticket.generation.clone();
@@ -272,7 +289,7 @@ impl<'a> Attempt<'a> {
                 Ended::Deadline if !limit.is_past() && look_after_own => {
                     look_after_own = false;
                     until = Instant::now() + SAFETY_POLL;
-                    self.watch_own(ticket, attach)?;
+                    self.watch_own(ticket, epoch)?;
                     self.retry.progress(); // all that a waiter needs is in place
                     continue;
                 }
@@ -295,18 +312,18 @@ impl<'a> Attempt<'a> {
             if let Some(outcome) = outcome(ticket, rung) {
                 return Ok(outcome);
             }
-            if rung & SESSION != 0 && !self.is_undisturbed(&generation, attach) {
+            if rung & SESSION != 0 && !self.is_undisturbed(&generation, epoch) {
                 return Ok(false);
             }
         }
     }
 
     /// Whether the watches still stand, as far as is known.
-    fn is_undisturbed(&self, generation: &Generation, attach: u64) -> bool {
+    fn is_undisturbed(&self, generation: &Generation, epoch: u64) -> bool {
         // A later session may be connected already; nothing stands of an earlier one then.
         self.request.core.state() == SessionState::Connected
-            && generation.shared.attach() == attach
-            && !generation.shared.lease.is_over()
+            && generation.epoch() == epoch
+            && !generation.lease.is_over()
     }
 
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.
@@ -321,7 +338,7 @@ impl<'a> Attempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let rung = self.bell.rung();
                     if rung & OWN_GONE != 0 {
-                        generation.shared.lease.node_deleted(&ticket.path);
+                        generation.lease.node_deleted(&ticket.path, BootTime::now());
                     } else if rung & OWN_CHANGED != 0 {
                         holding.watch_again();
                     }
@@ -352,14 +369,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn all(&self, generation: &Arc<Generation>) -> Step<Vec<Contender>> {
+    fn all(&self, generation: &Generation) -> Step<Vec<Contender>> {
         let Queue { dir, .. } = self.queue;
-        let children = match generation.children(dir, &self.request.limit) {
-            Ok(children) => children,
+        let listed = match generation.children(dir, false, &self.request.limit) {
+            Ok(listed) => listed,
             Err(CallError::NoNode) => return Ok(Vec::new()),
             Err(e) => return Err(self.stop(dir, e)),
         };
-        let mut names = self.queue.parse(&children);
+        let mut names = self.queue.parse(&listed.children.names());
         if rule::unordered(&names) {
             names = self.by_czxid(generation, names)?;
         } else {
@@ -373,9 +390,9 @@ impl<'a> Attempt<'a> {
                     name: name.full.to_owned(),
                     reads: name.kind == Kind::Read,
                     sequence: name.sequence,
+                    session_id: node.stat.owner,
+                    created: node.created(),
                     data: node.data,
-                    session_id: node.owner,
-                    created: node.created,
                 }),
                 Err(CallError::NoNode) => {}
                 Err(e) => return Err(self.stop(&path, e)),
@@ -409,9 +426,7 @@ impl<'a> Attempt<'a> {
             CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
                 return Stop::Busy;
             }
-            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
-                failure(core, &self.queue.dir, e)
-            }
+            CallError::Deadline | CallError::Cancelled => failure(core, &self.queue.dir, e),
             e => failure(core, path, e),
         })
     }

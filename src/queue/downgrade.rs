@@ -6,6 +6,7 @@ use super::name::{self, Kind};
 use super::rule;
 use super::ticket::Ticket;
 use super::{Holding, Queue};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
@@ -37,32 +38,25 @@ pub(super) fn downgrade(
         let generation = core.connected("lock", core.shown(&queue.dir), limit, &retry)?;
         lost(write)?;
         // The hold goes on, and its token with it: the read node's own would be above that of a writer who waits already.
-        let czxid = match write.czxid(limit) {
-            Ok(czxid) => czxid,
-            Err(CallError::ConnectionLoss | CallError::Expired | CallError::NoNode) => {
-                core.failed(&retry);
-                continue;
-            }
-            Err(e) => return Err(failure(core, write.path(), e)),
-        };
+        let czxid = write.czxid();
         let id = name::new_id(queue.layout);
         let prefix = name::prefix(queue.layout, Kind::Read, &id);
         let path = path::join(&queue.dir, &format!("{prefix}{sequence:010}"));
-        let made = generation.create_contender(&path, &id, Naming::AsGiven, data.to_vec(), queue.acl, limit);
+        let made = generation.create_contender(&path, &id, Naming::AsGiven, data, &queue.acl, limit);
         let mut ticket = match made {
-            Ok(path) => Ticket::new(generation.clone(), path, id, sequence),
+            Ok(created) => Ticket::new(generation.clone(), created, id, sequence),
             Err(CallError::ConnectionLoss | CallError::Expired) => {
                 core.failed(&retry);
                 continue;
             }
             Err(e) => return Err(failure(core, &path, e)),
         };
-        ticket.czxid = Some(czxid);
+        ticket.czxid = czxid;
         // The write is what keeps everybody out until the read node stands: it must have outlasted its making. Its watch does not say
         // so, which a change may have used up; a node that is still there does.
         match generation.read(write.path(), false, limit) {
             Ok(_) => {}
-            Err(CallError::NoNode) => generation.shared.lease.node_deleted(write.path()),
+            Err(CallError::NoNode) => generation.lease.node_deleted(write.path(), BootTime::now()),
             Err(CallError::ConnectionLoss | CallError::Expired) => {
                 core.failed(&retry);
                 continue;

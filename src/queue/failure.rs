@@ -16,7 +16,6 @@ pub(super) fn failure_of(op: &'static str, core: &Core, path: &str, e: CallError
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
         CallError::Deadline => unavailable(Cause::Deadline),
         CallError::Cancelled => Error::Cancelled { path },
-        CallError::Resources => unavailable(Cause::Resources("thread for the call".into())),
         CallError::NoAuth => Error::NoAuth { op, path },
         CallError::AuthFailed => Error::Auth { op, path },
         CallError::NoNode => Error::Server { op, path, code: "NoNode".into() },

@@ -22,20 +22,20 @@ pub(crate) struct Trail(Mutex<HashSet<String>>);
 impl Trail {
     /// A node with this id is about to be made.
     pub(crate) fn add(&self, core: &Core, id: &str) {
-        let debris = core.shared().map(|shared| shared.debris()).unwrap_or_default();
+        let pending = core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
         let mut ids = self.0.lock();
-        ids.retain(|id| debris.contains(id));
+        ids.retain(|id| pending.contains(id));
         ids.insert(id.to_owned());
     }
 
     /// Waits until all that should go is gone. A session that is lost takes its nodes with it.
     pub(crate) fn until_gone(&self, core: &Core, path: &str, limit: &Limit<'_>) -> Result<()> {
-        let Some(shared) = core.shared() else { return Ok(()) };
-        let going = &shared.debris() & &self.0.lock();
+        let Some(generation) = core.generation() else { return Ok(()) };
+        let going = &*generation.pending_deletes() & &*self.0.lock();
         let dir = [core.chroot(), path].concat();
         let (mut pause, retry) = (PAUSE, Retry::enduring());
-        while !shared.lease.is_over() && !going.is_disjoint(&shared.debris()) {
-            // The link sends what it has to do in order. So once a write of its own is acknowledged the
+        while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
+            // The connection sends what it has to do in order. So once a write of its own is acknowledged the
             // deletes before that are mostly done; the loop looks again.
             match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(&dir, limit)),
@@ -49,7 +49,7 @@ impl Trail {
                     cause: Cause::ConnectionLost,
                 });
             }
-            if !going.is_disjoint(&shared.debris()) {
+            if !going.is_disjoint(&generation.pending_deletes()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
                 pause *= 2;
             }

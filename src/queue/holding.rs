@@ -1,24 +1,21 @@
 //! The lock, held: a granted node, and how it is let go.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::limit::Limit;
-use crate::session::generation::{CallError, Generation};
+use crate::session::RevokeSignal;
+use crate::session::generation::{Generation, Outcome};
 use crate::session::hold::{Hold, LostSignal};
-use crate::session::{Outcome, RevokeSignal, Shared};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
 /// that nobody knows of.
 pub(crate) struct Holding {
-    /// Weak: a guard that is never dropped must not keep a client instance running.
-    generation: Weak<Generation>,
-    shared: Arc<Shared>,
+    generation: Arc<Generation>,
     hold: Arc<Hold>,
     going: Going,
     /// How often it was handed to another thread of this process.
@@ -37,13 +34,17 @@ pub(crate) enum Going {
 impl Holding {
     pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, going: Going) -> Self {
         Holding {
-            generation: Arc::downgrade(generation),
-            shared: generation.shared.clone(),
+            generation: generation.clone(),
             hold,
             going,
             hand_overs: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
         }
+    }
+
+    /// The session that it is held in.
+    pub(crate) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
     }
 
     /// The node's full path.
@@ -52,13 +53,12 @@ impl Holding {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.shared.lease.stands(&self.hold)
+        self.generation.lease.stands(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        self.is_held();
-        self.hold.loss()
+        if self.is_held() { None } else { self.hold.loss() }
     }
 
     /// A new signal for one guard, until `part`.
@@ -90,7 +90,8 @@ impl Holding {
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
-        if self.is_held() { self.shared.lease.remaining(BootTime::now()) } else { Duration::ZERO }
+        let (lease, now) = (&self.generation.lease, BootTime::now());
+        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.
@@ -109,16 +110,12 @@ impl Holding {
 
     /// The session timeout, on which the bounds of single steps stand.
     pub(crate) fn timeout(&self) -> Duration {
-        self.shared.timeout()
+        self.generation.timeout()
     }
 
-    /// The node's czxid; asks for it, and arms the watch on the node, if that was not done yet.
-    pub(crate) fn czxid(&self, limit: &Limit<'_>) -> Result<i64, CallError> {
-        if let Some(czxid) = self.hold.czxid() {
-            return Ok(czxid);
-        }
-        let generation = self.generation.upgrade().ok_or(CallError::Expired)?;
-        generation.watch_hold(&self.hold, limit)
+    /// The zxid that made the node.
+    pub(crate) fn czxid(&self) -> i64 {
+        self.hold.czxid()
     }
 
     /// Asks for the watch on the node, without waiting for it.
@@ -130,29 +127,29 @@ impl Holding {
 
     /// The watch on the node has fired, or there is none: asks for a new one, without waiting for it.
     pub(crate) fn watch_again(&self) {
-        if let Some(generation) = self.generation.upgrade() {
-            self.hold.rearm();
-            generation.wake();
-        }
+        self.generation.lease.rearm(&self.hold);
+        self.generation.wake();
     }
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
-        self.shared.lease.resign(&self.hold);
+        self.generation.lease.resign(&self.hold, BootTime::now());
         self.release(false);
     }
 
     /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
     pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
         self.is_released.store(true, Ordering::Release);
-        self.shared.lease.release(&self.hold);
-        // Without a client instance the session is gone, and the node with it.
-        let generation = self.generation.upgrade()?;
+        self.generation.lease.release(&self.hold);
         let (done, outcome) = wait.then(|| crossbeam_channel::bounded(1)).unzip();
         let path = self.hold.path().to_owned();
         match &self.going {
-            Going::Named { id, renew_parent } => generation.delete(path, id.clone(), *renew_parent, done),
-            Going::Signed { nonce } => generation.remove(path, nonce.clone(), self.hold.czxid(), done),
+            Going::Named { id, renew_parent } => {
+                self.generation.delete(path, id.clone(), *renew_parent, false, done);
+            }
+            Going::Signed { nonce } => {
+                self.generation.remove(path, nonce.clone(), Some(self.hold.czxid()), done);
+            }
         }
         outcome
     }

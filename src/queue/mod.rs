@@ -133,17 +133,22 @@ impl Queue {
     }
 
     /// Makes the queue's znode, and those above it that are missing.
-    fn make(&self, generation: &Arc<Generation>, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
+    fn make(&self, generation: &Generation, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
         if let Some(count) = &self.above {
             count.get(generation, false, limit)?;
         }
-        generation.make_parents(&self.dir, self.acl, limit)
+        generation.make_parents(&self.dir, &self.acl, limit)
     }
 
     /// With waiters that watch this.
     pub(crate) fn waiting(mut self, strategy: WaitStrategy) -> Self {
         self.strategy = strategy;
         self
+    }
+
+    /// The queue's znode, its full path.
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
     }
 
     pub(crate) fn strategy(&self) -> WaitStrategy {
@@ -154,8 +159,8 @@ impl Queue {
         self.layout
     }
 
-    pub(crate) fn acl(&self) -> Acl {
-        self.acl
+    pub(crate) fn acl(&self) -> &Acl {
+        &self.acl
     }
 
     /// Goes through the queue. `None`: somebody else's contender was listed ahead.
@@ -193,7 +198,7 @@ impl Queue {
     }
 
     /// A listing's contenders; what an operator should know of the rest is said once.
-    fn parse<'a>(&self, children: &'a [String]) -> Vec<Name<'a>> {
+    fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
         let (names, junk) = rule::contenders(children, self.family);
         if let Some(first) = junk.first()
             && !self.warned_junk.swap(true, Ordering::Relaxed)

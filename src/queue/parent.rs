@@ -13,23 +13,23 @@ impl Attempt<'_> {
     /// the last listing and the hold.
     pub(super) fn before_parent(&mut self, ticket: &mut Ticket) -> Step<bool> {
         let generation = ticket.generation.clone();
-        let attach = generation.shared.attach();
-        self.bell.hush(!(OWN_GONE | OWN_CHANGED));
-        // Bells before the watch: an event may come before the answer to the listing that armed it.
-        let causes = |bit| Causes { gone: bit, changed: bit };
-        let dir = self.queue.dir.clone();
-        let _parent = generation.shared.nodes.register(dir, &self.bell, causes(AHEAD_CHANGED));
-        let _session = self.request.core.changes.register((), &self.bell, causes(SESSION));
-        let waits = self.request.mode == Mode::Wait;
-        if self.look(ticket, waits)?.is_none() {
+        // What came before the listing that is about to be made is in it. The listing that came with
+        // our node left a watch: an event of it counts.
+        if ticket.listed.is_none() {
+            self.bell.hush(!(OWN_GONE | OWN_CHANGED));
+        }
+        let causes = Causes { gone: SESSION, changed: SESSION };
+        let _session = self.request.core.changes.register((), &self.bell, causes);
+        let (ahead, epoch) = self.look(ticket, self.request.mode == Mode::Wait)?;
+        if ahead.is_none() {
             return Ok(true);
         }
         self.blocked()?;
         // The watch stands on the connection that is known, or nothing is known.
-        if generation.shared.attach() != attach {
+        if generation.epoch() != epoch {
             return Ok(false);
         }
         debug!("{}: waiting for a change of the queue", ticket.path);
-        self.until_changed(ticket, attach, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
+        self.until_changed(ticket, epoch, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
     }
 }

@@ -11,6 +11,7 @@ use super::name::{self, Kind};
 use super::rule;
 use super::ticket::Ticket;
 use super::{Holding, Queue};
+use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
@@ -68,9 +69,8 @@ impl Queue {
             let path = path::join(&self.dir, &format!("{prefix}{sequence:010}"));
             *tried = Some(path.clone());
             let naming = Naming::Persistent;
-            let ticket = match generation.create_contender(&path, &id, naming, data.to_vec(), self.acl, limit)
-            {
-                Ok(path) => Ticket::new(generation.clone(), path, id, sequence),
+            let ticket = match generation.create_contender(&path, &id, naming, data, &self.acl, limit) {
+                Ok(created) => Ticket::new(generation.clone(), created, id, sequence).lasting(),
                 Err(CallError::ConnectionLoss | CallError::Expired) => {
                     core.failed(&retry);
                     continue;
@@ -79,9 +79,9 @@ impl Queue {
             };
             // Until it is kept the ticket's drop deletes the node. That the ephemeral one can be written to shows that it kept
             // everybody out until the other stood.
-            match generation.set_data(held.path(), data.to_vec(), None, limit) {
+            match generation.set_data(held.path(), data, None, limit) {
                 Ok(()) => {}
-                Err(CallError::NoNode) => generation.shared.lease.node_deleted(held.path()),
+                Err(CallError::NoNode) => generation.lease.node_deleted(held.path(), BootTime::now()),
                 Err(CallError::ConnectionLoss | CallError::Expired) => {
                     core.failed(&retry);
                     continue;
@@ -108,7 +108,7 @@ impl Queue {
         loop {
             let generation = core.connected(RELEASE, core.shown(&path), &limit, &retry)?;
             let deleted = match generation.read(&path, false, &limit) {
-                Ok(node) if node.owner != 0 => {
+                Ok(node) if node.stat.owner != 0 => {
                     return Err(refused(
                         name,
                         "is ephemeral: it goes when its owner lets go, or with its session",

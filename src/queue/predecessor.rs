@@ -3,52 +3,59 @@
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
 use super::ticket::Ticket;
 use crate::session::bell::Causes;
-use crate::session::generation::CallError;
+use crate::session::generation::{CallError, Operation, Reply, Settle};
 
 impl Attempt<'_> {
     /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false: the queue must be read again.
     pub(super) fn behind_predecessor(&mut self, ticket: &mut Ticket) -> Step<bool> {
-        let attach = ticket.generation.shared.attach();
-        let Some(ahead) = self.look(ticket, false)? else { return Ok(true) };
+        let (ahead, epoch) = self.look(ticket, false)?;
+        let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
-        self.wait(ticket, &ahead, attach)
+        self.wait(ticket, &ahead, epoch)
     }
 
     /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
-    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, attach: u64) -> Step<bool> {
+    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, epoch: u64) -> Step<bool> {
         let generation = ticket.generation.clone();
         let limit = &self.request.limit;
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
-        let _ahead = generation.shared.nodes.register(
-            ahead.path.clone(),
-            &self.bell,
-            causes(AHEAD_GONE, AHEAD_CHANGED),
-        );
+        let _ahead =
+            generation.nodes.register(ahead.path.clone(), &self.bell, causes(AHEAD_GONE, AHEAD_CHANGED));
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
         // One that was written to since it was made may leave a persistent node in its place that the listing did not show yet.
-        let sole = match generation.read(&ahead.path, true, limit) {
-            Ok(node) => ahead.sole && node.version == 0,
+        // With a watch on its own node the next in line needs no second listing. It is read in the same
+        // flight. Whoever stands further back can set that watch later.
+        let own = ticket.path.clone();
+        let read = |path| (Operation::GetData { path, watch: true }, Settle::Nothing);
+        let both = [read(ahead.path.as_str()), read(own.as_str())];
+        let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
+        let mut answers = match generation.flight(requests, limit) {
+            Ok(answers) => answers,
+            Err(e) => return Err(self.stop(&ahead.path, e)),
+        };
+        let watched = answers.epoch;
+        if ahead.sole {
+            let own = answers.take(1).and_then(Reply::node).map(|node| (node, watched));
+            self.own_watched(ticket, own)?;
+        }
+        let sole = match answers.take(0).and_then(Reply::node) {
+            Ok(node) => ahead.sole && node.stat.version == 0,
             Err(CallError::NoNode) => return Ok(false),
             Err(e) => return Err(self.stop(&ahead.path, e)),
         };
-        // With its own watch in place a hold needs no second listing, if that one is all there is.
-        // Further back in the queue the wait is what it is for, and it can wait a little itself.
-        if sole {
-            self.watch_own(ticket, attach)?;
-        }
         // All watches stand on the connection that the listing came from, or nothing is known.
-        if generation.shared.attach() != attach {
+        if watched != epoch || generation.epoch() != epoch {
             return Ok(false);
         }
         debug!("{}: waiting for {}", ticket.path, ahead.path);
-        self.until_changed(ticket, attach, |ticket, rung| {
+        self.until_changed(ticket, epoch, |ticket, rung| {
             if rung & AHEAD_CHANGED != 0 {
                 return Some(false);
             }
             // Events come in the order of what happened: our own node stood when that one went.
-            let stood = sole && ticket.armed_on == attach && generation.shared.attach() == attach;
+            let stood = sole && ticket.armed_on == epoch && generation.epoch() == epoch;
             (rung & AHEAD_GONE != 0).then_some(stood)
         })
     }

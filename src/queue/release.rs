@@ -5,7 +5,8 @@ use crossbeam_channel::Receiver;
 use super::holding::Holding;
 use crate::error::{ANSWER_TOO_LONG, Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::session::{NO_AUTH, Outcome, TOO_LONG};
+use crate::session::generation::Outcome;
+use crate::wire::code::err::{NO_AUTH, TOO_LONG};
 
 /// The end of a guard, begun: several may be begun before the first is waited for.
 #[must_use = "tell the caller how it went"]

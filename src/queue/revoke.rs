@@ -69,7 +69,7 @@ fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
     let (limit, retry) = (Limit::after(patience), Retry::new());
     loop {
         let generation = core.connected(OP, core.shown(path), &limit, &retry)?;
-        match generation.set_data(path, REVOKE_MESSAGE.to_vec(), None, &limit) {
+        match generation.set_data(path, REVOKE_MESSAGE, None, &limit) {
             Ok(()) => {
                 debug!("{path}: asked to let go");
                 return Ok(true);

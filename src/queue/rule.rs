@@ -27,13 +27,13 @@ pub(crate) enum Verdict<'n, 'a> {
 }
 
 /// The contenders of this family among the children, in the listing's (arbitrary) order, and the names that are none.
-pub(crate) fn contenders(children: &[String], family: Family) -> (Vec<Name<'_>>, Vec<&str>) {
+pub(crate) fn contenders<'a>(children: &[&'a str], family: Family) -> (Vec<Name<'a>>, Vec<&'a str>) {
     let mut names = Vec::with_capacity(children.len());
     let mut junk = Vec::new();
     for child in children {
         match name::parse(child) {
             Some(name) if name.kind.family() == family => names.push(name),
-            _ => junk.push(child.as_str()),
+            _ => junk.push(*child),
         }
     }
     (names, junk)
@@ -193,8 +193,12 @@ mod tests {
         child(Layout::Curator, Kind::Latch, sequence)
     }
 
+    fn listed(children: &[String]) -> Vec<&str> {
+        children.iter().map(String::as_str).collect()
+    }
+
     fn parsed(children: &[String]) -> Vec<Name<'_>> {
-        let (names, junk) = contenders(children, Family::Locks);
+        let (names, junk) = contenders(&listed(children), Family::Locks);
         assert_eq!(junk, Vec::<&str>::new());
         names
     }
@@ -301,7 +305,7 @@ mod tests {
     #[test]
     fn children_that_are_no_contenders_are_set_apart() {
         let children = ["leases".to_owned(), lock(1), "lock-7".to_owned()];
-        let (names, junk) = contenders(&children, Family::Locks);
+        let (names, junk) = contenders(&listed(&children), Family::Locks);
         assert_eq!(names.len(), 1);
         assert_eq!(junk, ["leases", "lock-7"]);
     }
@@ -309,11 +313,11 @@ mod tests {
     #[test]
     fn candidates_and_locks_do_not_count_for_each_other() {
         let children = [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
-        let (candidates, others) = contenders(&children, Family::Candidates);
+        let (candidates, others) = contenders(&listed(&children), Family::Candidates);
         assert_eq!(others, [&*children[0], &*children[3]]);
         assert_eq!(mutex(&candidates, &children[1], &no_debris), Verdict::Held);
         assert_waits(mutex(&candidates, &children[2], &no_debris), &children[1], true);
-        let (locks, others) = contenders(&children, Family::Locks);
+        let (locks, others) = contenders(&listed(&children), Family::Locks);
         assert_eq!(others, [&*children[1], &*children[2]]);
         assert_waits(mutex(&locks, &children[3], &no_debris), &children[0], true);
     }
@@ -539,7 +543,7 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
-            let (names, junk) = contenders(&children, Family::Locks);
+            let (names, junk) = contenders(&listed(&children), Family::Locks);
             prop_assert_eq!(names.len() + junk.len(), children.len());
             let _ = (mutex(&names, &mine, &no_debris), mutex_in_order(&names, &mine, &no_debris));
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::holding::{Going, Holding};
 use super::rule::RENEW_PARENT_ABOVE;
-use crate::session::generation::Generation;
+use crate::session::generation::{Created, Generation, Listed};
 use crate::session::hold::{Hold, OnLoss};
 use crate::session::lease::Refused;
 
@@ -14,26 +14,39 @@ pub(super) struct Ticket {
     pub(super) path: String,
     pub(super) id: String,
     pub(super) sequence: i64,
-    /// What the read said that armed the watch on the node, and the connection that it stands on.
-    pub(super) czxid: Option<i64>,
+    /// The zxid that made the node; for a downgrade's read, that of the write before it.
+    pub(super) czxid: i64,
+    /// The listing that came with the node, as long as nobody has looked at it.
+    pub(super) listed: Option<Listed>,
+    /// The connection that a watch on the node stands on; 0 is none.
     pub(super) armed_on: u64,
-    /// The data that it read.
+    /// The data that the read said which armed it.
     pub(super) data: Vec<u8>,
+    outlives_session: bool,
     is_granted: bool,
 }
 
 impl Ticket {
-    pub(super) fn new(generation: Arc<Generation>, path: String, id: String, sequence: i64) -> Self {
+    pub(super) fn new(generation: Arc<Generation>, created: Created, id: String, sequence: i64) -> Self {
+        let Created { path, czxid } = created;
         Ticket {
             generation,
             path,
             id,
             sequence,
-            czxid: None,
+            czxid,
+            listed: None,
             armed_on: 0,
             data: Vec::new(),
+            outlives_session: false,
             is_granted: false,
         }
+    }
+
+    /// Of a node that outlives its session: until it is kept it is deleted even if the session ends.
+    pub(super) fn lasting(mut self) -> Self {
+        self.outlives_session = true;
+        self
     }
 
     pub(super) fn name(&self) -> &str {
@@ -43,14 +56,13 @@ impl Ticket {
     /// Leaves the node where it is; gives its path.
     pub(super) fn keep(mut self) -> String {
         self.is_granted = true;
-        self.generation.shared.keep(&self.id);
         std::mem::take(&mut self.path)
     }
 
     /// Makes it a hold, if the lease is fresh.
     pub(super) fn grant(&mut self, on_loss: OnLoss) -> Result<Holding, Refused> {
         let hold = Hold::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
-        self.generation.shared.lease.grant(&hold)?;
+        self.generation.grant(&hold)?;
         hold.told(&self.data);
         self.is_granted = true;
         let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
@@ -62,7 +74,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.is_granted {
             let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
-            self.generation.delete(path, id, false, None);
+            self.generation.delete(path, id, false, self.outlives_session, None);
         }
     }
 }

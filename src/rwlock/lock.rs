@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
-use crate::local::reentry::Reentry;
+use crate::local::reentry::{Nested, Reentry, this_thread};
 use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
@@ -28,8 +28,8 @@ pub(crate) struct Lock {
 /// What all `ZkRwLock` of one path on one session share.
 struct Common {
     lane: Lane<Arc<Cohort>>,
-    writes: Reentry<Tenure>,
-    reads: Reentry<Cohort>,
+    writes: Reentry<Writer>,
+    reads: Reentry<Reader>,
     /// The readers that others may still join.
     newest: Mutex<Weak<Cohort>>,
     witness: Witness,
@@ -56,68 +56,96 @@ impl Lock {
         &self.settings.path
     }
 
-    pub(crate) fn acquire(
+    /// Another guard for a thread that reads or writes; `None` if it does not, or has lost the
+    /// lock.
+    #[inline]
+    fn again(&self, kind: Kind) -> Option<Held> {
+        let thread = this_thread();
+        if kind == Kind::Read {
+            let reader = self.common.reads.hold_of(thread).filter(|hold| hold.cohort.holding.is_held())?;
+            reader.nest();
+            return Some(Held::new(reader));
+        }
+        let writer = self.common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.is_held())?;
+        writer.nest();
+        Some(Held::new(writer))
+    }
+
+    /// `limit` is for a thread that does not hold the lock already: most limits take a clock.
+    #[inline]
+    pub(crate) fn acquire<'a>(
         self: &Arc<Self>,
         kind: Kind,
         mode: Mode,
-        limit: Limit<'_>,
+        limit: impl FnOnce() -> Limit<'a>,
     ) -> Result<Option<Held>> {
+        match self.again(kind) {
+            Some(held) => Ok(Some(held)),
+            None => self.begin(kind, mode, limit()),
+        }
+    }
+
+    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
+    #[inline]
+    pub(super) fn forever(self: &Arc<Self>, kind: Kind, limit: Limit<'_>) -> Result<Held> {
+        if let Some(held) = self.again(kind) {
+            return Ok(held);
+        }
+        loop {
+            if let Some(held) = self.begin(kind, Mode::Wait, limit)? {
+                return Ok(held);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn at_once(self: &Arc<Self>, kind: Kind) -> Result<Option<Held>> {
+        self.acquire(kind, Mode::Try, || Limit::after(self.settings.patience()))
+    }
+
+    /// The lock for a thread that does not hold it so.
+    fn begin(self: &Arc<Self>, kind: Kind, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         match kind {
             Kind::Read => self.read(mode, limit),
             Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit),
         }
     }
 
-    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
-    pub(super) fn forever(self: &Arc<Self>, kind: Kind, limit: Limit<'_>) -> Result<Held> {
-        loop {
-            if let Some(held) = self.acquire(kind, Mode::Wait, limit)? {
-                return Ok(held);
-            }
-        }
-    }
-
-    pub(super) fn at_once(self: &Arc<Self>, kind: Kind) -> Result<Option<Held>> {
-        self.acquire(kind, Mode::Try, Limit::after(self.settings.patience()))
-    }
-
     fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        let (common, thread) = (&self.common, std::thread::current().id());
-        if let Some(tenure) = common.writes.hold_of(thread) {
-            self.settings.check(&tenure.holding)?;
-            common.writes.nest(thread);
-            return Ok(Some(self.writing(tenure, thread)));
+        let (common, thread) = (&self.common, this_thread());
+        // A write that is there now is lost, or `again` would have found that it stands; and a loss
+        // is final. The same holds in `read`.
+        if let Some(writer) = common.writes.hold_of(thread) {
+            self.settings.check(&writer.tenure.holding)?;
         }
-        if let Some(cohort) = common.reads.hold_of(thread) {
-            self.settings.check(&cohort.holding)?;
+        if let Some(reader) = common.reads.hold_of(thread) {
+            self.settings.check(&reader.cohort.holding)?;
             return Err(Error::WouldDeadlock {
                 path: self.settings.path.clone(),
                 why: "this thread reads and would wait for itself: drop its read guards first",
             });
         }
-        let held_here = || common.writes.any(|tenure| tenure.holding.is_held());
+        let held_here = || common.writes.any(|writer| writer.tenure.holding.is_held());
         let ask = self.ask(Kind::Write, mode, limit, &held_here, thread)?;
         let Some(tenure) = common.lane.hold(&ask)? else { return Ok(None) };
-        common.writes.insert(thread, tenure.clone());
+        let writer = common.writes.insert(thread, Writer { lock: self.clone(), tenure });
         common.witness.holds(thread);
-        Ok(Some(self.writing(tenure, thread)))
+        Ok(Some(Held::new(writer)))
     }
 
     fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        let (common, thread) = (&self.common, std::thread::current().id());
-        if let Some(cohort) = common.reads.hold_of(thread) {
-            self.settings.check(&cohort.holding)?;
-            common.reads.nest(thread);
-            return Ok(Some(self.reading(cohort, thread)));
+        let (common, thread) = (&self.common, this_thread());
+        if let Some(reader) = common.reads.hold_of(thread) {
+            self.settings.check(&reader.cohort.holding)?;
         }
         let cohort = match common.writes.hold_of(thread) {
-            Some(tenure) => Some(self.read_beside(&tenure, limit)?),
+            Some(writer) => Some(self.read_beside(&writer.tenure, limit)?),
             None => self.read_in_turn(mode, limit, thread)?,
         };
         let Some(cohort) = cohort else { return Ok(None) };
-        common.reads.insert(thread, cohort.clone());
+        let reader = common.reads.insert(thread, Reader { lock: self.clone(), cohort });
         common.witness.holds(thread);
-        Ok(Some(self.reading(cohort, thread)))
+        Ok(Some(Held::new(reader)))
     }
 
     /// The thread that writes gets a read node of its own, in the write's place: what is left when it ends writing.
@@ -131,7 +159,7 @@ impl Lock {
     /// The thread joins who reads here already, or queues for a read node of its own.
     fn read_in_turn(&self, mode: Mode, limit: Limit<'_>, thread: ThreadId) -> Result<Option<Arc<Cohort>>> {
         let common = &self.common;
-        let held_here = || common.writes.any(|tenure| tenure.holding.is_held());
+        let held_here = || common.writes.any(|writer| writer.tenure.holding.is_held());
         let ask = self.ask(Kind::Read, mode, limit, &held_here, thread)?;
         loop {
             let turn = match common.lane.turn(&ask)? {
@@ -195,30 +223,20 @@ impl Lock {
         })
     }
 
-    fn writing(self: &Arc<Self>, tenure: Arc<Tenure>, thread: ThreadId) -> Held {
-        let (fence, path) = (tenure.holding.hand_overs(), self.settings.shown(tenure.holding.path()));
-        Held::new(Arc::new(Writer { lock: self.clone(), tenure }), thread, path, fence)
-    }
-
-    fn reading(self: &Arc<Self>, cohort: Arc<Cohort>, thread: ThreadId) -> Held {
-        let (fence, path) = (cohort.fence, self.settings.shown(cohort.holding.path()));
-        Held::new(Arc::new(Reader { lock: self.clone(), cohort }), thread, path, fence)
-    }
-
     /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
     pub(super) fn clear_lost(&self) -> bool {
-        let (common, thread) = (&self.common, std::thread::current().id());
-        let write = common.writes.hold_of(thread).filter(|tenure| tenure.holding.loss().is_some());
-        let read = common.reads.hold_of(thread).filter(|cohort| cohort.holding.loss().is_some());
+        let (common, thread) = (&self.common, this_thread());
+        let write = common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.loss().is_some());
+        let read = common.reads.hold_of(thread).filter(|hold| hold.cohort.holding.loss().is_some());
         // Their nodes go now; nobody waits for that.
-        if let Some(tenure) = &write {
-            common.writes.give_up(thread, tenure);
-            let _ = common.lane.release(tenure, Duration::ZERO, false);
+        if let Some(writer) = &write {
+            common.writes.give_up(writer);
+            let _ = common.lane.release(&writer.tenure, (Duration::ZERO, Duration::ZERO), false);
         }
-        if let Some(cohort) = &read {
-            common.reads.give_up(thread, cohort);
-            if cohort.leave() {
-                cohort.holding.release(false);
+        if let Some(reader) = &read {
+            common.reads.give_up(reader);
+            if reader.cohort.leave() {
+                reader.cohort.holding.release(false);
             }
         }
         if common.writes.count(thread) == 0 && common.reads.count(thread) == 0 {
@@ -229,10 +247,10 @@ impl Lock {
 
     /// Whether it has guards on the lock, of either kind, through whatever session; an error if they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
-        let (cohort, tenure) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
-        tenure.iter().try_for_each(|tenure| self.settings.check(&tenure.holding))?;
-        cohort.iter().try_for_each(|cohort| self.settings.check(&cohort.holding))?;
-        Ok(cohort.is_some() || tenure.is_some() || self.common.witness.is_held_by(thread))
+        let (reader, writer) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
+        writer.iter().try_for_each(|writer| self.settings.check(&writer.tenure.holding))?;
+        reader.iter().try_for_each(|reader| self.settings.check(&reader.cohort.holding))?;
+        Ok(reader.is_some() || writer.is_some() || self.common.witness.is_held_by(thread))
     }
 
     /// Who reads, or writes, or waits to.
@@ -249,7 +267,7 @@ impl Lock {
     }
 
     pub(super) fn describe(&self) -> &'static str {
-        if self.common.reads.any(|cohort| cohort.holding.is_held()) {
+        if self.common.reads.any(|reader| reader.cohort.holding.is_held()) {
             "<read here>"
         } else {
             self.common.lane.describe()
@@ -257,62 +275,75 @@ impl Lock {
     }
 }
 
-/// What a write guard keeps hold of.
+/// What the write guards of one thread keep hold of.
 struct Writer {
     lock: Arc<Lock>,
     tenure: Arc<Tenure>,
 }
 
-impl Owner for Writer {
+impl Owner for Nested<Writer> {
     fn holding(&self) -> &Holding {
         &self.tenure.holding
     }
 
-    fn count(&self, thread: ThreadId) -> usize {
-        self.lock.common.writes.count(thread)
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.tenure.holding.path())
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+    fn count(&self) -> usize {
+        self.lock.common.writes.count(self.thread())
+    }
+
+    fn release(&self, wait: bool) -> Release {
         let Lock { settings, common } = &*self.lock;
-        let Some(tenure) = common.writes.leave(thread, &self.tenure) else {
+        if !common.writes.leave(self) {
             return Release::of_guard_only(&self.tenure.holding, wait);
-        };
-        let reads_on = common.reads.count(thread) > 0;
+        }
+        let reads_on = common.reads.count(self.thread()) > 0;
         if !reads_on {
-            common.witness.released(thread);
+            common.witness.released(self.thread());
         }
         // A thread that reads on must not be joined by a writer that is handed the write node.
         let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
-        common.lane.release(&tenure, hand_over, wait)
+        common.lane.release(&self.tenure, (hand_over, Duration::ZERO), wait)
     }
 }
 
-/// What a read guard keeps hold of.
+/// What the read guards of one thread keep hold of.
 struct Reader {
     lock: Arc<Lock>,
     cohort: Arc<Cohort>,
 }
 
-impl Owner for Reader {
+impl Owner for Nested<Reader> {
     fn holding(&self) -> &Holding {
         &self.cohort.holding
     }
 
-    fn count(&self, thread: ThreadId) -> usize {
-        self.lock.common.reads.count(thread)
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.cohort.holding.path())
     }
 
-    fn release(&self, thread: ThreadId, wait: bool) -> Release {
+    fn count(&self) -> usize {
+        self.lock.common.reads.count(self.thread())
+    }
+
+    /// As when the thread's write was handed to it, if it reads in the place of that.
+    fn hand_over(&self) -> u64 {
+        self.cohort.fence
+    }
+
+    fn release(&self, wait: bool) -> Release {
         let common = &self.lock.common;
-        let Some(cohort) = common.reads.leave(thread, &self.cohort) else {
+        if !common.reads.leave(self) {
             return Release::of_guard_only(&self.cohort.holding, wait);
-        };
-        if common.writes.count(thread) == 0 {
-            common.witness.released(thread);
         }
-        if cohort.leave() {
-            return cohort.holding.begin_release(wait);
+        if common.writes.count(self.thread()) == 0 {
+            common.witness.released(self.thread());
         }
-        Release::of_guard_only(&cohort.holding, wait)
+        if self.cohort.leave() {
+            return self.cohort.holding.begin_release(wait);
+        }
+        Release::of_guard_only(&self.cohort.holding, wait)
     }
 }

@@ -147,7 +147,7 @@ impl ZkRwLock {
     /// an outage, or before the server answered: `None` always means contention.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn read_timeout(&self, timeout: Duration) -> Result<Option<ZkReadGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::after(timeout))?.map(ZkReadGuard::new))
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::after(timeout))?.map(ZkReadGuard::new))
     }
 
     /// As [`read_timeout`](Self::read_timeout), until a point in time.
@@ -157,7 +157,7 @@ impl ZkRwLock {
     /// As [`read_timeout`](Self::read_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn read_deadline(&self, deadline: Instant) -> Result<Option<ZkReadGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::at(deadline))?.map(ZkReadGuard::new))
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::at(deadline))?.map(ZkReadGuard::new))
     }
 
     /// As [`read`](Self::read), until the token is cancelled.
@@ -197,7 +197,7 @@ impl ZkRwLock {
     /// As [`read_timeout`](Self::read_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn read_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkReadGuard>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::after(timeout))?.map(OwnedZkReadGuard::new))
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::after(timeout))?.map(OwnedZkReadGuard::new))
     }
 
     /// As [`read_deadline`](Self::read_deadline), with an owned guard.
@@ -207,7 +207,7 @@ impl ZkRwLock {
     /// As [`read_timeout`](Self::read_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn read_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkReadGuard>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, Limit::at(deadline))?.map(OwnedZkReadGuard::new))
+        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::at(deadline))?.map(OwnedZkReadGuard::new))
     }
 
     /// As [`read_with`](Self::read_with), with an owned guard.
@@ -255,7 +255,7 @@ impl ZkRwLock {
     /// an outage, or before the server answered: `None` always means contention.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::after(timeout))?.map(ZkWriteGuard::new))
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::after(timeout))?.map(ZkWriteGuard::new))
     }
 
     /// As [`write_timeout`](Self::write_timeout), until a point in time.
@@ -265,7 +265,7 @@ impl ZkRwLock {
     /// As [`write_timeout`](Self::write_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_deadline(&self, deadline: Instant) -> Result<Option<ZkWriteGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::at(deadline))?.map(ZkWriteGuard::new))
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::at(deadline))?.map(ZkWriteGuard::new))
     }
 
     /// As [`write`](Self::write), until the token is cancelled.
@@ -305,7 +305,7 @@ impl ZkRwLock {
     /// As [`write_timeout`](Self::write_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkWriteGuard>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::after(timeout))?.map(OwnedZkWriteGuard::new))
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::after(timeout))?.map(OwnedZkWriteGuard::new))
     }
 
     /// As [`write_deadline`](Self::write_deadline), with an owned guard.
@@ -315,7 +315,7 @@ impl ZkRwLock {
     /// As [`write_timeout`](Self::write_timeout).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkWriteGuard>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, Limit::at(deadline))?.map(OwnedZkWriteGuard::new))
+        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::at(deadline))?.map(OwnedZkWriteGuard::new))
     }
 
     /// As [`write_with`](Self::write_with), with an owned guard.

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::thread::ThreadId;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
@@ -35,11 +34,11 @@ impl Lock {
     pub(super) fn new(settings: Settings, what: &'static str, told: u32, is_fixed: bool) -> Result<Self> {
         let common = settings.share(what, |settings| {
             let dir = settings.dir();
-            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl);
-            let count = Arc::new(Count::new(dir.clone(), settings.acl, told, is_fixed));
+            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let count = Arc::new(Count::new(dir.clone(), settings.acl.clone(), told, is_fixed));
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
-            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl, count) }
+            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl.clone(), count) }
         })?;
         settings.agree(what, &common.lane.queue)?;
         Ok(Lock { settings, common })
@@ -199,9 +198,8 @@ impl Lock {
     }
 
     fn held(&self, holding: Holding) -> Held {
-        let path = self.settings.shown(holding.path());
-        let lease = Lease { _kept: (self.settings.session.clone(), self.common.clone()), holding };
-        Held::new(Arc::new(lease), std::thread::current().id(), path, 0)
+        let (session, common) = (self.settings.session.clone(), self.common.clone());
+        Held::new(Arc::new(Lease { session, _common: common, holding }))
     }
 
     /// The number of permits at the server.
@@ -253,14 +251,15 @@ impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let Lock { settings, common } = self.lock;
         // That it was lost concerns nobody any more.
-        let _ = common.lane.release(&self.tenure, settings.hand_over, false);
+        let _ = common.lane.release(&self.tenure, (settings.hand_over, Duration::ZERO), false);
     }
 }
 
 /// What a permit keeps hold of: no thread's, and of use without the semaphore.
 struct Lease {
     /// A permit keeps its session open, and other recipes off its path.
-    _kept: (ZkSession, Arc<Interned<Common>>),
+    session: ZkSession,
+    _common: Arc<Interned<Common>>,
     holding: Holding,
 }
 
@@ -269,11 +268,11 @@ impl Owner for Lease {
         &self.holding
     }
 
-    fn count(&self, _: ThreadId) -> usize {
-        1
+    fn path(&self) -> &str {
+        self.session.core().shown(self.holding.path())
     }
 
-    fn release(&self, _: ThreadId, wait: bool) -> Release {
+    fn release(&self, wait: bool) -> Release {
         self.holding.begin_release(wait)
     }
 }

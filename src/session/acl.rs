@@ -1,10 +1,15 @@
 //! Who may touch the nodes that a lock makes.
 
+#[cfg(feature = "client")]
+use zookeeper::Permission;
+
+use crate::wire::record::Writer;
+
 /// The access control list of a lock's nodes and of the parents made for it.
 ///
 /// See ZooKeeper's programmer's guide, "ZooKeeper access control using ACLs". Parents that exist
 /// keep the ACL they have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Acl {
     /// Everybody may do everything, as Curator and kazoo have it (`OPEN_ACL_UNSAFE`).
@@ -14,13 +19,92 @@ pub enum Acl {
     /// (`CREATOR_ALL_ACL`); the session needs
     /// [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     CreatorAll,
+    /// These entries, in the words of the client crate.
+    ///
+    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. A session that
+    /// may create and not delete gets a lock that ends with the session only. `WRITE` is needed to
+    /// ask a holder to give its lock up, and by a semaphore for its number of permits. `ADMIN` is
+    /// never needed.
+    ///
+    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or of the scheme
+    /// `auth` where the session has no [`auth`](crate::SessionBuilder::auth): the call on the lock then
+    /// ends with [`Error::Server`](crate::Error::Server), and makes nothing. A list of more than 3 KiB
+    /// is refused when the lock is built.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::zookeeper::{self, Permission};
+    /// use zk_mutex::{Acl, ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
+    /// let acl = Acl::Custom(vec![
+    ///     zookeeper::Acl::new(Permission::ALL, "auth", ""),
+    ///     zookeeper::Acl::new(Permission::READ, "ip", "10.0.0.0/8"), // the operators look on
+    /// ]);
+    /// let mutex = ZkMutex::builder(&session, "/locks/orders").acl(acl).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "client")]
+    Custom(Vec<zookeeper::Acl>),
 }
 
+// The entries' own type has no `Eq`; its fields are numbers and strings.
+impl Eq for Acl {}
+
+/// All that ZooKeeper knows to permit: read, write, create, delete, administer.
+const ALL: i32 = 31;
+
 impl Acl {
-    pub(super) fn entries(self) -> Vec<zookeeper::Acl> {
+    /// Appends the list to a request.
+    pub(super) fn encode(&self, w: Writer) -> Writer {
+        let entry = |w: Writer, permissions, scheme: &str, id: &str| {
+            w.i32(permissions).buffer(scheme.as_bytes()).buffer(id.as_bytes())
+        };
         match self {
-            Acl::Open => zookeeper::Acl::open_unsafe().clone(),
-            Acl::CreatorAll => zookeeper::Acl::creator_all().clone(),
+            Acl::Open => entry(w.i32(1), ALL, "world", "anyone"),
+            Acl::CreatorAll => entry(w.i32(1), ALL, "auth", ""),
+            #[cfg(feature = "client")]
+            Acl::Custom(entries) => {
+                let w = w.i32(i32::try_from(entries.len()).unwrap_or(i32::MAX));
+                entries.iter().fold(w, |w, e| entry(w, bits(e.perms), &e.scheme, &e.id))
+            }
         }
+    }
+
+    /// How many bytes of a request it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.encode(Writer::bare()).frame().len() - Writer::bare().frame().len()
+    }
+}
+
+/// The permissions as ZooKeeper numbers them; the crate does not show its own number.
+#[cfg(feature = "client")]
+fn bits(permissions: Permission) -> i32 {
+    let known =
+        [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE, Permission::ADMIN];
+    known.iter().enumerate().map(|(i, one)| i32::from(permissions.can(*one)) << i).sum()
+}
+
+#[cfg(all(test, feature = "client"))]
+mod tests {
+    use super::*;
+    use crate::wire::record::Reader;
+
+    #[test]
+    fn custom_entries_go_out_as_they_are() {
+        for permissions in 0..=ALL {
+            let all = [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE];
+            let all = all.into_iter().chain([Permission::ADMIN]).enumerate();
+            let asked = all.filter(|(i, _)| permissions >> i & 1 == 1).map(|(_, one)| one);
+            let perms = asked.fold(Permission::NONE, |sum, one| sum | one);
+            let acl = Acl::Custom(vec![zookeeper::Acl::new(perms, "ip", "10.0.0.1")]);
+            let frame = acl.encode(Writer::bare()).frame();
+            let mut r = Reader::new(&frame[4..]);
+            let entry = (r.i32(), r.i32(), r.string(), r.string());
+            assert_eq!(entry, (Ok(1), Ok(permissions), Ok("ip"), Ok("10.0.0.1")));
+            assert_eq!(acl.len(), frame.len() - 4);
+        }
+        assert_eq!(Acl::Custom(Vec::new()).len(), 4);
     }
 }

@@ -52,8 +52,8 @@ impl Bell {
 
 /// Which bell to ring when something happens to a key (a znode's path, say).
 ///
-/// This is the dispatch table for watch events, in place of the client crate's closures: those leak
-/// when the node is missing, and outlive the waiter.
+/// This is the dispatch table for watch events. Who waits for one registers here, and is forgotten
+/// when the registration is dropped.
 pub(crate) struct Bells<K> {
     next: AtomicU64,
     table: Mutex<HashMap<K, Vec<Entry>>>,

@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 use super::bell::{Bell, Bells, Causes};
 use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
+use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
+#[cfg(feature = "client")]
+use super::generation::CallError;
 use super::generation::Generation;
-use super::link::{Link, LinkEvent, Settings};
-use super::pool::Pool;
 use super::retry::Retry;
-use super::shared::Shared;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
@@ -51,7 +51,6 @@ pub(crate) struct Core {
     state: Mutex<State>,
     /// Rings at each change of state.
     pub(crate) changes: Bells<()>,
-    pool: Pool,
     news: Sender<News>,
     supervised: Receiver<Infallible>,
 }
@@ -67,12 +66,12 @@ struct State {
 
 struct Current {
     generation: Arc<Generation>,
-    /// Disconnected when the link's thread has ended.
+    /// Disconnected when its thread has ended.
     ended: Receiver<Infallible>,
 }
 
 enum News {
-    Link(u64, LinkEvent),
+    Session(u64, SessionEvent),
     Stop,
 }
 
@@ -92,7 +91,6 @@ impl Core {
                 subscribers: Subscribers::default(),
             }),
             changes: Bells::default(),
-            pool: Pool::new(),
             news,
             supervised,
         });
@@ -136,8 +134,9 @@ impl Core {
         self.state.lock().state
     }
 
-    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
-        self.state.lock().current.as_ref().map(|c| c.generation.shared.clone())
+    /// The session that there is or is being made.
+    pub(crate) fn generation(&self) -> Option<Arc<Generation>> {
+        self.state.lock().current.as_ref().map(|c| c.generation.clone())
     }
 
     pub(super) fn requested_timeout(&self) -> Duration {
@@ -169,10 +168,8 @@ impl Core {
             let (connected, down_since) = {
                 let state = self.state.lock();
                 match (state.state, &state.current) {
-                    // The link knows of a loss a little earlier than the supervisor.
-                    (SessionState::Connected, Some(current))
-                        if !current.generation.shared.lease.is_over() =>
-                    {
+                    // The connection knows of a loss a little earlier than the supervisor.
+                    (SessionState::Connected, Some(current)) if !current.generation.lease.is_over() => {
                         (Some(current.generation.clone()), None)
                     }
                     (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),
@@ -226,10 +223,36 @@ impl Core {
         }
     }
 
+    /// The application's own client on the session.
+    #[cfg(feature = "client")]
+    pub(super) fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
+        let (op, retry) = ("client", Retry::new());
+        loop {
+            let generation = self.connected(op, "", &Limit::NONE, &retry)?;
+            // The session does not live longer for its client.
+            let session = Arc::downgrade(&generation);
+            let submit = move |number, op, body: Vec<u8>| {
+                session.upgrade().ok_or(CallError::Expired)?.submit_client(number, op, &body)
+            };
+            return match generation.client_end.client(self.chroot(), Box::new(submit)) {
+                // The session was lost just now: the next one has a client.
+                Err(e) if e.kind() == std::io::ErrorKind::NotConnected => {
+                    self.failed(&retry);
+                    continue;
+                }
+                Err(e) => {
+                    let cause = Cause::Resources(format!("socket or thread for the client ({e})"));
+                    Err(Error::Unavailable { op, path: String::new(), cause })
+                }
+                Ok(client) => Ok(client),
+            };
+        }
+    }
+
     /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub(crate) fn failed(&self, retry: &Retry) {
-        // The link also dials this often when it resumes a live session.
-        let longest = self.shared().map_or(Duration::MAX, |shared| shared.timeout() / 8);
+        // The dialler also tries this often when it resumes a live session.
+        let longest = self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
         retry.failed(&self.config.retry, longest);
     }
 
@@ -260,7 +283,7 @@ impl Core {
 
     /// Why each host of the connect string gave us nothing, as far as it is known.
     pub(super) fn failures(&self) -> Vec<HostFailure> {
-        let known = self.shared().map(|shared| shared.failures()).unwrap_or_default();
+        let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
         let failure = |host: String| HostFailure {
             reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
             host,
@@ -294,7 +317,6 @@ impl Core {
             drop(current.generation);
             let _ = current.ended.recv_timeout(left());
         }
-        self.pool.close();
         let _ = self.supervised.recv_timeout(left());
         if told {
             return Ok(());
@@ -320,12 +342,12 @@ impl Core {
             }
             let mut sleep =
                 start_at.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
-            if let Some(shared) = self.shared() {
-                if !shared.timeout().is_zero() {
-                    sleep = sleep.min((shared.timeout() / 8).max(Duration::from_millis(10)));
+            if let Some(generation) = self.generation() {
+                if !generation.timeout().is_zero() {
+                    sleep = sleep.min((generation.timeout() / 8).max(Duration::from_millis(10)));
                 }
                 let now = BootTime::now();
-                if let Some(end) = shared.lease.watch(now) {
+                if let Some(end) = generation.lease.watch(now) {
                     sleep = sleep.min(end.since(now));
                 }
             }
@@ -333,8 +355,8 @@ impl Core {
                 sleep = sleep.min(Duration::from_millis(100));
             }
             match inbox.recv_timeout(sleep) {
-                Ok(News::Link(number, event)) => {
-                    if let Some(reason) = self.link_event(number, event) {
+                Ok(News::Session(number, event)) => {
+                    if let Some(reason) = self.session_event(number, &event) {
                         // An expired session is replaced at once; what may fail again, later.
                         failures = if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
                         let pause =
@@ -348,40 +370,32 @@ impl Core {
         }
     }
 
-    /// Takes an event of the link; gives the reason if its generation is lost.
-    fn link_event(&self, number: u64, event: LinkEvent) -> Option<LossReason> {
+    /// Takes an event of a session; gives the reason if the session is lost.
+    fn session_event(&self, number: u64, event: &SessionEvent) -> Option<LossReason> {
         let mut state = self.state.lock();
         if state.generations != number || state.state == SessionState::Closed {
             return None;
         }
         let id = id_of(&state);
         let mut lost = None;
-        let event = match event {
-            LinkEvent::Connected { session_id, timeout } => {
-                state.up();
-                SessionEvent::Connected { session_id, timeout }
-            }
-            LinkEvent::Suspended => {
+        match event {
+            SessionEvent::Connected { .. } | SessionEvent::Reconnected => state.up(),
+            SessionEvent::Suspended => {
                 state.state = SessionState::Suspended;
                 state.down_since.get_or_insert_with(Instant::now);
-                SessionEvent::Suspended
             }
-            LinkEvent::Reconnected => {
-                state.up();
-                SessionEvent::Reconnected
-            }
-            LinkEvent::Lost(reason) => {
+            SessionEvent::Lost(reason) => {
                 state.state = SessionState::Lost;
                 state.down_since.get_or_insert_with(Instant::now);
-                state.refused = reason == LossReason::AuthFailed;
-                lost = state.current.take().map(|current| (reason, current));
-                SessionEvent::Lost(reason)
+                state.refused = *reason == LossReason::AuthFailed;
+                lost = state.current.take().map(|current| (*reason, current));
             }
-        };
-        state.subscribers.publish(&event);
+            SessionEvent::Closed => return None, // comes of `close` alone
+        }
+        state.subscribers.publish(event);
         drop(state);
         self.changes.ring(&(), true);
-        log_transition(&id, &event); // outside the lock: a logger may block, or ask
+        log_transition(&id, event); // outside the lock: a logger may block, or ask
         lost.map(|(reason, _)| reason)
     }
 
@@ -397,7 +411,6 @@ impl Core {
             state.generations
         };
         self.changes.ring(&(), true);
-        let shared = Arc::new(Shared::default());
         let hosts = u32::try_from(config.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,
@@ -407,24 +420,17 @@ impl Core {
             noop: format!("zk-mutex-no-op-{}", uuid::Uuid::new_v4()),
         };
         let news = self.news.clone();
-        let (link, address, ended) = Link::start(
-            number,
-            settings,
-            config.ensemble.hosts.clone(),
-            config.retry,
-            shared.clone(),
-            Box::new(move |event| drop(news.send(News::Link(number, event)))),
-        )
-        .map_err(|e| format!("thread or socket for a connection ({e})"))?;
-        let generation = Generation::start(number, &address, link, shared, self.pool.clone())
-            .inspect_err(|_| address.give_up())?;
-        let current = Current { generation: Arc::new(generation), ended };
+        let report = Box::new(move |event| drop(news.send(News::Session(number, event))));
+        let hosts = config.ensemble.hosts.clone();
+        let (generation, ended) = Generation::start(number, settings, hosts, config.retry, report)
+            .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
-            drop(state); // closed meanwhile: dropping the client instance ends the link
+            drop(state); // closed meanwhile
+            drop(generation.close());
             return Ok(());
         }
-        state.current = Some(current);
+        state.current = Some(Current { generation, ended });
         Ok(())
     }
 }
@@ -451,7 +457,7 @@ fn log_transition(id: &str, event: &SessionEvent) {
 
 /// The session's id for the log.
 fn id_of(state: &State) -> String {
-    let id = state.current.as_ref().and_then(|c| c.generation.shared.session_id());
+    let id = state.current.as_ref().and_then(|c| c.generation.session_id());
     id.map_or_else(|| "(none yet)".into(), |id| format!("0x{id:x}"))
 }
 

@@ -189,7 +189,7 @@ mod tests {
         // A write right behind the handshake: the handshake.
         assert_eq!(shown(&[(100, Attach(99)), (101, Send(0)), (102, Read(0, Written, 1))]), [99]);
         // Nothing but pings: nothing.
-        assert_eq!(shown(&[(100, Attach(99)), (103, Send(0)), (104, Read(0, Local, 1))]), []);
+        assert!(shown(&[(100, Attach(99)), (103, Send(0)), (104, Read(0, Local, 1))]).is_empty());
         // The steady state: a ping, and a lag later a sync, and behind its answer a write.
         let steady = [
             (100, Attach(99)),

@@ -4,14 +4,13 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::Receiver;
 use parking_lot::Mutex;
 
 use super::revocation::{REVOKE_MESSAGE, RevokeSignal};
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
 
@@ -23,8 +22,9 @@ pub(crate) struct Hold {
     path: String,
     /// Others may use the name as well: the node is known by its czxid.
     is_fixed: bool,
-    since: BootTime,
-    czxid: OnceLock<i64>,
+    /// When the lease granted it.
+    since: SharedTime,
+    czxid: i64,
     /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
     armed_on: AtomicU64,
     loss: Once<LossReason>,
@@ -35,21 +35,21 @@ pub(crate) struct Hold {
 
 impl Hold {
     /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
-    pub(crate) fn new(path: String, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+    pub(crate) fn new(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         Hold::make(path, false, czxid, armed_on, on_loss)
     }
 
     /// Of a node whose name others may use as well, which a read has shown.
     pub(crate) fn fixed(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
-        Hold::make(path, true, Some(czxid), armed_on, on_loss)
+        Hold::make(path, true, czxid, armed_on, on_loss)
     }
 
-    fn make(path: String, is_fixed: bool, czxid: Option<i64>, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+    fn make(path: String, is_fixed: bool, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         Arc::new(Hold {
             path,
             is_fixed,
-            since: BootTime::now(),
-            czxid: czxid.map_or_else(OnceLock::new, OnceLock::from),
+            since: SharedTime::default(),
+            czxid,
             armed_on: AtomicU64::new(armed_on),
             loss: Once::new(),
             revocation: Once::new(),
@@ -63,17 +63,20 @@ impl Hold {
     }
 
     pub(crate) fn since(&self) -> BootTime {
-        self.since
+        self.since.get()
     }
 
-    pub(crate) fn czxid(&self) -> Option<i64> {
-        self.czxid.get().copied()
+    pub(super) fn granted(&self, now: BootTime) {
+        self.since.set(now);
     }
 
-    /// Notes what a read that armed the watch on this node said; false if that is another node of the same name.
+    pub(crate) fn czxid(&self) -> i64 {
+        self.czxid
+    }
+
+    /// Whether a read that armed the watch on this node showed it, and no other one of the same name.
     pub(crate) fn seen(&self, czxid: i64) -> bool {
-        let known = *self.czxid.get_or_init(|| czxid);
-        !self.is_fixed || known == czxid
+        !self.is_fixed || self.czxid == czxid
     }
 
     /// Notes what the node's data says: whether its holder is asked to let go.
@@ -126,18 +129,6 @@ impl Hold {
 
     pub(crate) fn set_armed_on(&self, attach: u64) {
         self.armed_on.store(attach, Ordering::Release);
-    }
-
-    /// A read has armed the watch on this connection. Not noted if the watch has fired since `before` (what `armed_on` was then).
-    pub(crate) fn armed_by_read(&self, before: u64, attach: u64) {
-        if before != u64::MAX {
-            let _ = self.armed_on.compare_exchange(before, attach, Ordering::AcqRel, Ordering::Acquire);
-        }
-    }
-
-    /// The watch on the node has fired: it needs a new one, at once.
-    pub(crate) fn rearm(&self) {
-        self.set_armed_on(u64::MAX);
     }
 
     /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can

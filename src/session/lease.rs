@@ -4,8 +4,41 @@
 //! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12 is
 //! left for the error of our clock; together with a pause of the leader it must stay below T/12.
 //! The end of a lease is final for the holds of that time.
+//!
+//! # Answers without the lock
+//!
+//! A holder asks before each step of its work whether its hold stands. So `stands` takes no lock as
+//! long as the answer is yes. It compares three things in this order: the clock, which its caller
+//! has read; the end of the lease, `Lease::end`; the mark in the hold which says that the hold is
+//! lost. Both the end and the marks are written under the lock only. If the clock is before the end
+//! and there is no mark, the hold stands. If the clock has reached the end, `stands` takes the
+//! lock, marks all holds of the lease as lost, and then the mark decides. So:
+//!
+//! * **"Lost" is final.** `stands` says that a hold is lost only if the hold bears the mark by
+//!   then, and no mark is ever removed. Each call that begins later finds the mark.
+//! * **"Held" is true at the moment when the end is read.** At this moment that end is in force,
+//!   the clock, read just before, has not reached it, and the hold is not marked: the mark is read
+//!   later, and is still missing then.
+//! * **A late proof brings no hold back.** Before `extend` writes a later end, it marks the holds
+//!   if the earlier end has passed. A reader that finds the later end also finds this mark, and
+//!   each mark that another thread set before. If the mark were read first, the reader could miss
+//!   it, then find the later end, and say "held" for a hold that is lost.
+//! * **A proof in time may be written late.** The thread that brings it reads the clock before the
+//!   end, and waits for the lock until the end has passed. If a reader came first, the holds are
+//!   marked, and stay lost. If none came, nobody was told that they are lost, and they stand on.
+//!   They may, because the proof shows that no server could expire the session meanwhile.
+//! * **A shorter lease counts at once.** `shorten` writes the earlier end, and marks the holds if
+//!   it has passed, before it returns. A call of `stands` that begins after that finds the earlier
+//!   end. A call that found the later end read it before `shorten` returned.
+//! * **A grant changes no end.** `grant` refuses if the end was near when its caller read the
+//!   clock. If the caller is stopped after that until the end has passed, the first call of
+//!   `stands` for the new hold finds so.
+//!
+//! A thread can be stopped between two of these steps, or between the answer and the work that
+//! follows it. No lock can prevent the latter, so an answer holds for the moment at which the clock
+//! was read. The fencing token protects against the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,13 +47,16 @@ use parking_lot::Mutex;
 
 use super::hold::Hold;
 use super::path;
-use crate::clock::BootTime;
+use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 
 #[derive(Default)]
 pub(crate) struct Lease {
     state: Mutex<State>,
-    /// How many holds there are, for the link to read without the lock.
+    /// When the lease ends, for readers without the lock: what `State::end` says, or the start of
+    /// the clock if that says nothing. Written under the lock.
+    end: SharedTime,
+    /// How many holds there are, to be read without the lock.
     held: AtomicUsize,
 }
 
@@ -32,6 +68,11 @@ struct State {
     heard: Option<BootTime>,
     over: Option<LossReason>,
     holds: HashMap<String, Arc<Hold>>,
+    /// Holds whose nodes may need a watch: first those that had one, then in the order of their
+    /// grants. Some were let go since.
+    unwatched: VecDeque<Arc<Hold>>,
+    /// The connection that the watches belong to which are not in `unwatched`.
+    epoch: u64,
 }
 
 /// Why a grant was refused.
@@ -49,6 +90,7 @@ impl Lease {
         let mut state = self.state.lock();
         state.timeout = timeout;
         state.heard = Some(sent);
+        self.publish_end(&state);
     }
 
     /// It is proven that the leader heard of the session at `heard` or later.
@@ -57,6 +99,7 @@ impl Lease {
         let lapsed = self.lapse(&mut state, now);
         if state.over.is_none() {
             state.heard = state.heard.max(Some(heard));
+            self.publish_end(&state);
         }
         drop(state);
         tell(&lapsed);
@@ -67,6 +110,7 @@ impl Lease {
         let mut state = self.state.lock();
         let mut lapsed = self.lapse(&mut state, now);
         state.timeout = state.timeout.min(timeout);
+        self.publish_end(&state);
         lapsed.extend(self.lapse(&mut state, now));
         drop(state);
         tell(&lapsed);
@@ -95,10 +139,15 @@ impl Lease {
         self.state.lock().over.is_some()
     }
 
-    /// Whether enough of the lease is left for a new hold: so much that the link renews it before
+    /// Whether enough of the lease is left for a new hold: so much that the session renews it before
     /// it ends, even if the server that it is connected to fails just now.
     pub(crate) fn is_fresh(&self, now: BootTime) -> bool {
         self.state.lock().is_fresh(now)
+    }
+
+    /// When the lease ends, if a hold depends on it.
+    pub(crate) fn needed_end(&self) -> Option<BootTime> {
+        if self.is_needed() { self.end_time() } else { None }
     }
 
     /// When the lease ends, if a session was made.
@@ -112,22 +161,32 @@ impl Lease {
     }
 
     /// Makes `hold` stand, if the lease is fresh.
-    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+    pub(crate) fn grant(&self, hold: &Arc<Hold>, now: BootTime) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if let Some(reason) = state.over {
             return Err(Refused::Over(reason));
         }
-        if !state.is_fresh(BootTime::now()) {
+        if !state.is_fresh(now) {
             return Err(Refused::Stale);
         }
+        hold.granted(now);
         state.holds.insert(hold.path().to_owned(), hold.clone());
+        match hold.armed_on() {
+            0 => state.unwatched.push_back(hold.clone()),
+            epoch if epoch != state.epoch => state.unwatched.push_front(hold.clone()),
+            _ => {}
+        }
         self.held.store(state.holds.len(), Ordering::Release);
         Ok(())
     }
 
-    /// Whether `hold` stands now. The clock decides, whatever threads have or have not noticed.
-    pub(crate) fn stands(&self, hold: &Hold) -> bool {
-        self.watch(BootTime::now());
+    /// Whether `hold` stands at `now`, which the caller has just read. The clock decides, whatever
+    /// threads have or have not noticed. The top of this file says why no lock is needed, and why
+    /// the mark of the loss is read last.
+    pub(crate) fn stands(&self, hold: &Hold, now: BootTime) -> bool {
+        if now >= self.end.get() {
+            self.watch(now);
+        }
         hold.loss().is_none()
     }
 
@@ -139,9 +198,9 @@ impl Lease {
     }
 
     /// The hold was let go while others may still look at it: to them it is lost.
-    pub(crate) fn resign(&self, hold: &Arc<Hold>) {
+    pub(crate) fn resign(&self, hold: &Arc<Hold>, now: BootTime) {
         let mut state = self.state.lock();
-        let lapsed = self.lapse(&mut state, BootTime::now());
+        let lapsed = self.lapse(&mut state, now);
         if let Some(hold) = state.take_out(hold) {
             hold.mark(LossReason::Resigned);
         }
@@ -150,35 +209,69 @@ impl Lease {
         tell(&lapsed);
     }
 
-    /// Whether any hold depends on the lease: then the link keeps writing.
+    /// Whether any hold depends on the lease: then the session keeps writing.
     pub(crate) fn is_needed(&self) -> bool {
         self.held.load(Ordering::Acquire) > 0
     }
 
-    /// The holds whose nodes need a watch on this connection: those that lived `age`, and those
-    /// that had one on an earlier connection.
-    pub(crate) fn unarmed(&self, attach: u64, age: Duration, now: BootTime) -> Vec<Arc<Hold>> {
-        if !self.is_needed() {
-            return Vec::new();
+    /// The watch on the node of this hold has fired, or there is none: it needs a new one, at once.
+    pub(crate) fn rearm(&self, hold: &Arc<Hold>) {
+        let mut state = self.state.lock();
+        if state.stands(hold) {
+            hold.set_armed_on(u64::MAX);
+            state.unwatched.push_front(hold.clone());
         }
-        let due = |hold: &&Arc<Hold>| {
-            hold.armed_on() != attach && (hold.armed_on() != 0 || now.since(hold.since()) >= age)
-        };
-        self.state.lock().holds.values().filter(due).cloned().collect()
+    }
+
+    /// The holds whose nodes need a watch on this connection, which is being set from now on: those
+    /// that have lived for `age`, and those that had a watch before. Also says when the next one does.
+    pub(crate) fn to_watch(
+        &self,
+        epoch: u64,
+        age: Duration,
+        now: BootTime,
+    ) -> (Vec<Arc<Hold>>, Option<BootTime>) {
+        let mut state = self.state.lock();
+        if state.epoch != epoch {
+            // The watches of the connection before are gone.
+            let mut all: Vec<_> = state.holds.values().cloned().collect();
+            all.sort_by_key(|hold| (hold.armed_on() == 0, hold.since()));
+            (state.unwatched, state.epoch) = (all.into(), epoch);
+        }
+        let mut due = Vec::new();
+        loop {
+            let next = state.next_watch(age);
+            if next.is_none_or(|next| next > now) {
+                return (due, next);
+            }
+            if let Some(hold) = state.unwatched.pop_front()
+                && state.stands(&hold)
+                && hold.armed_on() != epoch
+            {
+                hold.set_armed_on(epoch);
+                due.push(hold);
+            }
+        }
+    }
+
+    /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at once.
+    pub(crate) fn next_watch(&self, epoch: u64, age: Duration) -> Option<BootTime> {
+        let state = self.state.lock();
+        if state.epoch == epoch { state.next_watch(age) } else { Some(BootTime::default()) }
     }
 
     /// The node of a hold is gone, as an event says.
-    pub(crate) fn node_deleted(&self, path: &str) {
+    pub(crate) fn node_deleted(&self, path: &str, now: BootTime) {
         if let Some(hold) = self.hold_on(path) {
-            self.gone(&hold);
+            self.gone(&hold, now);
         }
     }
 
     /// This hold's node was seen gone.
-    pub(crate) fn gone(&self, hold: &Arc<Hold>) {
+    pub(crate) fn gone(&self, hold: &Arc<Hold>, now: BootTime) {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
-        let lapsed = self.lapse(&mut state, BootTime::now());
+        let lapsed = self.lapse(&mut state, now);
         let lost = state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted));
         self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
@@ -198,6 +291,12 @@ impl Lease {
         let lost = self.take(&mut state, reason);
         drop(state);
         tell(&lost);
+    }
+
+    /// Lets readers without the lock know when the lease ends. The holds of an end that has passed
+    /// are marked before.
+    fn publish_end(&self, state: &State) {
+        self.end.set(state.end().unwrap_or_default());
     }
 
     fn lapse(&self, state: &mut State, now: BootTime) -> Vec<Arc<Hold>> {
@@ -223,10 +322,21 @@ impl State {
         self.end().is_some_and(|end| end.since(now) > self.timeout * 3 / 8)
     }
 
-    /// Takes this hold out, and no later one of a node of the same name.
+    /// Whether this hold is among those that stand, and not a later one of a node of the same name.
+    fn stands(&self, hold: &Arc<Hold>) -> bool {
+        self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
+    }
+
+    /// When the first hold without a watch is due for one. Holds that were let go meanwhile count too:
+    /// so whoever looks sleeps for `age` at most while locks are taken over and over, and need not be
+    /// woken by each of them.
+    fn next_watch(&self, age: Duration) -> Option<BootTime> {
+        let first = self.unwatched.front()?;
+        Some(if first.armed_on() == 0 { first.since() + age } else { BootTime::default() })
+    }
+
     fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
-        let stands = self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold));
-        if stands { self.holds.remove(hold.path()) } else { None }
+        if self.stands(hold) { self.holds.remove(hold.path()) } else { None }
     }
 }
 
@@ -239,14 +349,16 @@ fn tell(lost: &[Arc<Hold>]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
     use super::*;
     use crate::session::hold::LostSignal;
 
     const T: Duration = Duration::from_secs(30);
 
-    fn held(lease: &Lease) -> Arc<Hold> {
-        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
-        assert_eq!(lease.grant(&hold), Ok(()));
+    fn held(lease: &Lease, now: BootTime) -> Arc<Hold> {
+        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
+        assert_eq!(lease.grant(&hold, now), Ok(()));
         hold
     }
 
@@ -263,7 +375,7 @@ mod tests {
     fn a_late_proof_does_not_bring_a_lapsed_hold_back() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.extend(start + T / 2, start + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
         assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
@@ -274,7 +386,7 @@ mod tests {
     fn a_proof_in_time_extends_from_when_the_leader_heard_of_us() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.extend(start + T / 6, start + T / 3);
         lease.extend(start + T / 12, start + T / 3); // an older proof takes nothing back
         assert_eq!(lease.watch(start + T / 2), Some(start + T / 6 + SPAN));
@@ -287,13 +399,13 @@ mod tests {
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));
-        let hold = Hold::new("/l/n".into(), None, 0, Box::new(|| ()));
-        assert_eq!(lease.grant(&hold), Err(Refused::Stale));
+        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());
-        assert_eq!(lease.grant(&hold), Ok(()));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-        assert_eq!(lease.grant(&hold), Err(Refused::Over(LossReason::SessionExpired)));
+        assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Over(LossReason::SessionExpired)));
     }
 
     #[test]
@@ -307,15 +419,15 @@ mod tests {
             let on_loss = Box::new(move || {
                 let _ = (told.send(()), gate.recv());
             });
-            let hold = Hold::new(path.into(), None, 0, on_loss);
-            assert_eq!(lease.grant(&hold), Ok(()));
+            let hold = Hold::new(path.into(), 0, 0, on_loss);
+            assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold
         };
         let holds = [slow("/l/a"), slow("/l/b")];
         let (here, late) = (lease.clone(), start + T);
         let teller = std::thread::spawn(move || here.watch(late));
         news.recv().unwrap(); // it is telling of the first and has not come to the second
-        assert!(holds.iter().all(|hold| !lease.stands(hold)));
+        assert!(holds.iter().all(|hold| !lease.stands(hold, late)));
         drop(go_on);
         news.recv().unwrap();
         assert_eq!(teller.join().unwrap(), None);
@@ -325,7 +437,7 @@ mod tests {
     fn a_shorter_timeout_granted_later_shortens_the_lease_at_once() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         lease.shorten(T / 3, start + T / 9);
         assert_eq!(lease.watch(start + T / 9), Some(start + (T / 3 - T / 36)));
         lease.shorten(T, start + T / 9); // a longer one changes nothing
@@ -339,16 +451,16 @@ mod tests {
         let (lease, signal) = (Lease::default(), LostSignal::common());
         lease.begin(T, BootTime::now());
         let holds = ["/l/a", "/l/b", "/l/c"].map(|path| {
-            let hold = Hold::new(path.into(), None, 0, Box::new(|| ()));
-            assert_eq!(lease.grant(&hold), Ok(()));
+            let hold = Hold::new(path.into(), 0, 0, Box::new(|| ()));
+            assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold.join(&signal);
             hold
         });
         holds[0].part(&signal);
-        lease.node_deleted("/l/a");
+        lease.node_deleted("/l/a", BootTime::now());
         assert_eq!(signal.reason(), None);
         assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
-        lease.node_deleted("/l/b");
+        lease.node_deleted("/l/b", BootTime::now());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
@@ -362,19 +474,128 @@ mod tests {
     fn a_resigned_hold_is_lost_to_all_who_look_at_it() {
         let (lease, start) = (Lease::default(), BootTime::now());
         lease.begin(T, start);
-        let hold = held(&lease);
+        let hold = held(&lease, start);
         let signal = hold.signal();
-        lease.resign(&hold);
-        assert!(!lease.stands(&hold) && !lease.is_needed());
+        lease.resign(&hold, start);
+        assert!(!lease.stands(&hold, start) && !lease.is_needed());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
     }
 
     #[test]
+    fn a_reader_that_finds_the_end_passed_ends_the_hold_for_good() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease, start);
+        let signal = hold.signal();
+        let just_before = start + (SPAN - Duration::from_nanos(1));
+        assert!(lease.stands(&hold, just_before));
+        assert!(!lease.stands(&hold, start + SPAN));
+        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        // A thread that read the clock in time brings a proof when it is too late.
+        lease.extend(start + T / 2, just_before);
+        assert!(!lease.stands(&hold, start + SPAN) && !lease.stands(&hold, just_before));
+        assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn a_shorter_lease_and_each_other_loss_count_for_the_next_reader() {
+        let start = BootTime::now();
+        let grant = || {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            assert!(lease.stands(&hold, start + T / 2));
+            (lease, hold)
+        };
+        let (lease, hold) = grant();
+        lease.shorten(T / 3, start + T / 9);
+        assert!(lease.stands(&hold, start + T / 9) && !lease.stands(&hold, start + T / 2));
+        let (lease, hold) = grant();
+        lease.shorten(T / 3, start + T / 2);
+        assert!(!lease.stands(&hold, start));
+        let (lease, hold) = grant();
+        lease.node_deleted(hold.path(), start);
+        assert!(!lease.stands(&hold, start));
+        let (lease, hold) = grant();
+        lease.end(LossReason::SessionClosed);
+        assert!(!lease.stands(&hold, start));
+    }
+
+    /// Readers and proofs race for the end of a lease, on a clock that goes in great steps: a proof
+    /// is in time, or too late, as it happens.
+    #[test]
+    fn who_begins_to_ask_after_anybody_was_told_of_the_loss_is_told_of_it_too() {
+        let start = BootTime::now();
+        for _ in 0..50 {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            let (steps, is_told, is_over) =
+                (AtomicU32::new(0), AtomicBool::new(false), AtomicBool::new(false));
+            let clock = || start + SPAN / 4 * steps.load(Ordering::SeqCst);
+            let read = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let was_told = is_told.load(Ordering::SeqCst);
+                    let stands = lease.stands(&hold, clock());
+                    assert!(!(was_told && stands), "held again");
+                    if !stands {
+                        is_told.store(true, Ordering::SeqCst);
+                    }
+                }
+            };
+            let prove = || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let now = clock();
+                    std::thread::yield_now(); // it is late, once in a while
+                    lease.extend(now, now);
+                }
+            };
+            std::thread::scope(|scope| {
+                let readers = [scope.spawn(read), scope.spawn(read)];
+                scope.spawn(prove);
+                for _ in 0..20 {
+                    steps.fetch_add(1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                }
+                is_over.store(true, Ordering::SeqCst);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+            assert!(!is_told.into_inner() || hold.loss() == Some(LossReason::LeaseExpired));
+        }
+    }
+
+    #[test]
+    fn who_begins_to_ask_after_the_lease_was_shortened_finds_it_so() {
+        let start = BootTime::now();
+        for _ in 0..50 {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let hold = held(&lease, start);
+            let is_shorter = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let read = || loop {
+                    let was_shorter = is_shorter.load(Ordering::Acquire);
+                    let stands = lease.stands(&hold, start + T / 2);
+                    assert!(!(was_shorter && stands), "the longer lease");
+                    if was_shorter {
+                        return;
+                    }
+                };
+                let readers = [scope.spawn(read), scope.spawn(read)];
+                // By the clock of who shortens it, it has not ended yet: only a reader sees that.
+                lease.shorten(T / 3, start + T / 9);
+                is_shorter.store(true, Ordering::Release);
+                readers.into_iter().for_each(|reader| reader.join().unwrap());
+            });
+        }
+    }
+
+    #[test]
     fn a_release_never_fires_the_signal() {
-        let lease = Lease::default();
-        lease.begin(T, BootTime::now());
-        let hold = held(&lease);
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let hold = held(&lease, start);
         let signal = hold.signal();
         lease.release(&hold);
         drop(hold);

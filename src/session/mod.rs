@@ -3,22 +3,21 @@
 pub(crate) mod acl;
 pub(crate) mod bell;
 mod builder;
+#[cfg(feature = "client")]
+pub(crate) mod client;
 pub(crate) mod config;
 mod connect_string;
+mod connection;
 pub(crate) mod core;
 mod event;
 pub(crate) mod generation;
 mod heard;
 pub(crate) mod hold;
 pub(crate) mod lease;
-mod link;
 pub(crate) mod nonce;
 pub(crate) mod path;
-mod pool;
 pub(crate) mod retry;
 pub(crate) mod revocation;
-mod shared;
-pub(crate) mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,10 +30,7 @@ pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use hold::LostSignal;
-pub(crate) use link::Outcome;
 pub use revocation::RevokeSignal;
-pub(crate) use shared::Shared;
-pub(crate) use wire::code::err::{NO_AUTH, TOO_LONG};
 
 use self::core::Core;
 use crate::clock::BootTime;
@@ -50,9 +46,10 @@ use crate::error::Result;
 ///
 /// # Threads
 ///
-/// An idle session has five threads (three of the client crate, one for the connection, one for the
-/// supervision), and one more if an [`EventHandler`] is set. Calls with near deadlines use a few
-/// more, which end when they have been idle for two seconds.
+/// A session has two threads, one for the connection and one for the supervision, and one more if an
+/// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
+/// thread that ends with that. A session listens on no port. A client of the application,
+/// `ZkSession::client`, has threads of its own.
 ///
 /// # Statics, forks
 ///
@@ -118,21 +115,21 @@ impl ZkSession {
 
     /// The session's id at the server; `None` while there is no session.
     pub fn session_id(&self) -> Option<i64> {
-        self.core().shared().and_then(|shared| shared.session_id())
+        self.core().generation().and_then(|generation| generation.session_id())
     }
 
     /// The negotiated session timeout; the requested one while there is no session. It may become
     /// shorter when the session moves to another server, never longer; a new session has its own.
     pub fn timeout(&self) -> Duration {
-        let granted = self.core().shared().map(|shared| shared.timeout());
+        let granted = self.core().generation().map(|generation| generation.timeout());
         granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
     }
 
     /// For how long no server can have expired this session, as far as the answers of the servers
     /// show; see [`Held`](crate::Held). It is renewed in the background only while a guard lives.
     pub fn lease_remaining(&self) -> Duration {
-        let remaining = |shared: Arc<shared::Shared>| shared.lease.remaining(BootTime::now());
-        self.core().shared().map_or(Duration::ZERO, remaining)
+        let remaining = |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
+        self.core().generation().map_or(Duration::ZERO, remaining)
     }
 
     /// A channel of the session's events from now on.
@@ -142,6 +139,91 @@ impl ZkSession {
     /// forgotten at the next event.
     pub fn subscribe(&self) -> Receiver<SessionEvent> {
         self.core().subscribe()
+    }
+
+    /// The application's own client on this session: a [`zookeeper::ZooKeeper`], for what is not a
+    /// lock (to register a service, to read configuration, to publish who leads). A process then has
+    /// one session at the server, and a node that it makes here as ephemeral lives exactly as long as
+    /// its locks do.
+    ///
+    /// As long as the client lives, every call gives the same one. Like any call this waits for the
+    /// session to be connected, as long as the [`RetryPolicy`] says. The paths are below the chroot
+    /// of the connect string.
+    ///
+    /// # Outages
+    ///
+    /// The client does not see connections come and go: its state stays `Connected`. A call returns
+    /// `ConnectionLoss` after a sixth of the session timeout at the latest; whether a write was done
+    /// is unknown then. Watches live on: after a reconnection they are set again, and what changed
+    /// meanwhile is delivered.
+    ///
+    /// # The end of the session
+    ///
+    /// When the session is lost or closed, every call of its client returns `SessionExpired`, and its
+    /// watches never fire again. Ephemeral nodes go with the session. The client tells nobody by
+    /// itself: listen to the session ([`subscribe`](Self::subscribe)), and at
+    /// [`SessionEvent::Connected`] call `client` again. It gives a client of the new session. The
+    /// client does not keep the session open.
+    ///
+    /// # Closing
+    ///
+    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its locks
+    /// go on, and so do the ephemeral nodes that the client made. A later call of this method gives a
+    /// new client. (To close it does the same; but the crate logs an error where a closed client is
+    /// dropped.)
+    ///
+    /// # Watches
+    ///
+    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The events of
+    /// those with a flag (`exists(path, true)`) go nowhere. The crate keeps the watcher of a call that
+    /// failed, and calls it at the next event of that path that another watch brings. A watcher runs
+    /// on the client's event thread and may make calls, but holds up the watchers behind it. A state
+    /// listener (`add_listener`) runs on the client's io thread: a call from there waits for itself for
+    /// ever.
+    ///
+    /// # What differs from a client with a session of its own
+    ///
+    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`: credentials belong to the
+    /// session ([`SessionBuilder::auth`]), which presents them on each connection; a lasting watch
+    /// would miss changes in an outage, and nobody would know; and to remove watches would remove
+    /// those of locks on the same node. (After a `remove_watches`, refused or not, the crate forgets
+    /// other watchers of that path.) A request of 1 MiB or more returns `BadArguments` and is not
+    /// sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`; shorter ones, of
+    /// many MiB, hold up the locks' answers behind them on a slow line. `Container` makes a container,
+    /// where the crate alone makes a persistent node.
+    ///
+    /// # Threads and port
+    ///
+    /// The first call starts four threads: three of the crate (`event`, `io`, and a timer's, which
+    /// bears no name of its own), and `zkm-client-N`.
+    /// They talk over a loopback connection in this process. Its port listens only until the client
+    /// is in, and nobody else is let in. A client that is stuck, or that reads nothing, holds up only
+    /// itself, never a lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) where the session is not connected in time,
+    /// or this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
+    /// [`Error::Auth`](crate::Error::Auth) as from a lock.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zk_mutex::zookeeper::{Acl, CreateMode};
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
+    /// let client = session.client()?;
+    /// let acl = Acl::open_unsafe().clone();
+    /// client.create("/hosts/h7", b"10.0.0.7:80".to_vec(), acl, CreateMode::Ephemeral)?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?; // of the same session
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "client")]
+    pub fn client(&self) -> Result<Arc<zookeeper::ZooKeeper>> {
+        self.core().client()
     }
 
     /// Ends the session, and with it every lock it holds.

@@ -1,7 +1,7 @@
 //! What the server's log holds: requests and watch events, as the outside sees them.
 
-use crate::session::wire::code::{event, op};
-use crate::session::wire::record::Reader;
+use crate::wire::code::{event, op};
+use crate::wire::record::Reader;
 
 /// What a request asks for. One name stands for a family: `create`, `create2`, `createContainer` and
 /// `createTTL` are all [`Create`](Op::Create).
@@ -278,7 +278,7 @@ fn shortened(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::wire::record::{ConnectRequest, Writer};
+    use crate::wire::record::{ConnectRequest, Writer};
     use proptest::prelude::*;
 
     fn body(frame: Vec<u8>) -> Vec<u8> {

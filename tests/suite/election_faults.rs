@@ -5,9 +5,10 @@ use crate::{
     support::{
         OpKind, Proxy, Shared,
         contend::{Section, proxied, session, until_queue},
+        logged,
         raw::{EPHEMERAL, PERSISTENT},
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_state},
+        scene::{SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state},
         until,
     },
 };
@@ -64,14 +65,14 @@ fn leader_leads_on_over_an_outage_shorter_than_the_lease() {
     let session = session(&at);
     let [first, second] = [(); 2].map(|()| join(&at, &election(&session)));
     let leadership = leads(&first);
-    let (token, nodes) = (leadership.fencing_token().unwrap(), queue(&at, PATH));
+    let (token, nodes) = (leadership.fencing_token(), queue(&at, PATH));
     let events = session.subscribe();
     go_away(&server);
     until_event(&events, |event| *event == SessionEvent::Suspended);
     assert!(first.is_leader() && leads(&first).is_held() && !second.is_leader());
     server.refuse(false);
     until_event(&events, |event| *event == SessionEvent::Reconnected);
-    assert!(leadership.is_held() && leadership.fencing_token().unwrap() == token);
+    assert!(leadership.is_held() && leadership.fencing_token() == token);
     server.restart();
     until_event(&events, |event| *event == SessionEvent::Reconnected);
     assert!(leadership.is_held() && !second.is_leader());
@@ -403,13 +404,16 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
 
 // ---- the runner ----
 
-/// It is first in the queue, and asks for its token, when its leadership ends.
+/// It is elected, and has not called yet (it is kept where it logs), when its leadership ends.
 fn loss_between_the_election_and_the_call_is_never_seen() {
     type End = fn(&TestServer, &ZkSession, &str);
     let ends: [End; 3] = [
         |_, session, at| {
-            let node = queue(at, PATH).remove(0);
-            raw(at).delete(&format!("{PATH}/{node}")).unwrap();
+            let node = format!("{PATH}/{}", queue(at, PATH).remove(0));
+            until_node_watched(at, &node);
+            raw(at).delete(&node).unwrap();
+            // Behind this answer the event of the deletion has come, too.
+            drop(ZkMutex::new(session, "/locks/other").unwrap().lock().unwrap());
             assert_eq!(session.state(), SessionState::Connected);
         },
         |server, session, _| assert!(server.expire_session(session.session_id().unwrap())),
@@ -425,7 +429,7 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
         let election = election(&session);
         let (tell, told) = unbounded();
         thread::scope(|scope| {
-            let held = server.hold_requests(Op::GetData.on(NODE));
+            let held = logged::hold(": elected");
             let runs = scope.spawn(|| {
                 election.run(|leadership| {
                     assert!(leadership.is_held(), "{:?}", leadership.lost_reason());
@@ -453,7 +457,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
     thread::scope(|scope| {
         let runs = scope.spawn(|| {
             election(&ours).run(|leadership| {
-                tell.send(leadership.fencing_token().unwrap()).unwrap();
+                tell.send(leadership.fencing_token()).unwrap();
                 if calls.fetch_add(1, SeqCst) == 1 {
                     return Break(leadership.is_held());
                 }
@@ -465,7 +469,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
         let first = told.recv_timeout(SOON).unwrap();
         let other = join(&at, &election(&theirs));
         assert!(server.expire_session(ours.session_id().unwrap()));
-        let theirs = leads(&other).fencing_token().unwrap();
+        let theirs = leads(&other).fencing_token();
         until_queue(&at, PATH, 2);
         assert!(told.recv_timeout(A_WHILE).is_err() && other.is_leader(), "not called beside another leader");
         other.leave().unwrap();

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSession,
+    LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSemaphore, ZkSession,
     testing::{Matcher, Op, TestServer},
 };
 
@@ -505,6 +505,25 @@ fn call_gets_over_a_silent_connection() {
     until_empty(&at, LOCK);
 }
 
+/// Each create that has no answer is searched for by a listing of its own. Were all creates sent at
+/// once, a cut would be followed by as many listings as there are permits, of as many names each.
+fn cut_among_many_permits_is_not_followed_by_a_listing_for_each() {
+    const PERMITS: u32 = 400;
+    let (server, at) = start();
+    let session = session(&at);
+    let semaphore = ZkSemaphore::new(&session, LOCK, PERMITS).unwrap();
+    drop(semaphore.acquire().unwrap());
+    until_empty(&at, &format!("{LOCK}/leases"));
+    server.drop_request(Op::Create.on("-lease-").skip(3));
+    let permits = semaphore.acquire_many(PERMITS).unwrap();
+    assert_eq!((permits.len(), server.pending_faults()), (PERMITS as usize, 0));
+    assert!(permits.iter().all(|permit| permit.is_held()));
+    let listings = server.count(Op::GetChildren.on("/leases"));
+    assert!(listings < PERMITS as usize / 2, "{listings} listings");
+    drop(permits);
+    until_empty(&at, &format!("{LOCK}/leases"));
+}
+
 fn dropped_request_is_logged_and_not_applied() {
     let (server, at) = start();
     let mut client = raw(&at);
@@ -592,6 +611,7 @@ scenarios![on embedded;
     lost_answer_to_a_delete_leaves_the_lock_free,
     silenced_reply_applies_the_request_and_leaves_the_connection_open,
     call_gets_over_a_silent_connection,
+    cut_among_many_permits_is_not_followed_by_a_listing_for_each,
     dropped_request_is_logged_and_not_applied,
     matcher_names_the_session_and_the_number,
     held_requests_wait_and_others_pass,

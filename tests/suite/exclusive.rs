@@ -179,7 +179,7 @@ fn node_says_whose_it_is_and_missing_parents_are_made() {
         assert_eq!((guard.path(), lock.path()), (NODE, LOCK), "without the chroot");
         let node = stat(&at, NODE).expect("below the chroot");
         assert_eq!(Some(node.ephemeral_owner), session.session_id());
-        assert_eq!(guard.fencing_token().unwrap().zxid(), node.czxid);
+        assert_eq!(guard.fencing_token().zxid(), node.czxid);
         let (data, _) = Raw::connect(&at).unwrap().get_data(&full_path(&at, NODE)).unwrap();
         let (nonce, rest) = data.split_at(37);
         assert!(uuid::Uuid::try_parse(std::str::from_utf8(&nonce[..36]).unwrap()).is_ok(), "{data:?}");
@@ -195,11 +195,11 @@ fn holder_is_shown_and_those_who_wait_are_not() {
     let (first, second) = (lock(&ours), lock(&theirs));
     let guard = first.lock().unwrap();
     thread::scope(|scope| {
-        let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token().unwrap());
+        let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token());
         let holder = second.holder().unwrap().expect("somebody holds it");
         assert_eq!(Some(holder.session_id), ours.session_id());
         assert!(String::from_utf8(holder.data).unwrap().ends_with(&format!(":{}", process::id())));
-        let token = guard.fencing_token().unwrap();
+        let token = guard.fencing_token();
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap() > token, "a token grows from holder to holder");
     });

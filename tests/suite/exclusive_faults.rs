@@ -5,7 +5,9 @@ use crate::{
         contend::{Section, session, spawn_waiting, stat},
         raw::EPHEMERAL,
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_renewed, until_state},
+        scene::{
+            SOON, queue, session_of, until_empty, until_event, until_renewed, until_state, until_watched,
+        },
         until,
     },
 };
@@ -63,7 +65,7 @@ fn create_whose_answer_is_lost_is_known_again() {
         let node = stat(&at, NODE).unwrap();
         assert_eq!(node.ephemeral_owner, ours);
         server.clear_log();
-        assert_eq!(guard.fencing_token().unwrap().zxid(), node.czxid);
+        assert_eq!(guard.fencing_token().zxid(), node.czxid);
         assert_eq!(server.count(Op::GetData.on(NODE)), 0, "known from the read that showed it");
         assert!(other.try_lock().unwrap().is_none());
         // It is watched as any other.
@@ -218,7 +220,7 @@ fn release_whose_requests_are_lost_is_done() {
         for lose in LOSE {
             let guard = mine.lock().unwrap();
             let lost = guard.lost();
-            guard.fencing_token().unwrap(); // no other read than the release's
+            until_watched(&at, &guard); // no other read than the release's
             lose(&server, which.clone().session(session));
             drop(guard);
             assert!(other.lock_timeout(SOON).unwrap().is_some(), "{which:?}");
@@ -246,7 +248,7 @@ fn release_is_done_over_cuts_restarts_and_black_holes() {
     for fault in faults {
         for step in [Op::Delete.on(NO_OP), Op::GetData.on(NODE), Op::Delete.on(NODE)] {
             let guard = mine.lock().unwrap();
-            guard.fencing_token().unwrap();
+            until_watched(&at, &guard);
             let held = server.hold_requests(step.session(session));
             drop(guard);
             assert!(held.wait(SOON));
@@ -284,7 +286,7 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
         let guard = mine.lock().unwrap();
         let lost = guard.lost();
         if asked {
-            guard.fencing_token().unwrap();
+            until_watched(&at, &guard);
         }
         thread::scope(|scope| {
             let theirs = spawn_waiting(scope, || other.lock().unwrap());
@@ -292,7 +294,7 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
             let theirs = theirs.join().unwrap();
             assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
             assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
-            assert!(matches!(guard.fencing_token(), Err(Error::Lost { .. })));
+            assert!(guard.fencing_token() < theirs.fencing_token(), "a lost hold keeps its token");
             server.clear_log();
             assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LossReason::NodeDeleted, .. })));
             assert!(mine.try_lock().unwrap().is_none());
@@ -340,7 +342,7 @@ fn holder_whose_node_is_replaced_while_it_is_cut_off_is_told() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let guard = mine.lock().unwrap();
-    let token = guard.fencing_token().unwrap();
+    let token = guard.fencing_token();
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
     server.cut_connections();
     raw(&at).delete(NODE).unwrap();
@@ -348,7 +350,7 @@ fn holder_whose_node_is_replaced_while_it_is_cut_off_is_told() {
     drop(held);
     until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
-    assert!(theirs.fencing_token().unwrap() > token);
+    assert!(theirs.fencing_token() > token);
     drop(guard);
     assert!(mine.try_lock().unwrap().is_none() && theirs.is_held());
     theirs.unlock().unwrap();
@@ -384,7 +386,7 @@ fn data_set_on_our_node_is_no_loss_and_its_release_deletes_it() {
     let (_sessions, [mine, other]) = two(&at);
     let guard = mine.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap();
+    until_watched(&at, &guard);
     for data in [&b"others"[..], b"words"] {
         raw(&at).set_data(NODE, data).unwrap();
         assert!(lost.recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()));
@@ -400,7 +402,7 @@ fn folder_deleted_under_holder_and_waiter_is_made_again() {
     let ([_ours, theirs], [mine, other]) = two(&at);
     thread::scope(|scope| {
         let guard = mine.lock().unwrap();
-        guard.fencing_token().unwrap();
+        until_watched(&at, &guard);
         let waiter = spawn_waiting(scope, || other.lock().unwrap().is_held());
         let held = server.hold_requests(Op::Create.on(NODE).session(id(&theirs)));
         raw(&at).delete_recursive("/locks").unwrap();

@@ -97,14 +97,14 @@ fn outlived(
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
     let node = full_path(clean, guard.path());
-    let first = guard.fencing_token().unwrap();
+    let first = guard.fencing_token();
     let others = session_of(clean, timeout);
     let other = recipe.rival().make(&others, PATH);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let contender = scope.spawn(|| {
             let theirs = other.lock().unwrap();
-            (theirs.is_held(), theirs.fencing_token().unwrap(), Instant::now())
+            (theirs.is_held(), theirs.fencing_token(), Instant::now())
         });
         until("the contender waits", SOON, || (queue(clean, PATH).len() == 2).then_some(()));
         let start = Instant::now();

@@ -5,7 +5,7 @@ use crate::support::{
     over_exclusive, per_recipe,
     raw::EPHEMERAL_SEQUENTIAL,
     recipe::Lock,
-    scene::{SOON, full_path, queue, session, session_of, until_empty, until_state},
+    scene::{SOON, full_path, queue, session, session_of, until_empty, until_state, until_watched},
     until,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -131,7 +131,7 @@ fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
     let (lost, clone) = (guard.lost(), guard.lost().clone());
-    guard.fencing_token().unwrap(); // the watch stands
+    until_watched(&folder.at, &guard); // the watch stands
     folder.delete(&queue(&folder.at, PATH)[0]);
     for signal in [&lost, &clone] {
         assert!(signal.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
@@ -171,7 +171,7 @@ fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed(rec
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap();
+    until_watched(&folder.at, &guard);
     let node = queue(&folder.at, PATH).remove(0);
     for data in [&b"revoke"[..], b"revoke again"] {
         folder.raw().set_data(&folder.node(&node), data).unwrap();
@@ -191,7 +191,7 @@ fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe)
     let sole = recipe.sole().make(&session, PATH);
     let guard = lock.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap();
+    until_watched(&folder.at, &guard);
     folder.delete(&queue(&folder.at, PATH)[0]);
     assert!(lost.recv_timeout(SOON).is_err());
     if recipe.is_a_threads() {
@@ -311,7 +311,7 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
     let inside = AtomicUsize::new(0);
     let guard = first.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap();
+    until_watched(&folder.at, &guard);
     thread::scope(|scope| {
         let two = contend(scope, &second, &inside);
         let three = contend(scope, &third, &inside);

@@ -5,7 +5,14 @@
 //! says otherwise. `tests/run` runs them all and installs what is missing before.
 #![deny(dead_code)]
 
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
+mod client_faults;
 mod conformance;
+mod costs;
+#[cfg(feature = "client")]
+mod custom_acl;
 mod election;
 mod election_faults;
 mod embedded_faults;
@@ -21,6 +28,7 @@ mod faults_requests;
 mod faults_waiting;
 mod foreign;
 mod input;
+mod keep;
 mod leaked;
 mod lease_isolation;
 mod lease_program;
@@ -36,8 +44,10 @@ mod mutex_names;
 mod mutex_numbers;
 mod mutex_threads;
 mod mutex_waiting;
+mod own_answers;
 mod panics;
 mod persistent;
+mod random_calls;
 mod revocation;
 mod runner_traps;
 mod rwlock;
@@ -75,6 +85,13 @@ fn main() -> std::process::ExitCode {
             conformance::watches::TESTS,
             conformance::words::TESTS,
             conformance::zxids::TESTS,
+            #[cfg(feature = "client")]
+            client::TESTS,
+            #[cfg(feature = "client")]
+            client_faults::TESTS,
+            #[cfg(feature = "client")]
+            custom_acl::TESTS,
+            costs::TESTS,
             election::TESTS,
             election_faults::TESTS,
             embedded_faults::TESTS,
@@ -94,6 +111,7 @@ fn main() -> std::process::ExitCode {
             faults_waiting::EXCLUSIVE,
             foreign::TESTS,
             input::TESTS,
+            keep::TESTS,
             long_answers::TESTS,
             many_locks::TESTS,
             lease_isolation::TESTS,
@@ -110,8 +128,10 @@ fn main() -> std::process::ExitCode {
             mutex_numbers::TESTS,
             mutex_threads::TESTS,
             mutex_waiting::TESTS,
+            own_answers::TESTS,
             panics::TESTS,
             persistent::TESTS,
+            random_calls::TESTS,
             revocation::TESTS,
             rwlock::TESTS,
             rwlock_faults::TESTS,

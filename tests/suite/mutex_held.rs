@@ -1,9 +1,9 @@
 //! What a guard tells of its hold, and which threads may have which types.
 use crate::support::{
-    Raw, Shared,
+    OpKind, Proxy, Raw, Server, Shared,
     contend::{session, spawn_waiting, stat, until_queue},
     scenarios,
-    scene::{SOON, full_path, session_of, until_empty},
+    scene::{SOON, full_path, session_of, until_empty, until_watched},
 };
 use crossbeam_channel::{TryRecvError, select};
 use std::{
@@ -51,7 +51,7 @@ fn what_a_guard_of_a_closed_session_tells() {
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
-    let lost = guard.lost();
+    let (lost, token) = (guard.lost(), guard.fencing_token());
     ours.close().unwrap();
     assert!(lost.recv().is_err());
     let reason = LossReason::SessionClosed;
@@ -61,7 +61,7 @@ fn what_a_guard_of_a_closed_session_tells() {
     );
     let loss = Error::Lost { path: guard.path().to_owned(), reason };
     assert_eq!(guard.check(), Err(loss.clone()));
-    assert_eq!(guard.fencing_token(), Err(loss.clone()));
+    assert_eq!(guard.fencing_token(), token, "the store refuses it once it has seen a newer one");
     assert!(format!("{guard:?}").contains("<lost>"));
     assert!(!mutex.is_owned_by_current_thread());
     assert_eq!(mutex.lock().map(drop), Err(loss.clone()), "its guard still lives");
@@ -79,10 +79,10 @@ fn fencing_tokens_grow_from_holder_to_holder() {
     let mut tokens: Vec<FencingToken> = Vec::new();
     for round in 0..8 {
         let guard = mutexes[round % 2].lock().unwrap();
-        let token = guard.fencing_token().unwrap();
+        let token = guard.fencing_token();
         assert_eq!(token.zxid(), stat(&at, guard.path()).unwrap().czxid);
-        assert_eq!(token, guard.fencing_token().unwrap());
-        assert_eq!(token, mutexes[round % 2].lock().unwrap().fencing_token().unwrap(), "re-entry keeps it");
+        assert_eq!(token, guard.fencing_token());
+        assert_eq!(token, mutexes[round % 2].lock().unwrap().fencing_token(), "re-entry keeps it");
         assert_eq!(token.to_string(), format!("0x{:x}.0", token.zxid()));
         tokens.push(token);
     }
@@ -93,7 +93,7 @@ fn fencing_tokens_grow_from_holder_to_holder() {
 fn fencing_tokens_grow_at_hand_overs_within_the_process() {
     let at = Shared::chroot();
     let mutex = ZkMutex::builder(&session(&at), LOCK).hand_over(SOON).build().unwrap();
-    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token().unwrap(), guard.path().to_owned());
+    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token(), guard.path().to_owned());
     let tokens: Vec<_> = thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
         let threads = [(); 4].map(|()| spawn_waiting(scope, || token(&mutex.lock().unwrap())));
@@ -151,13 +151,34 @@ fn a_node_that_somebody_deletes_is_a_loss() {
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
-    guard.fencing_token().unwrap(); // the node is watched when this returns
+    until_watched(&at, &guard);
     let mut raw = Raw::connect(&at).unwrap();
     raw.delete(&full_path(&at, guard.path())).unwrap();
     assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     assert_eq!((lost.reason(), guard.is_held()), (Some(LossReason::NodeDeleted), false));
     drop(guard);
     mutex.lock().unwrap().unlock().unwrap();
+    until_empty(&at, LOCK);
+}
+
+/// With a session timeout of an hour the event loop sleeps for minutes, unless it is told of a new
+/// hold. The watch must not wait for that: neither if the hold is granted while the loop sleeps, nor if
+/// it is granted while the loop looks at what came and is about to sleep.
+fn a_held_node_is_watched_soon_however_long_the_session_timeout_is() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let server = Server::builder().max_session(HOUR).start();
+    let at = server.connect_string();
+    let proxy = Proxy::start(server.address());
+    let session = session_of(&proxy.connect_string(), HOUR);
+    assert_eq!(session.timeout(), HOUR);
+    proxy.delay(Duration::from_millis(20));
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    for _ in 0..5 {
+        let watch = proxy.on_request(OpKind::GetData, SOON);
+        let guard = mutex.lock().unwrap();
+        assert_eq!(watch.wait().path.as_deref(), Some(guard.path()));
+        guard.unlock().unwrap();
+    }
     until_empty(&at, LOCK);
 }
 
@@ -202,5 +223,6 @@ scenarios![
     valid_for_stays_below_the_session_timeout_by_a_twelfth,
     lost_is_not_ready_after_a_normal_release,
     a_node_that_somebody_deletes_is_a_loss,
+    a_held_node_is_watched_soon_however_long_the_session_timeout_is,
     which_types_may_go_to_other_threads,
 ];

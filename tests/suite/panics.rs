@@ -1,8 +1,8 @@
 //! The application's code that panics where the library calls it: its logger, its event handler. No
 //! thread of the library ends by that, no call panics, nothing is left behind.
 use crate::support::{
-    Server,
-    contend::spawn_waiting,
+    Server, Shared,
+    contend::{proxied, spawn_waiting},
     logged, scenarios,
     scene::{SOON, next, queue, session, session_of, until_empty, until_event},
     until,
@@ -149,35 +149,29 @@ fn handler_that_panics_is_called_again_though_the_logger_panics_at_that() {
     assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-/// The client crate logs too, on threads of its own. Where one ends by that the session is lost, at
-/// once and with a word, and the next one takes its place.
-fn dead_client_thread_is_a_new_session() {
-    let server = Server::embedded().start();
-    let at = server.connect_string();
-    let session = session(&at);
+/// A library below this one logs too: where the logger panics at that, the connection's thread ends. The
+/// session is lost, at once and with a word, and the next one takes its place.
+fn dead_connection_thread_is_a_new_session() {
+    let at = Shared::chroot();
+    // The server is another process: it dies of no panic here.
+    let (proxy, through) = proxied(&at);
+    let session = session_of(&through, Duration::from_secs(6));
     let events = session.subscribe();
-    let (mutex, other) =
-        (ZkMutex::new(&session, PATH).unwrap(), ZkMutex::new(&session, "/locks/other").unwrap());
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
     let guard = mutex.lock().unwrap();
-    let lost = guard.lost();
-    let id = session.session_id();
-    until("all is quiet", SOON, || server.embedded_server().requests().last().map(drop));
-    let level = log::max_level();
-    logged::trap("Response chunk len"); // on the thread that reads
+    let (lost, id, level) = (guard.lost(), session.session_id(), log::max_level());
+    logged::trap("registering event source");
     log::set_max_level(log::LevelFilter::Trace);
-    thread::scope(|scope| {
-        let caller = scope.spawn(|| other.lock().map(drop));
-        assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
-        log::set_max_level(level);
-        assert!(logged::panics() > 0);
-        caller.join().unwrap().unwrap();
-    });
+    proxy.cut();
+    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    log::set_max_level(level);
+    assert!(logged::panics() > 0);
     assert_eq!(lost.reason(), Some(LossReason::Internal));
     let seen = until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
     assert!(seen.contains(&SessionEvent::Lost(LossReason::Internal)), "{seen:?}");
     assert_ne!(session.session_id(), id);
     drop(guard);
-    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the old session was ended, or expired"));
+    drop(mutex.lock_timeout(SOON * 2).unwrap().expect("the old session expires"));
     until_empty(&at, PATH);
 }
 
@@ -206,8 +200,7 @@ fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
         .connect()
         .unwrap();
     let events = session.subscribe();
-    log::set_max_level(log::LevelFilter::Info); // the client crate cannot even start where its first word panics
-    logged::trap(""); // at everything else
+    logged::trap(""); // at everything
     server.embedded_server().refuse(true);
     server.embedded_server().cut_connections();
     until_event(&events, |event| *event == SessionEvent::Suspended);
@@ -224,7 +217,7 @@ scenarios![on embedded;
     connection_comes_back_when_the_logger_panics_at_its_dialling,
     all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
     handler_that_panics_is_called_again_though_the_logger_panics_at_that,
-    dead_client_thread_is_a_new_session,
+    dead_connection_thread_is_a_new_session,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
     session_is_had_in_the_end_though_the_logger_panics_at_each_attempt,
 ];

@@ -51,7 +51,7 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
         let make = |session| ZkMutex::builder(session, LOCK).layout(layout).build().unwrap();
         let (holder, other, third) = (make(&ours), make(&theirs), make(&admin));
         let guard = holder.lock().unwrap();
-        let (own, token) = (name(guard.path()), guard.fencing_token().unwrap());
+        let (own, token) = (name(guard.path()), guard.fencing_token());
         let kept = guard.persist().unwrap();
         assert!(!holder.is_owned_by_current_thread());
         assert_eq!(kept.path(), format!("{LOCK}/{}", kept.name()));
@@ -65,7 +65,7 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
         assert!(other.try_lock().unwrap().is_none());
         assert!(other.lock_timeout(A_WHILE).unwrap().is_none());
         thread::scope(|scope| {
-            let waiter = spawn_waiting(scope, || other.lock().unwrap().fencing_token().unwrap());
+            let waiter = spawn_waiting(scope, || other.lock().unwrap().fencing_token());
             until_queue(&at, LOCK, 2);
             thread::sleep(A_WHILE);
             assert!(!waiter.is_finished());

@@ -89,7 +89,7 @@ fn readers_are_inside_together() {
     let guards: Vec<_> = locks.iter().map(|lock| lock.read().unwrap()).collect();
     assert!(guards.iter().all(|guard| guard.is_held()));
     assert_eq!(until_queue(&at, LOCK, 3).len(), 3);
-    let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token().unwrap()).collect();
+    let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert!(tokens.is_sorted(), "{tokens:?}");
     assert!(locks[0].try_write().is_err_and(|e| matches!(e, Error::WouldDeadlock { .. })));
     thread::scope(|scope| {
@@ -182,11 +182,11 @@ fn downgrade_before_a_queued_writer(layout: Layout) {
     thread::scope(|scope| {
         let writing = lock.write().unwrap();
         let again = lock.write().unwrap();
-        let token = writing.fencing_token().unwrap();
+        let token = writing.fencing_token();
         let writer = spawn_waiting(scope, || {
             let guard = other.write().unwrap();
             written.fetch_add(1, Ordering::SeqCst);
-            guard.fencing_token().unwrap()
+            guard.fencing_token()
         });
         let before = until_queue(&at, LOCK, 2);
         let reading = lock.read().unwrap();
@@ -202,7 +202,7 @@ fn downgrade_before_a_queued_writer(layout: Layout) {
         watched.wait();
         assert_eq!(written.load(Ordering::SeqCst), 0);
         assert!(reading.is_held() && !writer.is_finished());
-        assert_eq!(reading.fencing_token().unwrap(), token, "below that of the writer who waits already");
+        assert_eq!(reading.fencing_token(), token, "below that of the writer who waits already");
         reading.unlock().unwrap();
         assert!(writer.join().unwrap() > token);
     });
@@ -232,10 +232,10 @@ fn who_reads_reads_again_whoever_waits() {
     let lock = ZkRwLock::builder(&session, LOCK).hand_over(Duration::ZERO).build().unwrap();
     thread::scope(|scope| {
         let reading = lock.read().unwrap();
-        let writer = spawn_waiting(scope, || lock.write().unwrap().fencing_token().unwrap());
+        let writer = spawn_waiting(scope, || lock.write().unwrap().fencing_token());
         until_queue(&at, LOCK, 2);
         // A new reader queues behind the writer ..
-        let reader = spawn_waiting(scope, || lock.read().unwrap().fencing_token().unwrap());
+        let reader = spawn_waiting(scope, || lock.read().unwrap().fencing_token());
         // .. but not who reads already.
         let begun = Instant::now();
         let again = lock.read().unwrap();

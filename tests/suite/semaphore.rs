@@ -154,7 +154,7 @@ fn one_session_gets_no_more_than_there_are() {
     assert!(semaphore.try_acquire().unwrap().is_none() && again.try_acquire().unwrap().is_none());
     assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
     assert_eq!((first.hold_count(), second.hold_count()), (1, 1));
-    let tokens = [first.fencing_token().unwrap(), second.fencing_token().unwrap()];
+    let tokens = [first.fencing_token(), second.fencing_token()];
     assert!(tokens.is_sorted() && tokens[0] != tokens[1]);
     drop(first);
     assert!(semaphore.acquire_timeout(SOON).unwrap().is_some_and(|permit| permit.is_held()));
@@ -599,13 +599,13 @@ fn semaphore_mutex_is_locked_here_and_unlocked_there() {
     let other = ZkSemaphoreMutex::new(&theirs, PATH).unwrap();
     let guard = mutex.lock_owned().unwrap();
     assert_eq!(data(&at), b"1");
-    let first = guard.fencing_token().unwrap();
+    let first = guard.fencing_token();
     assert!(other.try_lock().unwrap().is_none() && mutex.try_lock_owned().unwrap().is_none());
     assert_eq!(other.contenders().unwrap().len(), 1);
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
             let guard = other.lock().unwrap();
-            (guard.is_held(), guard.fencing_token().unwrap())
+            (guard.is_held(), guard.fencing_token())
         });
         assert_eq!(mutex.contenders().unwrap().len(), 2);
         scope.spawn(move || guard.unlock().unwrap());

@@ -8,7 +8,7 @@ use crate::{
         Ensemble, Raw, Server, Shared,
         contend::{proxied, session, spawn_waiting, stat, until_queue},
         scenarios,
-        scene::{SOON, full_path, queue, session_of, until_event, until_renewed, until_state},
+        scene::{SOON, full_path, queue, session_of, until_event, until_renewed, until_state, until_watched},
         until,
     },
 };
@@ -240,7 +240,7 @@ fn permit_whose_node_is_deleted_is_lost() {
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
     let two = one.acquire_many(2).unwrap();
     let lost = two[0].lost();
-    two[0].fencing_token().unwrap(); // the watch stands
+    until_watched(&at, &two[0]); // the watch stands
     delete(&at, LEASES, name(two[0].path()));
     assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
     let gone = Error::Lost { path: two[0].path().into(), reason: LossReason::NodeDeleted };
@@ -406,7 +406,7 @@ fn everything_deleted_under_holders_and_waiters_is_made_again() {
     for round in 0..5 {
         let held = one.acquire().unwrap();
         let lost = held.lost();
-        held.fencing_token().unwrap();
+        until_watched(&at, &held);
         thread::scope(|scope| {
             let waiter = spawn_waiting(scope, || other.acquire().unwrap());
             until_queue(&at, LEASES, 2);

@@ -1,22 +1,17 @@
 //! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
+    own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
     scenarios,
     scene::{SOON, expire, full_path, next, queue, session_of, until_empty, until_event, until_state},
     until,
-    wire::Writer,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::{
-    collections::HashSet,
     fs,
-    io::Write,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    net::TcpListener,
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -602,29 +597,25 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
 
 // ---- what it costs ----
 
-fn threads() -> Vec<String> {
-    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| name(task).trim().to_owned()).collect()
-}
-
-fn idle_session_has_five_threads_and_six_with_a_handler() {
+fn session_has_two_threads_and_three_with_a_handler_and_listens_nowhere() {
     let address = Shared::chroot();
     let before = threads().len();
     let settled = |expected: usize| {
         until("the session has its threads and no more", SOON, || {
             (threads().len() == before + expected).then_some(())
         });
+        assert!(listening().is_empty());
     };
     let plain = session(&address);
-    settled(5);
+    settled(2);
     let mutex = ZkMutex::new(&plain, "/lock").unwrap();
     mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
-    settled(5);
+    settled(2);
     drop((mutex, plain));
     settled(0);
     let (session, calls) = handled(&address, |_| ());
-    settled(6);
-    assert!(threads().len() <= before + 6, "{:?}", threads());
+    settled(3);
+    assert!(threads().len() <= before + 3, "{:?}", threads());
     session.close().unwrap();
     settled(0);
     drop(calls);
@@ -712,91 +703,6 @@ fn credentials_are_presented_anew_after_a_cut() {
     assert_eq!(raw.children(&folder).unwrap(), Vec::<String>::new());
 }
 
-/// The loopback ports on which this process listens.
-fn listening() -> HashSet<u16> {
-    let fds = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let own: HashSet<String> = fds
-        .filter_map(|fd| {
-            let link = fs::read_link(fd.path()).ok()?;
-            Some(link.to_str()?.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
-        })
-        .collect();
-    let loopback = format!("{:08X}", u32::from_ne_bytes(Ipv4Addr::LOCALHOST.octets()));
-    let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
-    let port = |row: &str| {
-        let fields: Vec<&str> = row.split_whitespace().collect();
-        let (host, port) = fields.get(1)?.split_once(':')?;
-        let listens = *fields.get(3)? == "0A" && host == loopback && own.contains(*fields.get(9)?);
-        listens.then(|| u16::from_str_radix(port, 16).ok())?
-    };
-    table.lines().filter_map(port).collect()
-}
-
-fn stranger_at_the_loopback_door_disturbs_nobody() {
-    let (proxy, address) = proxied();
-    let before = listening();
-    let session = session(&address);
-    let (id, events) = (session.session_id(), session.subscribe());
-    let doors: Vec<u16> = listening().difference(&before).copied().collect();
-    let hello = |timeout| Writer::new().i32(0).i32(timeout).i64(0).buffer(&[0; 16]).bool(false).frame();
-    let mut strangers = Vec::new();
-    for door in &doors {
-        for words in
-            [b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xff; 5000], hello(4000), hello(1 << 30), vec![]]
-        {
-            for _ in 0..20 {
-                let at = SocketAddr::from((Ipv4Addr::LOCALHOST, *door));
-                if let Ok(mut stranger) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) {
-                    let _ = stranger.write_all(&words);
-                    strangers.push(stranger);
-                }
-            }
-        }
-    }
-    println!("{} doors, {} strangers", doors.len(), strangers.len());
-    let mutex = ZkMutex::new(&session, "/lock").unwrap();
-    for _ in 0..20 {
-        mutex.lock().unwrap().unlock().unwrap();
-    }
-    assert!(events.is_empty(), "{:?}", events.try_iter().collect::<Vec<_>>());
-    assert_eq!((session.session_id(), session.state()), (id, SessionState::Connected));
-    // The next session has a door of its own, and they are gone or still there: it does not matter.
-    expire(&proxy, &Shared::connect_string());
-    until_event(&events, |event| id_of(event).is_some());
-    mutex.lock().unwrap().unlock().unwrap();
-    drop(strangers);
-    until_empty(&address, "/lock");
-}
-
-fn strangers_who_knock_all_the_time_keep_no_session_from_starting() {
-    let address = Shared::chroot();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let knock = || {
-            let hello = Writer::new().i32(0).i32(1 << 30).i64(0).buffer(&[0; 16]).bool(false).frame();
-            let mut knocked = 0;
-            while !stop.load(Ordering::SeqCst) {
-                for door in listening() {
-                    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, door));
-                    if let Ok(mut stranger) = TcpStream::connect_timeout(&at, Duration::from_millis(100)) {
-                        let _ = stranger.write_all(&hello);
-                        knocked += 1;
-                    }
-                }
-            }
-            knocked
-        };
-        let knocking = scope.spawn(knock);
-        for _ in 0..8 {
-            let session = session(&address);
-            ZkMutex::new(&session, "/lock").unwrap().lock().unwrap().unlock().unwrap();
-        }
-        stop.store(true, Ordering::SeqCst);
-        println!("knocked {} times", knocking.join().unwrap());
-    });
-    until_empty(&address, "/lock");
-}
-
 scenarios![
     connects_and_tells_its_properties,
     connects_over_ipv6,
@@ -819,10 +725,8 @@ scenarios![
     close_by_several_threads_at_once_is_one_close,
     close_gives_up_within_a_second_when_the_server_is_down,
     close_gives_up_within_a_second_in_a_black_hole,
-    idle_session_has_five_threads_and_six_with_a_handler,
+    session_has_two_threads_and_three_with_a_handler_and_listens_nowhere,
     dropped_subscribers_are_forgotten_at_the_next_event,
     two_sessions_of_one_process_are_two_owners,
     credentials_are_presented_anew_after_a_cut,
-    stranger_at_the_loopback_door_disturbs_nobody,
-    strangers_who_knock_all_the_time_keep_no_session_from_starting,
 ];

@@ -621,6 +621,20 @@ fn closing_just_after_a_cut_is_bounded_and_told() {
     closing_in(|stage, _| stage.proxy.cut(), |_| ());
 }
 
+/// The pause before the next dialling is longer than a close may take: it is left out.
+fn closing_just_after_an_outage_is_told() {
+    let stage = Stage::new();
+    let session = ZkSession::builder(&*stage.through)
+        .session_timeout(Duration::from_secs(60))
+        .retry_policy(RetryPolicy::default().base(Duration::from_secs(10)).cap(Duration::from_secs(10)))
+        .connect()
+        .unwrap();
+    stage.outage(true);
+    until_state(&session, SessionState::Suspended);
+    stage.outage(false);
+    assert_eq!(session.close(), Ok(()));
+}
+
 fn closing_just_after_an_expiry_is_bounded() {
     closing_in(|stage, _| stage.expire(), |_| ());
 }
@@ -697,6 +711,7 @@ scenarios![
     closing_in_an_outage_is_bounded,
     closing_in_a_black_hole_is_bounded_whether_it_is_noticed_or_not,
     closing_just_after_a_cut_is_bounded_and_told,
+    closing_just_after_an_outage_is_told,
     closing_just_after_an_expiry_is_bounded,
     closing_while_a_lost_session_is_replaced_is_bounded,
     closing_after_nonsense_or_silence_is_bounded,

@@ -295,6 +295,28 @@ fn hold_stops_one_direction() {
     });
 }
 
+fn held_replies_pass_when_they_are_told_to_and_later_ones_wait() {
+    let (proxy, mut raw, path) = proxied();
+    let nodes = [1, 2, 3].map(|number| format!("{path}/{number}"));
+    proxy.clear();
+    proxy.hold_replies(true);
+    thread::scope(|scope| {
+        // The creates go together, the deletes each behind the answer to the one before.
+        let client = scope.spawn(|| {
+            raw.create_at_once(&nodes, PERSISTENT).unwrap();
+            nodes.iter().for_each(|node| raw.delete(node).unwrap());
+        });
+        for sent in [3, 4, 5, 6] {
+            until("the flight is sent", SOON, || (proxy.requests().len() == sent).then_some(()));
+            until("its replies are at the proxy", SOON, || (proxy.unanswered() == 0).then_some(()));
+            assert!(!client.is_finished());
+            assert_eq!(proxy.requests().len(), sent);
+            proxy.pass_replies();
+        }
+        client.join().unwrap();
+    });
+}
+
 fn cut_ends_connections_in_a_black_hole() {
     let (proxy, mut raw, _) = proxied();
     proxy.black_hole(true);
@@ -466,6 +488,7 @@ scenarios![
     refuse_refuses_new_connections_and_keeps_the_old,
     black_hole_holds_everything_until_it_closes,
     hold_stops_one_direction,
+    held_replies_pass_when_they_are_told_to_and_later_ones_wait,
     cut_ends_connections_in_a_black_hole,
     delay_is_for_each_way,
     dropped_reply_of_a_create_leaves_the_node_and_a_cut,

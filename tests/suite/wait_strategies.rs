@@ -5,7 +5,7 @@ use crate::{
         Shared,
         contend::{Section, session, spawn_waiting, until_queue},
         scenarios,
-        scene::{SOON, until_empty},
+        scene::{SOON, until_empty, until_watched},
         until,
     },
 };
@@ -36,7 +36,7 @@ fn a_release_wakes_one_waiter_or_the_herd() {
         let mutexes: Vec<_> = sessions.iter().map(|session| mutex(session, strategy)).collect();
         let granted = Mutex::new(Vec::new());
         let held = mutexes[0].lock().unwrap();
-        held.fencing_token().unwrap(); // its node is watched now, not at some time later
+        until_watched(&at, &held); // its node is watched now, not at some time later
         let (gate, go_on) = crossbeam_channel::bounded::<()>(0);
         thread::scope(|scope| {
             for (number, lock) in mutexes.iter().enumerate().skip(1) {

@@ -1,6 +1,5 @@
 //! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore` keeps it too.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::limit::Limit;
@@ -49,20 +48,32 @@ impl Count {
         self.is_fixed
     }
 
+    /// The number, if that is what this read of the node says. If not, [`get`](Self::get) finds it or
+    /// makes it so.
+    pub(super) fn said(&self, node: &Node) -> Option<u32> {
+        match read(&node.data) {
+            Text::Number(number) => {
+                self.note(number);
+                Some(number)
+            }
+            Text::Empty | Text::Other => None,
+        }
+    }
+
     /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data that is missing is written.
     pub(in crate::queue) fn get(
         &self,
-        generation: &Arc<Generation>,
+        generation: &Generation,
         watch: bool,
         limit: &Limit<'_>,
     ) -> Result<u32, CallError> {
         loop {
             let node = self.node(generation, self.known(), watch, limit)?;
+            if let Some(number) = self.said(&node) {
+                return Ok(number);
+            }
             match read(&node.data) {
-                Text::Number(number) => {
-                    self.note(number);
-                    return Ok(number);
-                }
+                Text::Number(_) => {}
                 Text::Empty => self.write(generation, self.known(), &node, limit).map(drop)?,
                 Text::Other => {
                     if !self.warned.swap(true, Ordering::Relaxed) {
@@ -80,7 +91,7 @@ impl Count {
     /// Changes the number. False: the data is not ours to change.
     pub(super) fn set(
         &self,
-        generation: &Arc<Generation>,
+        generation: &Generation,
         number: u32,
         limit: &Limit<'_>,
     ) -> Result<bool, CallError> {
@@ -102,7 +113,7 @@ impl Count {
     /// and the number with it. (Where the number is fixed, it may; it is written into the container then.)
     fn node(
         &self,
-        generation: &Arc<Generation>,
+        generation: &Generation,
         number: u32,
         watch: bool,
         limit: &Limit<'_>,
@@ -113,14 +124,14 @@ impl Count {
                 read => return read,
             }
             if self.is_fixed {
-                generation.make_parents(&self.path, self.acl, limit)?;
+                generation.make_parents(&self.path, &self.acl, limit)?;
                 continue;
             }
-            let data = number.to_string().into_bytes();
-            match generation.create_lasting(&self.path, data, self.acl, limit) {
+            let data = number.to_string();
+            match generation.create_lasting(&self.path, data.as_bytes(), &self.acl, limit) {
                 Ok(()) | Err(CallError::NodeExists) => {}
                 Err(CallError::NoNode) => {
-                    generation.make_parents(path::parent(&self.path), self.acl, limit)?;
+                    generation.make_parents(path::parent(&self.path), &self.acl, limit)?;
                 }
                 Err(e) => return Err(e),
             }
@@ -130,12 +141,12 @@ impl Count {
     /// False: the node has changed since it was read.
     fn write(
         &self,
-        generation: &Arc<Generation>,
+        generation: &Generation,
         number: u32,
         seen: &Node,
         limit: &Limit<'_>,
     ) -> Result<bool, CallError> {
-        match generation.set_data(&self.path, number.to_string().into_bytes(), Some(seen.version), limit) {
+        match generation.set_data(&self.path, number.to_string().as_bytes(), Some(seen.stat.version), limit) {
             Ok(()) => Ok(true),
             Err(CallError::BadVersion | CallError::NoNode) => Ok(false),
             Err(e) => Err(e),

@@ -19,7 +19,7 @@ use crate::session::SessionState;
 use crate::session::acl::Acl;
 use crate::session::bell::Bells;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation, Node};
+use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply, Settle};
 use crate::session::path;
 use crate::session::retry::Retry;
 
@@ -118,25 +118,25 @@ impl Leases {
     /// since there may be many.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         self.in_time(core, limit, |generation| {
-            let children = match generation.children(&self.dir, &Limit::NONE) {
-                Err(CallError::NoNode) => Vec::new(),
-                children => children?,
+            let children = match generation.children(&self.dir, false, &Limit::NONE) {
+                Err(CallError::NoNode) => Listing::default(),
+                listed => listed?.children,
             };
-            let mut all = Vec::with_capacity(children.len());
-            for name in children {
-                match generation.read(&path::join(&self.dir, &name), false, &Limit::NONE) {
+            let mut all = Vec::new();
+            for name in children.names() {
+                match generation.read(&path::join(&self.dir, name), false, &Limit::NONE) {
                     Err(CallError::NoNode) => {}
-                    node => all.push((node?, name)),
+                    node => all.push((node?, name.to_owned())),
                 }
             }
-            all.sort_by_key(|(node, _)| node.czxid);
+            all.sort_by_key(|(node, _)| node.stat.czxid);
             let contender = |(node, name): (Node, String)| Contender {
                 reads: false,
                 sequence: name::number(&name),
                 name,
+                session_id: node.stat.owner,
+                created: node.created(),
                 data: node.data,
-                session_id: node.owner,
-                created: node.created,
             };
             Ok(all.into_iter().map(contender).collect())
         })
@@ -161,9 +161,16 @@ impl Leases {
         }
     }
 
-    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one of `own` is not listed.
-    ///
-    /// The number is read behind the listing: one that was lowered before a lease came free is never missed.
+    /// The requests that show how many leases are free: the listing, and behind it the number. So one
+    /// that was lowered before a lease came free is never missed. `watch` leaves watches on both.
+    fn count_requests(&self, watch: bool) -> [(Operation<'_>, Settle); 2] {
+        let listing = Operation::GetChildren { path: &self.dir, watch };
+        let number = Operation::GetData { path: self.count.path(), watch };
+        [(listing, Settle::Nothing), (number, Settle::Nothing)]
+    }
+
+    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one
+    /// of `own` is not listed.
     fn room(
         &self,
         want: &Want<'_>,
@@ -171,27 +178,39 @@ impl Leases {
         own: &[Ticket],
         watch: bool,
     ) -> Step<Option<i64>> {
-        // A node of ours may go between the listing and the look at what we know of it.
-        let before = generation.shared.debris();
-        let listed = if watch {
-            generation.children_watched(&self.dir, &want.limit)
-        } else {
-            generation.children(&self.dir, &want.limit)
-        };
-        let children = match listed {
-            Ok(children) => children,
-            Err(CallError::NoNode) => Vec::new(),
+        let counted = generation.flight(&self.count_requests(watch), &want.limit);
+        let answers = counted.map_err(|e| self.stop(want, &self.dir, e))?;
+        self.room_of(want, generation, own, watch, answers, 0)
+    }
+
+    /// The same, of these answers to `count_requests`, of which the first is at `at`.
+    fn room_of(
+        &self,
+        want: &Want<'_>,
+        generation: &Arc<Generation>,
+        own: &[Ticket],
+        watch: bool,
+        mut answers: Answers,
+        at: usize,
+    ) -> Step<Option<i64>> {
+        let children = match answers.listed(at) {
+            Ok(listed) => listed.children,
+            Err(CallError::NoNode) => Listing::default(),
             Err(e) => return Err(self.stop(want, &self.dir, e)),
         };
-        let after = generation.shared.debris();
         // Whatever else is there counts as a lease, as it does for Curator.
-        let is_debris = |id: &str| before.contains(id) || after.contains(id);
+        let is_pending = |child: &&str| answers.pending.contains(name::lease_id(child));
         let standing: HashSet<&str> =
-            children.iter().map(String::as_str).filter(|child| !is_debris(name::lease_id(child))).collect();
+            children.names().into_iter().filter(|child| !is_pending(child)).collect();
         if !own.iter().all(|ticket| standing.contains(ticket.name())) {
             return Ok(None);
         }
-        let count = match self.count.get(generation, watch, &want.limit) {
+        let count = match answers.take(at + 1).and_then(Reply::node) {
+            Ok(node) => self.count.said(&node),
+            Err(CallError::NoNode) => None,
+            Err(e) => return Err(self.stop(want, self.count.path(), e)),
+        };
+        let count = match count.map_or_else(|| self.count.get(generation, watch, &want.limit), Ok) {
             Ok(count) => count,
             Err(e) => return Err(self.stop(want, self.count.path(), e)),
         };
@@ -225,9 +244,7 @@ impl Leases {
             CallError::Deadline if want.seen_full.get() && core.state() == SessionState::Connected => {
                 return Stop::Full;
             }
-            CallError::Deadline | CallError::Cancelled | CallError::Resources => {
-                failure(core, self.count.path(), e)
-            }
+            CallError::Deadline | CallError::Cancelled => failure(core, self.count.path(), e),
             e => failure(core, path, e),
         })
     }

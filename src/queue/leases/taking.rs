@@ -15,7 +15,7 @@ use crate::queue::ticket::Ticket;
 use crate::queue::{Holding, Mode};
 use crate::session::SessionState;
 use crate::session::bell::{Bell, Bells, Causes};
-use crate::session::generation::{CallError, Generation, Naming};
+use crate::session::generation::{CallError, Generation, Naming, Reply, contender};
 use crate::session::lease::Refused;
 use crate::session::path;
 
@@ -26,6 +26,10 @@ const MUTEX: u8 = 8;
 
 /// A waiter counts again this often, in case an event was lost for a reason nobody knows.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
+
+/// So many nodes are made in one flight at the most. All answers of a flight are due within T/6,
+/// and each create that is left without an answer is searched for by a listing of its own.
+const AT_ONCE: usize = 64;
 
 pub(super) struct Taking<'a> {
     leases: &'a Leases,
@@ -48,16 +52,17 @@ impl<'a> Taking<'a> {
 
     pub(super) fn run(self) -> Step<Vec<Holding>> {
         'made: loop {
-            let (generation, mut tickets) = self.make()?;
+            let (generation, mut tickets, mut fits) = self.make()?;
             // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
             let causes = |cause| Causes { gone: cause, changed: cause };
-            let nodes = &generation.shared.nodes;
+            let nodes = &generation.nodes;
             let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
             let _count = nodes.register(self.leases.count.path().to_owned(), &self.bell, causes(COUNT));
             let _session = self.want.core.changes.register((), &self.bell, causes(SESSION));
             let _mutex = self.losses.register((), &self.bell, causes(MUTEX));
             loop {
-                match self.advance(&generation, &tickets).and_then(|()| self.grant(&mut tickets)) {
+                let advanced = self.advance(&generation, &tickets, fits.take());
+                match advanced.and_then(|()| self.grant(&mut tickets)) {
                     Err(Stop::Again) => {}
                     Err(Stop::Remake) => continue 'made,
                     other => return other,
@@ -66,49 +71,76 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Makes our nodes, all in one session.
-    fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>)> {
+    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the same
+    /// flight. Says whether they are few enough, unless that must be asked again.
+    fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>, Option<bool>)> {
         let Want { limit, data, number, .. } = self.want;
         let Leases { dir, acl, .. } = self.leases;
         let generation = self.connected()?;
         let mut tickets = Vec::new();
-        while tickets.len() < *number as usize {
+        loop {
             if limit.is_past() {
                 return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
             }
-            let id = name::new_id(Layout::Curator);
-            let prefix = path::join(dir, &name::lease_prefix(&id));
-            let made =
-                generation.create_contender(&prefix, &id, Naming::Numbered, data.to_vec(), *acl, limit);
-            let e = match made {
-                Ok(path) => {
-                    debug!("{path}: made");
-                    self.want.retry.progress();
-                    tickets.push(Ticket::new(generation.clone(), path, id, 0));
+            let missing = (*number as usize).saturating_sub(tickets.len());
+            let is_last = missing <= AT_ONCE;
+            let new_id = |_| name::new_id(Layout::Curator);
+            let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
+            let prefixes: Vec<String> =
+                ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
+            let create = |(id, prefix): (&String, _)| contender(prefix, id, Naming::Numbered, data, acl);
+            let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
+            let count = is_last.then(|| self.leases.count_requests(false));
+            let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
+            let flight = generation.flight(&requests, limit);
+            let mut answers = flight.map_err(|e| self.stop(dir, e))?;
+            let mut failed = None;
+            for (at, id) in ids.iter().enumerate() {
+                match answers.take(at).and_then(Reply::created) {
+                    Ok(created) => {
+                        debug!("{}: made", created.path);
+                        self.want.retry.progress();
+                        tickets.push(Ticket::new(generation.clone(), created, id.clone(), 0));
+                    }
+                    Err(e) => failed = failed.or(Some(e)),
+                }
+            }
+            let e = match failed {
+                None if !is_last => {
+                    self.same(&generation)?;
                     continue;
                 }
+                None => {
+                    let room = self.leases.room_of(self.want, &generation, &tickets, false, answers, missing);
+                    let fits = match room.and_then(|room| self.judge(room)) {
+                        Ok(fits) => Some(fits),
+                        Err(Stop::Again) => None,
+                        Err(stop) => return Err(stop),
+                    };
+                    return Ok((generation, tickets, fits));
+                }
                 // The semaphore's node first: it is none that may go while nobody is here.
-                Err(CallError::NoNode) => {
+                Some(CallError::NoNode) => {
                     let counted = self.leases.count.get(&generation, false, limit);
-                    match counted.and_then(|_| generation.make_parents(dir, *acl, limit)) {
+                    match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
                         Ok(()) => continue,
                         Err(e) => e,
                     }
                 }
-                Err(e) => e,
+                Some(e) => e,
             };
             match self.stop(dir, e) {
                 Stop::Again => self.same(&generation)?,
                 stop => return Err(stop),
             }
         }
-        Ok((generation, tickets))
     }
 
     /// Counts, and waits until our leases are among those that may be held.
-    fn advance(&self, generation: &Arc<Generation>, tickets: &[Ticket]) -> Step<()> {
+    /// `fits` is what the count behind their creates has shown.
+    fn advance(&self, generation: &Arc<Generation>, tickets: &[Ticket], fits: Option<bool>) -> Step<()> {
         self.same(generation)?;
-        if self.fits(generation, tickets, false)? {
+        if fits.map_or_else(|| self.fits(generation, tickets, false), Ok)? {
             return Ok(());
         }
         if self.want.mode == Mode::Try {
@@ -118,7 +150,7 @@ impl<'a> Taking<'a> {
         loop {
             self.bell.hush(u8::MAX);
             self.same(generation)?;
-            let attach = generation.shared.attach();
+            let epoch = generation.epoch();
             if self.fits(generation, tickets, true)? {
                 // One of those that went since may have been ours.
                 if self.bell.rung() & LEASES == 0 {
@@ -126,17 +158,16 @@ impl<'a> Taking<'a> {
                 }
                 continue;
             }
-            self.wait(generation, attach)?;
+            self.wait(generation, epoch)?;
         }
     }
 
-    /// Waits until something has changed that calls for another count; the watches were armed on the connection `attach`.
-    fn wait(&self, generation: &Generation, attach: u64) -> Step<()> {
+    /// Waits until something has changed that calls for another count; the watches were armed on the connection `epoch`.
+    fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let limit = &self.want.limit;
-        let undisturbed =
-            || self.want.core.state() == SessionState::Connected && generation.shared.attach() == attach;
+        let undisturbed = || self.want.core.state() == SessionState::Connected && generation.epoch() == epoch;
         let poll = Instant::now() + SAFETY_POLL;
-        while generation.shared.attach() == attach {
+        while generation.epoch() == epoch {
             self.want.retry.progress(); // our nodes are counted, and the watches stand
             match self.bell.wait(&limit.or_at(poll)) {
                 Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,
@@ -152,7 +183,11 @@ impl<'a> Taking<'a> {
     }
 
     fn fits(&self, generation: &Arc<Generation>, tickets: &[Ticket], watch: bool) -> Step<bool> {
-        match self.leases.room(self.want, generation, tickets, watch)? {
+        self.judge(self.leases.room(self.want, generation, tickets, watch)?)
+    }
+
+    fn judge(&self, room: Option<i64>) -> Step<bool> {
+        match room {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
                 self.want.seen_full.set(true);
@@ -192,7 +227,7 @@ impl<'a> Taking<'a> {
         if granted.iter().any(|holding: &Holding| !holding.is_held()) {
             return Err(Stop::Remake);
         }
-        // One of ours may have gone behind the count: the link looks for them now, and not when they have been held for a while.
+        // One of ours may have gone behind the count: the event loop looks for them now, and not when they have been held for a while.
         if self.bell.rung() & LEASES != 0 {
             granted.iter().for_each(Holding::watch_again);
         }

@@ -1,9 +1,9 @@
 //! Identities, access control lists and the schemes world, ip, digest and auth
 //! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`, `IPAuthenticationProvider`).
 
-use crate::session::wire::Malformed;
-use crate::session::wire::code::err;
-use crate::session::wire::record::{Reader, Writer};
+use crate::wire::Malformed;
+use crate::wire::code::err;
+use crate::wire::record::{Reader, Writer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};

@@ -3,9 +3,9 @@
 use super::conn::State;
 use super::session::PASSWORD;
 use super::{ConnId, Engine};
-use crate::session::wire::Malformed;
-use crate::session::wire::code::op;
-use crate::session::wire::record::{ConnectReply, ConnectRequest};
+use crate::wire::Malformed;
+use crate::wire::code::op;
+use crate::wire::record::{ConnectReply, ConnectRequest};
 use std::time::Duration;
 
 impl Engine {

@@ -7,8 +7,8 @@ use super::read::{Failed, Reading, multi_end, multi_error, multi_header};
 use super::txn::{Done, Stamp, Txn};
 use super::watch::Event;
 use super::{ConnId, Engine, Output};
-use crate::session::wire::code::{err, event, op, xid};
-use crate::session::wire::record::{ConnectReply, Writer};
+use crate::wire::code::{err, event, op, xid};
+use crate::wire::record::{ConnectReply, Writer};
 use std::sync::Arc;
 
 /// A request between its two halves.

@@ -1,7 +1,7 @@
 //! One znode (`DataNode`) and what its owner field says (`EphemeralType`).
 
 use super::acl::Acl;
-use crate::session::wire::record::Writer;
+use crate::wire::record::Writer;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use super::session::Sessions;
 use super::tree::{self, NewNode, Tree};
 use super::txn::{Stamp, Txn};
 use crate::session::path;
-use crate::session::wire::Malformed;
-use crate::session::wire::code::{err, op};
-use crate::session::wire::record::Reader;
+use crate::wire::Malformed;
+use crate::wire::code::{err, op};
+use crate::wire::record::Reader;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ use super::node::Node;
 use super::request::{Multi, Read, Watched, path, path_and_code, paths};
 use super::txn::Store;
 use super::watch::{Event, Mode, Which};
-use crate::session::wire::Malformed;
-use crate::session::wire::code::{err, event, op};
-use crate::session::wire::record::{Reader, Writer};
+use crate::wire::Malformed;
+use crate::wire::code::{err, event, op};
+use crate::wire::record::{Reader, Writer};
 use std::sync::Arc;
 
 /// Why a request fails.

@@ -1,9 +1,9 @@
 //! What clients ask, taken off the wire (zookeeper.jute, `MultiOperationRecord`).
 
 use super::acl::{self, Wanted};
-use crate::session::wire::Malformed;
-use crate::session::wire::code::op;
-use crate::session::wire::record::Reader;
+use crate::wire::Malformed;
+use crate::wire::code::op;
+use crate::wire::record::Reader;
 use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Malformed>;

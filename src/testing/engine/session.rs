@@ -1,7 +1,7 @@
 //! Sessions, and their expiry by tick buckets (`SessionTrackerImpl`, `ExpiryQueue`).
 
 use super::ConnId;
-use crate::session::wire::code::err;
+use crate::wire::code::err;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 

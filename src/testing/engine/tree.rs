@@ -2,7 +2,7 @@
 
 use super::acl::{self, Acl};
 use super::node::{Kind, Names, Node, Stat};
-use crate::session::wire::code::err;
+use crate::wire::code::err;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

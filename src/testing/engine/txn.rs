@@ -4,7 +4,7 @@ use super::acl::Acl;
 use super::node::ClientStat;
 use super::tree::{NewNode, Tree, split};
 use super::watch::{Event, Place, Watches};
-use crate::session::wire::code::{err, op};
+use crate::wire::code::{err, op};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::ConnId;
 use super::acl::Acl;
-use crate::session::wire::code::event;
+use crate::wire::code::event;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::Core;
 use super::conn::{Conn, Stage};
 use super::serve::Tag;
-use crate::session::wire::record::ConnectReply;
 use crate::testing::engine::{ConnId, Output};
 use crate::testing::faults::Plan;
 use crate::testing::request::Event;
+use crate::wire::record::ConnectReply;
 
 /// With more than this, or than four frames of the longest, a connection is cut if its client takes nothing.
 const FLOODED: usize = 32 << 20;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use super::Core;
 use super::conn::{Conn, Stage};
 use super::framing::Next;
-use crate::session::wire::Malformed;
 use crate::testing::engine::ConnId;
 use crate::testing::faults::{Plan, Verdict};
 use crate::testing::request::Sketch;
 use crate::testing::words;
+use crate::wire::Malformed;
 
 /// What a batch takes at most. Requests of one batch overlap, as those in ZooKeeper's own pipeline do
 /// (`zookeeper.globalOutstandingLimit`).

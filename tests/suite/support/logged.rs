@@ -1,9 +1,10 @@
 //! What has been logged in this process: printed as usual, and kept for the scenario to look at. A
-//! logger that panics, too.
+//! logger that panics or blocks, too.
+use crossbeam_channel::{Receiver, Sender, bounded};
 use env_logger::Logger;
 use log::{Level, Log, Metadata, Record};
 use parking_lot::Mutex;
-use std::panic;
+use std::{convert::Infallible, panic, time::Duration};
 
 static KEPT: Mutex<Vec<(Level, String)>> = Mutex::new(Vec::new());
 static TRAP: Mutex<Option<Trap>> = Mutex::new(None);
@@ -11,6 +12,27 @@ static TRAP: Mutex<Option<Trap>> = Mutex::new(None);
 struct Trap {
     part: &'static str,
     panics: usize,
+}
+
+static GATE: Mutex<Option<Gate>> = Mutex::new(None);
+
+struct Gate {
+    part: &'static str,
+    reached: Sender<()>,
+    closed: Receiver<Infallible>,
+}
+
+/// A thread that is kept where it logs, until this is dropped.
+pub struct Kept {
+    reached: Receiver<()>,
+    _closed: Sender<Infallible>,
+}
+
+impl Kept {
+    /// Whether the thread is there by then.
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.reached.recv_timeout(limit).is_ok()
+    }
 }
 
 struct Keeper(Logger);
@@ -28,6 +50,7 @@ impl Log for Keeper {
 
     fn log(&self, record: &Record<'_>) {
         spring(record);
+        block(record);
         if is_kept(record.metadata()) {
             KEPT.lock().push((record.level(), record.args().to_string()));
         }
@@ -60,6 +83,22 @@ pub fn trap(part: &'static str) {
 /// How often the logger has panicked since it was told to.
 pub fn panics() -> usize {
     TRAP.lock().as_ref().map_or(0, |trap| trap.panics)
+}
+
+/// The next record that contains `part` keeps the thread that logs it.
+pub fn hold(part: &'static str) -> Kept {
+    let (tell, reached) = bounded(1);
+    let (open, closed) = bounded(0);
+    *GATE.lock() = Some(Gate { part, reached: tell, closed });
+    Kept { reached, _closed: open }
+}
+
+fn block(record: &Record<'_>) {
+    let gate = GATE.lock().take_if(|gate| record.args().to_string().contains(gate.part));
+    if let Some(gate) = gate {
+        let _ = gate.reached.send(());
+        let _ = gate.closed.recv();
+    }
 }
 
 fn spring(record: &Record<'_>) {

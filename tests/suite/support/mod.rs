@@ -10,6 +10,7 @@ pub mod ensemble;
 mod java;
 pub mod logged;
 mod op;
+pub mod own;
 pub mod proxy;
 mod proxy_link;
 pub mod raw;

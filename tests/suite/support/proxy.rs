@@ -89,6 +89,8 @@ pub(super) struct State {
     next_link: u64,
     held: [bool; 2],
     delay: [Duration; 2],
+    /// Replies that arrived later than this wait; watch events do not.
+    replies_until: Option<Instant>,
     pub plans: Vec<Plan>,
     waiters: Vec<Waiter>,
     log: Vec<Request>,
@@ -186,6 +188,25 @@ impl Proxy {
         log::debug!("{self}: hold {direction:?} {on}");
         self.core.state().held[direction as usize] = on;
         self.core.changed.notify_all();
+    }
+
+    /// Holds back all replies that arrive from now on, or none any more. Watch events pass, unless they
+    /// come behind a reply that waits.
+    pub fn hold_replies(&self, on: bool) {
+        log::debug!("{self}: hold replies {on}");
+        self.core.state().replies_until = on.then(Instant::now);
+        self.core.changed.notify_all();
+    }
+
+    /// While replies are held back: lets those pass that are here, and holds back those that arrive
+    /// from now on.
+    pub fn pass_replies(&self) {
+        self.hold_replies(true);
+    }
+
+    /// How many requests have been read from clients and their replies not yet from the server.
+    pub fn unanswered(&self) -> usize {
+        self.core.state().links.values().map(|link| link.pending.len()).sum()
     }
 
     /// Lets everything that comes from now on pass this much later, in each direction.
@@ -380,14 +401,15 @@ impl Core {
         threads.push(thread);
     }
 
-    /// Waits until what arrived at `arrived` may pass; false if the connection was cut.
-    pub fn await_passage(&self, link: u64, direction: Direction, due: Instant) -> bool {
+    /// Waits until what is due at `due` may pass; false if the connection was cut.
+    pub fn await_passage(&self, link: u64, direction: Direction, due: Instant, is_reply: bool) -> bool {
         let mut state = self.state();
         loop {
             let Some(here) = state.links.get(&link) else {
                 return false;
             };
-            if state.held[direction as usize] || here.silent {
+            let is_held = is_reply && state.replies_until.is_some_and(|until| until < due);
+            if state.held[direction as usize] || is_held || here.silent {
                 self.changed.wait(&mut state);
             } else if Instant::now() < due {
                 let _ = self.changed.wait_until(&mut state, due);

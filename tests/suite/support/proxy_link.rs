@@ -39,7 +39,7 @@ impl Item {
 /// Carries the connection `link` to its end.
 pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
     // In a black hole nobody is dialled.
-    if core.await_passage(link, Direction::ToServer, core.due(Direction::ToServer))
+    if core.await_passage(link, Direction::ToServer, core.due(Direction::ToServer), false)
         && let Ok(server) = dial(core, link)
     {
         join(core, link, &client, &server);
@@ -104,7 +104,8 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
             core.strike(link, Then::Hold);
             core.announce(request, Passing::Held, false).into_iter().for_each(|waiter| waiter.tell(request));
         }
-        if !core.await_passage(link, direction, item.due) {
+        let is_reply = passing == Passing::Reply && item.about.is_some();
+        if !core.await_passage(link, direction, item.due, is_reply) {
             return;
         }
         let logged = matches!(item.act, Act::Pass(_) | Act::Hold(_));
@@ -126,7 +127,7 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
             return;
         }
     }
-    if core.await_passage(link, direction, core.due(direction)) {
+    if core.await_passage(link, direction, core.due(direction), false) {
         let _ = out.shutdown(Shutdown::Write);
     }
 }
@@ -212,17 +213,20 @@ fn decide(core: &Core, link: u64, xid: Option<i32>, request: &Request, frame: Ve
 }
 
 fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<Item>) {
-    let send = |act, about| to_client.send(Item { due: core.due(Direction::ToClient), act, about }).is_ok();
+    let send = |due, act, about| to_client.send(Item { due, act, about }).is_ok();
     let (mut framer, mut first) = (Framer::default(), true);
     pieces(server, |bytes| {
         if !matches!(core.traffic, Traffic::Clients) {
-            return send(Act::Pass(bytes.to_vec()), None);
+            return send(core.due(Direction::ToClient), Act::Pass(bytes.to_vec()), None);
         }
         framer.push(bytes);
         loop {
+            // Taken before the request counts as answered: a test that sees that it is answered, and then
+            // lets the replies pass that are here, means this reply too.
+            let due = core.due(Direction::ToClient);
             let sent = match framer.next() {
                 Next::Partial => return true,
-                Next::Foreign(bytes) => send(Act::Pass(bytes), None),
+                Next::Foreign(bytes) => send(due, Act::Pass(bytes), None),
                 Next::Frame(frame) => {
                     let (about, then) = answered(core, link, std::mem::take(&mut first), &frame[4..]);
                     let act = match then {
@@ -230,7 +234,7 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
                         Some(Then::Hold) => Act::Hold(frame),
                         Some(then) => Act::Swallow(then),
                     };
-                    send(act, about)
+                    send(due, act, about)
                 }
             };
             if !sent {

@@ -1,8 +1,8 @@
 //! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the end.
-use super::{Proxy, Raw, raw, until};
+use super::{Proxy, Raw, ask, raw, until};
 use crossbeam_channel::Receiver;
 use std::time::Duration;
-use zk_mutex::{SessionEvent, SessionState, ZkSession};
+use zk_mutex::{Held, SessionEvent, SessionState, ZkSession};
 
 /// Long enough for anything that should happen at once, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -60,6 +60,27 @@ pub fn until_state(session: &ZkSession, state: SessionState) {
 pub fn until_renewed(session: &ZkSession) {
     let most = session.timeout() * 3 / 5;
     until("a renewed lease", session.timeout(), || (session.lease_remaining() < most).then_some(()));
+}
+
+/// Asks for the watch on a held node and waits until the server, or the one at `at`, has it for the
+/// session that owns the node: what happens to the node from now on is told to the holder.
+#[track_caller]
+pub fn until_watched(at: &str, held: &Held) {
+    let _asks_for_it = held.lost();
+    until_node_watched(at, &full_path(at, held.path()));
+}
+
+/// Waits until the session that owns this node watches it; `path` is the server's own.
+#[track_caller]
+pub fn until_node_watched(at: &str, path: &str) {
+    let host = at.split('/').next().unwrap_or_default().parse().expect("one server's address");
+    let node = Raw::connect(at).unwrap().exists(path).unwrap();
+    let owner = format!("\t0x{:x}", node.expect("the held node").ephemeral_owner);
+    until(&format!("{path} is watched"), SOON, || {
+        let watches = ask::four_letter(host, "wchp", ask::LIMIT).ok()?;
+        let mut lines = watches.lines().skip_while(|line| *line != path).skip(1);
+        lines.by_ref().take_while(|line| line.starts_with('\t')).any(|line| line == owner).then_some(())
+    });
 }
 
 /// The server's own path of what is `path` to a session with this connect string.

@@ -1,0 +1,93 @@
+//! The loopback end with the real client, and without a session: what the socket and the thread do
+//! where something is stuck, foreign or broken. Scenarios of the suite (`client`, `client_faults`)
+//! show the rest.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::unbounded;
+use zookeeper::ZkError;
+
+use super::*;
+use crate::wire::code::op;
+use crate::wire::record::{ConnectRequest, ReplyHeader, Writer};
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < SOON, "no {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Its socket is full: the answers wait in memory, the event loop does not, and none is lost.
+#[test]
+fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
+    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
+    let (address, secret) = (start.address().unwrap(), start.secret());
+    let (tell, asked) = unbounded();
+    start.spawn(7, Box::new(move |number, _, _| tell.send(number).map_err(|_| CallError::Expired))).unwrap();
+    let mut peer = TcpStream::connect(address).unwrap();
+    let timeout_ms = secret.as_millis() as i32;
+    let hello = ConnectRequest { last_zxid: 0, timeout_ms, session_id: 0, password: &[0; 16] };
+    peer.write_all(&hello.frame()).unwrap();
+    let numbers: Vec<u64> = (0..40)
+        .map(|xid| {
+            let get = Writer::request(xid, op::GET_DATA).buffer(b"/big").bool(false).frame();
+            peer.write_all(&get).unwrap();
+            asked.recv_timeout(SOON).unwrap()
+        })
+        .collect();
+    let body = vec![7; 1 << 20];
+    for number in numbers {
+        loopback.tell(|machine| machine.answer(number, err::OK, 1, &body));
+    }
+    let mut heard = vec![0; 4 + 37];
+    peer.read_exact(&mut heard).unwrap();
+    for xid in 0..40 {
+        let mut frame = vec![0; 4 + 16 + body.len()];
+        peer.read_exact(&mut frame).unwrap();
+        assert_eq!(ReplyHeader::read(&frame[4..]).unwrap().0.xid, xid);
+    }
+    peer.write_all(&Writer::request(0, op::CLOSE).frame()).unwrap();
+    peer.read_exact(&mut [0; 20]).unwrap();
+    drop(peer);
+    until("end of the thread", || Arc::strong_count(&loopback) == 1);
+}
+
+#[test]
+fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
+    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
+    let (address, secret) = (start.address().unwrap(), start.secret());
+    let mut stranger = TcpStream::connect(address).unwrap();
+    start.spawn(7, Box::new(|_, _, _| Err(CallError::ConnectionLoss))).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
+    assert_eq!(client.exists("/", false).unwrap_err(), ZkError::ConnectionLoss);
+    assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert!(TcpStream::connect(address).is_err());
+    drop(client);
+    until("end of the thread", || Arc::strong_count(&loopback) == 1);
+}
+
+/// A broken loopback connection ends the client's threads: left alone they dial at full speed.
+#[test]
+fn a_client_whose_connection_breaks_is_ended() {
+    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
+    let (address, secret) = (start.address().unwrap(), start.secret());
+    start.spawn(7, Box::new(|_, _, _| panic!("on purpose"))).unwrap();
+    let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
+    let (tell, states) = unbounded();
+    client.add_listener(move |state| tell.send(state).unwrap_or(()));
+    assert_eq!(client.exists("/", false).unwrap_err(), ZkError::ConnectionLoss);
+    let start = Instant::now();
+    while states.recv_timeout(SOON).unwrap() != zookeeper::ZkState::Closed {
+        assert!(start.elapsed() < SOON);
+    }
+    drop(client);
+    until("end of the thread", || Arc::strong_count(&loopback) == 1);
+}

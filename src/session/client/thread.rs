@@ -1,0 +1,297 @@
+//! The loopback connection and its thread: moves bytes and decides nothing.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
+
+use super::Submit;
+use super::accept::Accept;
+use super::machine::{Machine, Submission};
+use crate::session::generation::CallError;
+use crate::wire::code::err;
+use crate::wire::record::ConnectReply;
+
+const WAKER: Token = Token(0);
+const LISTENER: Token = Token(1);
+const CANDIDATE: Token = Token(2);
+const CLIENT: Token = Token(3);
+
+/// How long the client, started right after us, may take to connect.
+const ADMISSION: Duration = Duration::from_secs(10);
+
+/// How long a client whose connection failed is waited for, so that its threads end.
+const RESPONDS_FOR: Duration = Duration::from_secs(4);
+
+/// What the session and the thread share. Whoever holds the machine calls nobody: the event loop may
+/// come here while it has locks of the session.
+pub(super) struct Loopback {
+    pub(super) machine: Mutex<Machine>,
+    waker: Waker,
+}
+
+impl Loopback {
+    /// Opens the listener. Nobody serves it until `spawn`.
+    pub(super) fn new(machine: Machine) -> io::Result<(Arc<Loopback>, Start)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        // 30 random bits, and bit 30 set: a timeout that nobody would ask for by chance.
+        let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
+        let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker });
+        Ok((loopback.clone(), Start { loopback, poll, listener, secret }))
+    }
+
+    /// Tells the machine something, and lets the thread do what follows from it.
+    pub(super) fn tell(&self, news: impl FnOnce(&mut Machine)) {
+        let has_work = {
+            let mut machine = self.machine.lock();
+            if machine.is_closed() {
+                return;
+            }
+            let had_work = machine.has_work();
+            news(&mut machine);
+            !had_work && machine.has_work()
+        };
+        if has_work {
+            self.wake();
+        }
+    }
+
+    /// No client will come.
+    pub(super) fn gave_up(&self, why: &str) -> io::Error {
+        self.machine.lock().close();
+        self.wake();
+        io::Error::other(format!("the client did not start: {why}"))
+    }
+
+    fn wake(&self) {
+        let _ = self.waker.wake(); // it fails only where the thread has ended
+    }
+}
+
+/// A loopback end whose thread does not run yet.
+pub(super) struct Start {
+    loopback: Arc<Loopback>,
+    poll: Poll,
+    listener: TcpListener,
+    secret: i32,
+}
+
+impl Start {
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What the client must ask for as its session timeout.
+    pub(super) fn secret(&self) -> Duration {
+        Duration::from_millis(u64::from(self.secret.unsigned_abs()))
+    }
+
+    pub(super) fn spawn(self, number: u64, submit: Submit) -> io::Result<()> {
+        let address = self.address()?;
+        let loopback = self.loopback.clone();
+        let mut thread = Thread {
+            loopback: self.loopback,
+            poll: self.poll,
+            submit,
+            accept: Some(Accept::new(self.listener, self.secret)),
+            client: None,
+        };
+        let body = move || thread.run(address);
+        std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body).map(drop).inspect_err(
+            |_| {
+                loopback.machine.lock().close();
+            },
+        )
+    }
+}
+
+struct Thread {
+    loopback: Arc<Loopback>,
+    poll: Poll,
+    submit: Submit,
+    /// Until the client is in: its port is closed then.
+    accept: Option<Accept>,
+    /// From then on. It stands here so that it outlives a panic.
+    client: Option<Client>,
+}
+
+struct Client {
+    stream: TcpStream,
+    out: Vec<u8>,
+    written: usize,
+}
+
+impl Thread {
+    fn run(&mut self, address: SocketAddr) {
+        let end = catch_unwind(AssertUnwindSafe(|| {
+            let Some(first) = self.admit()? else { return Ok(()) };
+            self.serve(&first)
+        }));
+        self.loopback.machine.lock().close();
+        if !matches!(end, Ok(Ok(()))) {
+            error!("the loopback connection of the ZooKeeper client failed ({end:?}); the client is closed");
+            self.end_client(address);
+        }
+    }
+
+    /// The first bytes of the client, once it is in; `None` if nobody will come.
+    fn admit(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut events = Events::with_capacity(64);
+        let until = Instant::now() + ADMISSION;
+        let Some(accept) = &mut self.accept else { return Ok(None) };
+        self.poll.registry().register(accept.listener(), LISTENER, Interest::READABLE)?;
+        loop {
+            if self.loopback.machine.lock().is_closed() {
+                return Ok(None);
+            }
+            if let Some((mut stream, first)) = accept.admit(self.poll.registry(), CANDIDATE)? {
+                let _ = stream.set_nodelay(true); // it only costs latency where it cannot be had
+                let interest = Interest::READABLE | Interest::WRITABLE;
+                self.poll.registry().register(&mut stream, CLIENT, interest)?;
+                self.client = Some(Client { stream, out: Vec::new(), written: 0 });
+                self.accept = None;
+                return Ok(Some(first));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(ErrorKind::TimedOut, "the client did not connect"));
+            }
+            wait(&mut self.poll, &mut events, Some(left))?;
+        }
+    }
+
+    /// Serves the client until it has closed itself.
+    fn serve(&mut self, first: &[u8]) -> io::Result<()> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        let (mut events, mut buf) = (Events::with_capacity(8), vec![0; 64 << 10]);
+        let machine = &self.loopback.machine;
+        client.take(machine, first)?;
+        loop {
+            // All at once: who adds to work that waits already does not wake us.
+            let (submissions, warnings) = {
+                let mut machine = machine.lock();
+                client.out.append(&mut machine.to_client);
+                (std::mem::take(&mut machine.submissions), std::mem::take(&mut machine.warnings))
+            };
+            for warning in warnings {
+                warn!("{warning}");
+            }
+            let mut has_refused = false;
+            for Submission { number, op, body } in submissions {
+                if let Err(e) = (self.submit)(number, op, body) {
+                    machine.lock().answer(number, code_of(&e), 0, &[]);
+                    has_refused = true;
+                }
+            }
+            if has_refused {
+                continue;
+            }
+            let mut is_open = client.write().map(|()| true);
+            if matches!(is_open, Ok(true)) {
+                wait(&mut self.poll, &mut events, None)?;
+                if events.iter().any(|event| event.token() == CLIENT) {
+                    is_open = client.read(machine, &mut buf);
+                }
+            }
+            match is_open {
+                Ok(true) => {}
+                // It has closed itself, and has had its answer.
+                _ if machine.lock().is_closed() => return Ok(()),
+                Ok(false) => return Err(io::Error::other("it was cut")),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The orphan responder: ends the threads of a client whose connection fails. Left alone the
+    /// client would dial our closed port for ever, at full speed. Granted a session timeout below a
+    /// second, and cut, it takes its session for expired and ends.
+    fn end_client(&mut self, address: SocketAddr) {
+        let until = Instant::now() + RESPONDS_FOR;
+        let listener = match self.accept.take() {
+            Some(accept) => accept.into_listener(),
+            // Nobody else was given our port, as a rule: the client's connection is still bound to it.
+            None => loop {
+                match TcpListener::bind(address) {
+                    Ok(listener) => break listener,
+                    Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+                    Err(e) => return error!("the client cannot be ended, its port is taken ({e})"),
+                }
+            },
+        };
+        self.client = None; // it dials at once
+        let reply = ConnectReply { timeout_ms: 900, session_id: 1, password: vec![0; 16] }.frame();
+        while Instant::now() < until {
+            if let Ok((mut peer, _)) = listener.accept() {
+                // The request is on its way: the client writes as soon as it is connected.
+                std::thread::sleep(Duration::from_millis(20));
+                let _ = peer.read(&mut [0; 256]);
+                let _ = peer.write(&reply);
+            }
+            // Nobody yet, or no descriptor left for it.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Client {
+    fn take(&mut self, machine: &Mutex<Machine>, bytes: &[u8]) -> io::Result<()> {
+        let taken = machine.lock().client_bytes(bytes);
+        taken.map_err(|e| io::Error::new(ErrorKind::InvalidData, e.0))
+    }
+
+    /// Reads all there is; `false` at the end of the stream.
+    fn read(&mut self, machine: &Mutex<Machine>, buf: &mut [u8]) -> io::Result<bool> {
+        loop {
+            match self.stream.read(buf) {
+                Ok(0) => return Ok(false),
+                Ok(n) => self.take(machine, &buf[..n])?,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Writes what the socket takes; the rest waits until the client reads.
+    fn write(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+}
+
+fn wait(poll: &mut Poll, events: &mut Events, limit: Option<Duration>) -> io::Result<()> {
+    match poll.poll(events, limit) {
+        Err(e) if e.kind() == ErrorKind::Interrupted => {
+            events.clear();
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// What the client is told of a request that the session did not take.
+fn code_of(e: &CallError) -> i32 {
+    match e {
+        CallError::Expired => err::SESSION_EXPIRED,
+        CallError::AuthFailed => err::AUTH_FAILED,
+        _ => err::CONNECTION_LOSS,
+    }
+}

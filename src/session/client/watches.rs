@@ -1,0 +1,229 @@
+//! The watches that the application's client has set, and how they are set again on another connection.
+//!
+//! A server keeps watches for one connection only. When the session is taken up on another one, the
+//! watches that have not fired are sent in `setWatches` requests. Each request states a zxid: the
+//! server fires at once for a node that changed after it, so that no change is missed.
+
+use std::collections::BTreeMap;
+
+use crate::wire::code::{err, event, op};
+use crate::wire::record::Writer;
+
+/// The paths of one `setWatches` request have at most this many bytes (or it has one path): a server
+/// refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients do the same.
+const MOST_BYTES: usize = 128 << 10;
+
+/// What a watch waits for. The order is that of the lists in a `setWatches` request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A change or the deletion of a node that exists.
+    Data,
+    /// The creation of a node that does not exist.
+    Created,
+    /// A change of the list of children, or the deletion of the node.
+    Children,
+}
+
+const KINDS: [Kind; 3] = [Kind::Data, Kind::Created, Kind::Children];
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Watch {
+    #[default]
+    None,
+    /// It stands at the server, on the present connection.
+    Standing,
+    /// Its connection is gone. The client may have missed what changed after this zxid.
+    Gone(i64),
+}
+
+#[derive(Default)]
+pub(super) struct Watches {
+    nodes: BTreeMap<String, [Watch; 3]>,
+    /// The largest zxid of an answer to the client. What changed up to it on a node with a standing
+    /// watch would have fired before that answer: a server sends events and answers in order.
+    seen: i64,
+}
+
+impl Kind {
+    /// The watch that a request left behind at the server which asked for one and was answered so.
+    pub(super) fn left_by(op: i32, code: i32) -> Option<Kind> {
+        match (op, code) {
+            (op::EXISTS | op::GET_DATA, err::OK) => Some(Kind::Data),
+            (op::EXISTS, err::NO_NODE) => Some(Kind::Created),
+            (op::GET_CHILDREN, err::OK) => Some(Kind::Children),
+            _ => None,
+        }
+    }
+
+    fn is_fired_by(self, kind: i32) -> bool {
+        match kind {
+            event::CREATED | event::DATA_CHANGED => self != Kind::Children,
+            event::CHILDREN_CHANGED => self == Kind::Children,
+            event::DELETED => true,
+            _ => false,
+        }
+    }
+}
+
+impl Watches {
+    pub(super) fn saw(&mut self, zxid: i64) {
+        self.seen = self.seen.max(zxid);
+    }
+
+    pub(super) fn add(&mut self, kind: Kind, path: String) {
+        self.nodes.entry(path).or_default()[kind as usize] = Watch::Standing;
+    }
+
+    /// Uses up the watches that this event fires. `false`: there is none, the event is for others.
+    pub(super) fn fire(&mut self, kind: i32, path: &str) -> bool {
+        let Some(watches) = self.nodes.get_mut(path) else { return false };
+        let mut has_fired = false;
+        for (watch, of) in watches.iter_mut().zip(KINDS) {
+            if of.is_fired_by(kind) && *watch != Watch::None {
+                *watch = Watch::None;
+                has_fired = true;
+            }
+        }
+        if *watches == [Watch::None; 3] {
+            self.nodes.remove(path);
+        }
+        has_fired
+    }
+
+    /// The connection of the watches is gone, and another one carries the session: gives the bodies
+    /// of the `setWatches` requests that set all of them again.
+    pub(super) fn set_again(&mut self) -> Vec<Vec<u8>> {
+        let seen = self.seen;
+        let mut by_zxid: BTreeMap<i64, Vec<(Kind, &str)>> = BTreeMap::new();
+        for (path, watches) in &mut self.nodes {
+            for (watch, kind) in watches.iter_mut().zip(KINDS) {
+                // Where the request before was lost with its connection, its zxid still counts.
+                let since = match *watch {
+                    Watch::None => continue,
+                    Watch::Standing => seen,
+                    Watch::Gone(since) => since,
+                };
+                *watch = Watch::Gone(since);
+                by_zxid.entry(since).or_default().push((kind, path));
+            }
+        }
+        let mut requests = Vec::new();
+        for (since, watches) in &by_zxid {
+            let (mut from, mut bytes) = (0, 0);
+            for (i, (_, path)) in watches.iter().enumerate() {
+                if i > from && bytes + path.len() > MOST_BYTES {
+                    requests.push(body(*since, &watches[from..i]));
+                    (from, bytes) = (i, 0);
+                }
+                bytes += path.len() + 4;
+            }
+            requests.push(body(*since, &watches[from..]));
+        }
+        requests
+    }
+
+    /// The server has answered all requests of `set_again`.
+    pub(super) fn are_set(&mut self) {
+        for watch in self.nodes.values_mut().flatten().filter(|watch| **watch != Watch::None) {
+            *watch = Watch::Standing;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.nodes.clear();
+    }
+}
+
+/// The body of a `setWatches` request: the zxid, and the paths of each kind.
+fn body(since: i64, watches: &[(Kind, &str)]) -> Vec<u8> {
+    let mut body = Writer::bare().i64(since);
+    for kind in KINDS {
+        let paths = || watches.iter().filter(|(of, _)| *of == kind).map(|(_, path)| path);
+        body = body.i32(paths().count() as i32);
+        for path in paths() {
+            body = body.buffer(path.as_bytes());
+        }
+    }
+    body.frame().split_off(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::record::Reader;
+
+    fn read(body: &[u8]) -> (i64, [Vec<String>; 3]) {
+        let mut r = Reader::new(body);
+        let since = r.i64().unwrap();
+        let list = |r: &mut Reader<'_>| {
+            (0..r.count(4).unwrap()).map(|_| r.string().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        (since, [list(&mut r), list(&mut r), list(&mut r)])
+    }
+
+    #[test]
+    fn an_event_uses_up_the_watches_that_it_fires_and_no_others() {
+        for (kind, fires) in [
+            (event::CREATED, [true, true, false]),
+            (event::DATA_CHANGED, [true, true, false]),
+            (event::CHILDREN_CHANGED, [false, false, true]),
+            (event::DELETED, [true, true, true]),
+        ] {
+            for of in KINDS {
+                let mut watches = Watches::default();
+                watches.add(of, "/a".into());
+                assert!(!watches.fire(kind, "/b"));
+                assert_eq!(watches.fire(kind, "/a"), fires[of as usize], "{of:?} {kind}");
+                assert!(!watches.fire(kind, "/a"), "it fires once");
+                assert_eq!(watches.nodes.is_empty(), fires[of as usize]);
+            }
+        }
+    }
+
+    #[test]
+    fn watches_are_set_again_from_what_was_seen_before_the_cut() {
+        let mut watches = Watches::default();
+        assert!(watches.set_again().is_empty());
+        watches.saw(7);
+        watches.add(Kind::Data, "/a".into());
+        watches.add(Kind::Children, "/a".into());
+        watches.add(Kind::Created, "/b".into());
+        let [request] = &watches.set_again()[..] else { panic!("one request") };
+        assert_eq!(read(request), (7, [vec!["/a".into()], vec!["/b".into()], vec!["/a".into()]]));
+    }
+
+    /// What changed before the first cut must fire, however many connections fail before one answers.
+    #[test]
+    fn a_second_cut_before_the_answer_does_not_hide_what_the_first_one_hid() {
+        let mut watches = Watches::default();
+        watches.saw(7);
+        watches.add(Kind::Data, "/a".into());
+        watches.set_again();
+        watches.saw(12);
+        watches.add(Kind::Data, "/b".into());
+        let requests: Vec<_> = watches.set_again().iter().map(|body| read(body)).collect();
+        let only = |path: &str| [vec![path.to_owned()], vec![], vec![]];
+        assert_eq!(requests, [(7, only("/a")), (12, only("/b"))]);
+        watches.are_set();
+        watches.saw(20);
+        assert_eq!(read(&watches.set_again()[0]).0, 20);
+    }
+
+    #[test]
+    fn many_watches_go_in_several_requests_and_each_in_one() {
+        let mut watches = Watches::default();
+        let paths: Vec<String> = (0..500).map(|i| format!("/{i:0>1000}")).collect();
+        for path in &paths {
+            watches.add(Kind::Children, path.clone());
+        }
+        watches.add(Kind::Data, format!("/{}", "x".repeat(MOST_BYTES * 2)));
+        let requests = watches.set_again();
+        let mut seen: Vec<String> = requests.iter().flat_map(|body| read(body).1[2].clone()).collect();
+        seen.sort();
+        assert_eq!(seen, paths);
+        assert!(requests.len() > 3);
+        let data = |body: &Vec<u8>| !read(body).1[0].is_empty();
+        assert!(requests.iter().all(|body| body.len() < MOST_BYTES + 64 || data(body)));
+        assert_eq!(requests.iter().filter(|body| data(body)).count(), 1);
+    }
+}

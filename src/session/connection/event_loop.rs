@@ -1,0 +1,337 @@
+//! The one thread of a connection: reads, keeps time, dials, and hands out what came. It decides
+//! nothing.
+
+use std::convert::Infallible;
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::dial::{Dialer, Resolved, Step, Target, resolve};
+use super::machine::{Lease, Output, Settings};
+use super::{Connection, SERVER};
+use crate::clock::BootTime;
+use crate::error::LossReason;
+use crate::logging::contained;
+use crate::session::config::RetryPolicy;
+use crate::session::connect_string::Host;
+use crate::session::generation::Generation;
+
+const WAKER: Token = Token(0);
+
+/// What a socket is registered for until it is connected.
+const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+pub(in crate::session) struct EventLoop {
+    poll: Poll,
+    generation: Arc<Generation>,
+    dialer: Dialer,
+    server: Option<Server>,
+    /// What looking up names gave, on threads of their own.
+    found: (Sender<Resolved>, Receiver<Resolved>),
+}
+
+struct Server {
+    socket: Arc<TcpStream>,
+    host: String,
+    /// Since when it is being connected, or was connected.
+    since: BootTime,
+    is_connected: bool,
+    /// The number of the connection before: it grows when this one carries the session.
+    epoch_before: u64,
+}
+
+impl EventLoop {
+    /// Starts the thread, which dials at once. It ends when the session is over; the receiver is
+    /// disconnected then. `make` gets the connection for the generation that it makes.
+    pub(in crate::session) fn start(
+        name: String,
+        settings: Settings,
+        hosts: Vec<Host>,
+        policy: RetryPolicy,
+        make: impl FnOnce(Connection) -> Generation,
+    ) -> io::Result<(Arc<Generation>, Receiver<Infallible>)> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
+        let generation = Arc::new(make(connection));
+        let mut this = EventLoop {
+            poll,
+            generation: generation.clone(),
+            dialer: Dialer::new(hosts, policy, BootTime::now()),
+            server: None,
+            found: unbounded(),
+        };
+        let (alive, ended) = bounded(0);
+        std::thread::Builder::new().name(name).spawn(move || {
+            let _alive = alive;
+            let end = catch_unwind(AssertUnwindSafe(|| this.run()));
+            if !matches!(end, Ok(Ok(()))) {
+                error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
+                this.give_up();
+            }
+        })?;
+        Ok((generation, ended))
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(16);
+        let mut buf = vec![0; 64 << 10];
+        loop {
+            let next = self.look();
+            if self.hand_out() {
+                return Ok(());
+            }
+            let timeout = self.sleep_until(next).map(|next| next.since(BootTime::now()));
+            match self.poll.poll(&mut events, timeout) {
+                Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
+                _ => {}
+            }
+            self.generation.next_look.set(BootTime::default());
+            while let Ok(found) = self.found.1.try_recv() {
+                self.resolved(found);
+            }
+            for event in &events {
+                if event.token() == SERVER {
+                    self.server_event(&mut buf, event.is_read_closed() || event.is_error());
+                    self.hand_out();
+                }
+            }
+        }
+    }
+
+    /// When to look again, holds taken into account that were granted since the last look. What is
+    /// granted from now on finds how long this thread sleeps.
+    fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
+        let generation = &self.generation;
+        generation.next_look.set(next.unwrap_or(BootTime::END));
+        let (is_up, epoch) = {
+            let inner = generation.connection.inner.lock();
+            (inner.machine.is_up(), inner.machine.epoch())
+        };
+        let watch = if is_up { generation.next_to_watch(epoch) } else { None };
+        let next = [next, watch].into_iter().flatten().min();
+        generation.next_look.set(next.unwrap_or(BootTime::END));
+        next
+    }
+
+    /// Looks at the time, sends what is due, cuts and dials as the machine wants. Says when to look
+    /// again.
+    fn look(&mut self) -> Option<BootTime> {
+        let generation = self.generation.clone();
+        let timers = generation.run_timers(BootTime::now());
+        let lease = &generation.lease;
+        let mut inner = generation.connection.inner.lock();
+        let now = BootTime::now();
+        if let Some(reason) = inner.failed.take() {
+            inner.machine.server_gone(&reason, now);
+            self.drop_server(&mut inner, &reason, now);
+        }
+        #[cfg(unix)]
+        if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
+            inner.reader = None; // it got no processor; `flush` lets this thread read again
+        }
+        if inner.machine.is_up() {
+            let (holds, _) = generation.to_watch(inner.machine.epoch(), now);
+            holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
+        }
+        let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
+        let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);
+        let mut at_the_latest = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
+        timers.into_iter().for_each(&mut at_the_latest);
+        if let Some(reason) = inner.machine.cut.take() {
+            self.drop_server(&mut inner, &reason, now);
+        }
+        inner.flush(&generation.connection.registry);
+        if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
+            at_the_latest(now);
+        }
+        let attempt = inner.machine.attempt();
+        if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
+            if now >= server.since + attempt {
+                let reason = format!("no connection within {} ms", attempt.as_millis());
+                generation.host_failed(&server.host, reason);
+                self.server = None;
+            } else {
+                at_the_latest(server.since + attempt);
+            }
+        }
+        let (wants_connection, cap) = (inner.machine.wants_connection(), inner.machine.redial_cap());
+        let epoch = inner.machine.epoch();
+        drop(inner);
+        while self.server.is_none() && wants_connection {
+            match self.dialer.next(now, cap) {
+                Step::Connect(target) => self.dial(target, epoch, now),
+                Step::Resolve(names) => self.resolve(names),
+                Step::Wait(until) => {
+                    until.into_iter().for_each(&mut at_the_latest);
+                    return next;
+                }
+            }
+            if self.server.is_some() {
+                at_the_latest(now + attempt);
+            }
+        }
+        next
+    }
+
+    /// Sees to what the machine wants done outside, in order. True: the session is over, and nothing
+    /// more will come.
+    fn hand_out(&mut self) -> bool {
+        let generation = self.generation.clone();
+        let _handing_out = generation.connection.handing_out.lock();
+        loop {
+            // What comes behind an output that may run foreign code stays where its caller finds it.
+            let (outputs, is_over) = {
+                let mut inner = self.generation.connection.inner.lock();
+                let all = &mut inner.machine.outputs;
+                let last = all.iter().position(|output| !output.is_light()).map_or(all.len(), |at| at + 1);
+                let outputs: Vec<Output> = all.drain(..last).collect();
+                (outputs, inner.machine.is_over())
+            };
+            if outputs.is_empty() {
+                return is_over;
+            }
+            for output in outputs {
+                if matches!(output, Output::Lost(_)) {
+                    self.dialer.hurry(BootTime::now()); // a closing session has little time
+                }
+                self.generation.take_output(output);
+            }
+        }
+    }
+
+    fn server_event(&mut self, buf: &mut [u8], ends: bool) {
+        let Some(server) = &mut self.server else { return };
+        let connection = &self.generation.connection;
+        if !server.is_connected {
+            match (server.socket.take_error(), server.socket.peer_addr()) {
+                (Ok(None), Ok(_)) => {
+                    let mut inner = connection.inner.lock();
+                    let now = BootTime::now();
+                    (server.is_connected, server.since) = (true, now);
+                    inner.socket = Some(server.socket.clone());
+                    inner.interest = Some(CONNECTING);
+                    inner.machine.connected(now);
+                    inner.flush(&connection.registry);
+                }
+                (Ok(None), Err(_)) => return, // not yet
+                (Ok(Some(e)) | Err(e), _) => {
+                    self.generation.host_failed(&server.host, e.to_string());
+                    self.server = None;
+                    return;
+                }
+            }
+        }
+        let end = loop {
+            // Under the lock: a calling thread may read too, and the bytes must keep their order.
+            let mut inner = connection.inner.lock();
+            #[cfg(unix)]
+            if inner.reader.is_some() {
+                return; // what it leaves unread is announced anew when it leaves
+            }
+            match (&*server.socket).read(buf) {
+                Ok(0) => break "closed the connection".to_owned(),
+                Ok(n) => {
+                    // The clock is read after the bytes: an answer must never be taken for older than
+                    // it is.
+                    inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
+                    // Epoll and kqueue announce what comes after a short read anew: no need to ask. But
+                    // an end that came along with the last bytes was announced with them, and never
+                    // again.
+                    if cfg!(unix) && !ends && n < buf.len() {
+                        return;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => break e.to_string(),
+            }
+        };
+        let generation = self.generation.clone();
+        let mut inner = generation.connection.inner.lock();
+        let now = BootTime::now();
+        // What the machine gave up while reading has its own reason.
+        let reason = inner.machine.cut.take().unwrap_or(end);
+        inner.machine.server_gone(&reason, now);
+        self.drop_server(&mut inner, &reason, now);
+    }
+
+    fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
+        (inner.socket, inner.failed, inner.interest) = (None, None, None);
+        #[cfg(unix)]
+        {
+            inner.reader = None; // of this socket: the next one is not its to read
+        }
+        let Some(server) = self.server.take() else { return };
+        let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
+        let carried_the_session = inner.machine.epoch() > server.epoch_before;
+        if carried_the_session && !inner.machine.is_over() {
+            inner.machine.log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
+        } else {
+            inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
+        }
+        self.generation.host_failed(&server.host, reason.to_owned());
+        if carried_the_session {
+            self.dialer.lost(server.host, now.since(server.since), now, inner.machine.redial_cap());
+        }
+        if inner.machine.is_ending() {
+            self.dialer.hurry(now);
+        }
+    }
+
+    fn dial(&mut self, target: Target, epoch_before: u64, now: BootTime) {
+        debug!("{}: dialling {}", target.host, target.addr);
+        let register = |mut socket: TcpStream| {
+            let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
+            self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
+        };
+        match TcpStream::connect(target.addr).and_then(register) {
+            Ok(socket) => {
+                let (socket, host) = (Arc::new(socket), target.host);
+                self.server = Some(Server { socket, host, since: now, is_connected: false, epoch_before });
+            }
+            Err(e) => self.generation.host_failed(&target.host, e.to_string()),
+        }
+    }
+
+    fn resolve(&mut self, names: Vec<Host>) {
+        let (found, generation) = (self.found.0.clone(), self.generation.clone());
+        let failed = |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
+        let (no_thread, panicked): (Resolved, Resolved) =
+            (failed("no thread to resolve it on"), failed("its resolution panicked"));
+        // An answer comes in any case: without one no name would be looked up again.
+        let spawned = std::thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
+            let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
+            generation.connection.wake();
+        });
+        if spawned.is_err() {
+            self.resolved(no_thread);
+        }
+    }
+
+    fn resolved(&mut self, found: Resolved) {
+        for (host, result) in &found {
+            if let Err(reason) = result {
+                self.generation.host_failed(host, reason.clone());
+            }
+        }
+        self.dialer.resolved(found);
+    }
+
+    /// This thread can go on no more: the session is lost.
+    fn give_up(&mut self) {
+        {
+            let mut inner = self.generation.connection.inner.lock();
+            (inner.socket, inner.interest, self.server) = (None, None, None);
+            inner.machine.fail(LossReason::Internal, BootTime::now());
+        }
+        contained(|| self.hand_out());
+        // In case it was the handing out that failed.
+        contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
+    }
+}

@@ -1,0 +1,77 @@
+//! The end of a session: by its server, by its user, or by refused credentials.
+
+use super::*;
+use crate::session::connection::codec::Operation;
+
+impl Machine {
+    /// Closes the session at the server and then for good; `done` hears whether the server knows.
+    pub(crate) fn close(&mut self, done: Sender<bool>, now: BootTime) {
+        self.end(LossReason::SessionClosed, now);
+        match &mut self.ending {
+            Some(ending) if self.phase != Phase::Over => ending.done.push(done),
+            Some(ending) => drop(done.try_send(ending.told)),
+            None => {}
+        }
+    }
+
+    /// The session is lost to its users from here on: every caller gets an answer now.
+    pub(crate) fn end(&mut self, reason: LossReason, now: BootTime) {
+        if self.ending.is_some() {
+            return;
+        }
+        let mut lasting = self.background.lasting();
+        lasting.extend(self.lasting_creates());
+        let until = now + GOODBYE;
+        self.ending = Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
+        self.outputs.push_back(Output::Lost(reason));
+        self.fail_all(code_of(reason), now);
+        self.background.drop_all();
+        self.proof.waiting.clear(); // the senders are dropped: the session is lost
+        match (reason, self.phase) {
+            (LossReason::SessionExpired, _) => self.over(true),
+            // Whoever closes the session has ended the lease before.
+            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
+            // The goodbye goes with the next `tick`. By then the holders are told: the server deletes
+            // their nodes when it hears of the end, and others get the locks.
+            (_, Phase::Up | Phase::Auth(..)) => {}
+            // A session was or may be made: the next connection, or the one being made, closes it.
+            (_, Phase::Greeting(_)) => {}
+            (_, Phase::Down) if self.session.is_some() => {}
+            _ => self.over(true),
+        }
+    }
+
+    /// Nobody serves this connection any more: the session is lost, and no server is told.
+    pub(crate) fn fail(&mut self, reason: LossReason, now: BootTime) {
+        self.phase = Phase::Down;
+        self.end(reason, now);
+        self.over(false);
+    }
+
+    pub(super) fn say_goodbye(&mut self, now: BootTime) {
+        self.phase = Phase::Up;
+        // What the end of the session does not end. The names are nobody else's.
+        let lasting = self.ending.as_mut().map(|ending| {
+            ending.is_said = true;
+            ending.lasting.clone()
+        });
+        let lasting = lasting.unwrap_or_default();
+        for path in &lasting {
+            self.send(&Operation::Delete { path }, Owner::Nobody, now);
+        }
+        self.send(&Operation::Close, Owner::Close, now);
+    }
+
+    pub(super) fn over(&mut self, told: bool) {
+        self.phase = Phase::Over;
+        self.cut = Some("the session has ended".into());
+        self.flight.clear();
+        self.to_server.clear();
+        if let Some(ending) = &mut self.ending {
+            ending.told = told;
+            for done in ending.done.drain(..) {
+                let _ = done.try_send(told);
+            }
+        }
+    }
+}

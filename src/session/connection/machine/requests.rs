@@ -1,0 +1,391 @@
+//! Requests: those of callers, of the application's client, and of the background.
+//!
+//! A batch is what one caller sends at once, without waiting for an answer in between. The server
+//! does the requests of a session in order, so the second of a batch sees what the first has done.
+
+use super::*;
+use crate::session::connection::codec::{CallError, Operation, Reply};
+
+/// Requests that one caller is about to send together.
+pub(crate) struct Batch {
+    /// Their frames, one behind the other. The xids are filled in when they are sent.
+    frames: Vec<u8>,
+    parts: Vec<Part>,
+    to: To,
+}
+
+/// Who gets the answers of a batch.
+enum To {
+    Caller(Sender<Answers>),
+    /// The application's client, under a number of its own.
+    Client(u64),
+    /// Nobody any more.
+    Nobody,
+}
+
+struct Part {
+    op: i32,
+    /// Where its frame begins.
+    at: usize,
+    settle: Settle,
+    answer: Option<Result<Reply, CallError>>,
+}
+
+/// What is to become of a node that a create may have made and that no caller gets.
+#[derive(Clone, Debug)]
+pub(crate) enum Settle {
+    /// The request makes nothing that must go.
+    Nothing,
+    /// The node bears `id` in its name, as no other node ever does; it is deleted. `prefix` is what
+    /// the create asked for.
+    Named { prefix: String, id: String, outlives_session: bool },
+    /// Others may use the name as well: the node is removed only if its data bears the nonce.
+    /// `may_exist`: an earlier create of this nonce may have made it.
+    ///
+    /// Where the caller is still there when the answer is lost, it settles that itself, by another
+    /// create or by a removal.
+    Fixed { path: String, nonce: String, may_exist: bool },
+}
+
+/// A batch's answers, in the order of its requests.
+pub(crate) struct Answers {
+    pub(crate) all: Vec<Result<Reply, CallError>>,
+    /// The connection that they came on.
+    pub(crate) epoch: u64,
+    /// The ids of our own nodes that were still to be deleted when the last answer came. What was
+    /// deleted before is in no listing of this batch: the server does requests in order.
+    pub(crate) pending: Arc<HashSet<String>>,
+}
+
+/// A batch that was submitted and has not all its answers.
+pub(super) struct UnderWay {
+    batch: Batch,
+    arrived: BootTime,
+    is_sent: bool,
+    left: usize,
+}
+
+impl Batch {
+    /// For a caller, who listens to the receiver.
+    pub(crate) fn new() -> (Self, crossbeam_channel::Receiver<Answers>) {
+        let (answers, receiver) = crossbeam_channel::bounded(1);
+        (
+            Batch { frames: Vec::with_capacity(256), parts: Vec::with_capacity(2), to: To::Caller(answers) },
+            receiver,
+        )
+    }
+
+    /// One request of the application's client: its operation and its body.
+    #[cfg_attr(not(feature = "client"), allow(dead_code))]
+    pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
+        let frames = Writer::request(0, op).raw(body).frame();
+        let part = Part { op, at: 0, settle: Settle::Nothing, answer: None };
+        Batch { frames, parts: vec![part], to: To::Client(number) }
+    }
+
+    pub(crate) fn push(&mut self, operation: &Operation<'_>, settle: Settle) {
+        let at = self.frames.len();
+        self.frames = operation.encode(0, std::mem::take(&mut self.frames));
+        self.parts.push(Part { op: operation.code(), at, settle, answer: None });
+    }
+}
+
+impl Machine {
+    fn new_xid(&mut self) -> i32 {
+        self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
+        self.next_xid
+    }
+
+    /// Sends one request of the machine's own.
+    pub(super) fn send(&mut self, operation: &Operation<'_>, owner: Owner, now: BootTime) {
+        let xid = self.new_xid();
+        self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
+        self.sent(xid, operation.code(), owner, now);
+    }
+
+    pub(super) fn sent(&mut self, xid: i32, op: i32, owner: Owner, now: BootTime) {
+        let stamp = self.heard.send(now);
+        self.flight.push_back(Flight { xid, op, stamp, owner });
+        self.last_sent = now;
+        if op::is_write(op) || op == op::SYNC {
+            self.last_ordered = now;
+        }
+    }
+
+    /// Takes requests, and sends them at once where there is a connection. Gives the number by which
+    /// they can be [abandoned](Self::abandon).
+    pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
+        self.resume_after_silence(now);
+        if let Some(ending) = &self.ending {
+            return Err(CallError::of_code(code_of(ending.reason)));
+        }
+        self.next_batch += 1;
+        let (number, left) = (self.next_batch, batch.parts.len());
+        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false, left });
+        self.unsent.push_back(number);
+        self.send_unsent(now);
+        Ok(number)
+    }
+
+    pub(super) fn send_unsent(&mut self, now: BootTime) {
+        if !self.is_up() {
+            return;
+        }
+        while let Some(number) = self.unsent.pop_front() {
+            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { continue };
+            *is_sent = true;
+            let (mut frames, from) = (std::mem::take(&mut batch.frames), self.to_server.len());
+            let parts: Vec<(i32, usize)> = batch.parts.iter().map(|part| (part.op, part.at)).collect();
+            if from == 0 {
+                std::mem::swap(&mut self.to_server, &mut frames);
+            } else {
+                self.to_server.append(&mut frames);
+            }
+            for (part, (op, at)) in parts.into_iter().enumerate() {
+                let (xid, field) = (self.new_xid(), from + at + 4);
+                if let Some(field) = self.to_server.get_mut(field..field + 4) {
+                    field.copy_from_slice(&xid.to_be_bytes());
+                }
+                self.sent(xid, op, Owner::Batch { number, part }, now);
+            }
+        }
+    }
+
+    /// Whether answers to these requests are still to come from the server.
+    pub(crate) fn is_under_way(&self, number: u64) -> bool {
+        self.batches.contains_key(&number)
+    }
+
+    /// The caller of these requests leaves. What they have made or may still make is deleted. False:
+    /// all their answers were there already: the caller [takes](Self::take_answers) them, or has them.
+    pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
+        let Some(under_way) = self.batches.get_mut(&number) else { return false };
+        under_way.batch.to = To::Nobody;
+        if let Ok(at) = self.unsent.binary_search(&number) {
+            self.unsent.remove(at);
+            for part in self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default() {
+                // This create was never sent. An earlier one of the same nonce may have been.
+                if let Settle::Fixed { path, nonce, may_exist: true } = part.settle {
+                    self.background.remove(Removal::new(path, nonce, None, None), now);
+                }
+            }
+        } else {
+            for part in &under_way.batch.parts {
+                match (&part.answer, &part.settle) {
+                    (None, settle) => self.background.expect(settle),
+                    // A create by an own name that failed was settled when it failed.
+                    (Some(Err(_)), Settle::Named { .. }) => {}
+                    (Some(answer), settle) => self.background.settle(settle, answer, now),
+                }
+            }
+        }
+        self.resume_after_silence(now);
+        self.send_background(now);
+        true
+    }
+
+    /// The answers to these requests, which wait to be handed out.
+    pub(crate) fn take_answers(&mut self, number: u64) -> Option<Answers> {
+        let is_it = |output: &Output| matches!(output, Output::Answered(of, ..) if *of == number);
+        let at = self.outputs.iter().position(is_it)?;
+        match self.outputs.remove(at) {
+            Some(Output::Answered(_, _, answers)) => Some(answers),
+            _ => None,
+        }
+    }
+
+    /// Takes the answer to one request of a batch.
+    pub(super) fn batch_answered(
+        &mut self,
+        (number, part): (u64, usize),
+        op: i32,
+        header: ReplyHeader,
+        body: &[u8],
+        now: BootTime,
+    ) -> Result<(), Malformed> {
+        let Some(under_way) = self.batches.get_mut(&number) else { return Ok(()) };
+        if let To::Client(client) = under_way.batch.to {
+            if header.err == err::OK {
+                codec::decode(op, body)?;
+            }
+            let ReplyHeader { err, zxid, .. } = header;
+            self.batches.remove(&number);
+            self.outputs.push_back(Output::ClientAnswered { number: client, err, zxid, body: body.to_vec() });
+            return Ok(());
+        }
+        let answer = match header.err {
+            err::OK => Ok(codec::decode(op, body)?),
+            code => Err(CallError::of_code(code)),
+        };
+        self.part_answered(number, part, answer, now);
+        Ok(())
+    }
+
+    fn part_answered(&mut self, number: u64, part: usize, answer: Result<Reply, CallError>, now: BootTime) {
+        let Some(under_way) = self.batches.get_mut(&number) else { return };
+        under_way.left = under_way.left.saturating_sub(1);
+        let is_last = under_way.left == 0;
+        if let Some(part) = under_way.batch.parts.get_mut(part) {
+            let has_left = matches!(under_way.batch.to, To::Nobody);
+            // Where the outcome is unknown the node is deleted whatever the caller does next.
+            let may_be_made = under_way.is_sent && matches!(part.settle, Settle::Named { .. });
+            if has_left || may_be_made && answer.as_ref().is_err_and(is_uncertain) {
+                self.background.settle(&part.settle, &answer, now);
+            }
+            part.answer = Some(answer); // it is settled: what fails the batch later passes over it
+        }
+        if is_last {
+            self.complete(number);
+        }
+    }
+
+    /// Gives a batch's answers to its caller.
+    fn complete(&mut self, number: u64) {
+        let Some(UnderWay { batch, .. }) = self.batches.remove(&number) else { return };
+        if let To::Caller(caller) = batch.to {
+            let answer = |part: Part| part.answer.unwrap_or(Err(CallError::ConnectionLoss));
+            let all = batch.parts.into_iter().map(answer).collect();
+            let answers = Answers { all, epoch: self.epoch, pending: self.background.pending.clone() };
+            self.outputs.push_back(Output::Answered(number, caller, answers));
+        }
+    }
+
+    /// The connection is lost: what was sent on it is answered so. What waits for a connection waits
+    /// on.
+    pub(super) fn fail_sent(&mut self, now: BootTime) {
+        for flight in std::mem::take(&mut self.flight) {
+            if let Owner::Batch { number, part } = flight.owner {
+                self.fail_part(number, part, err::CONNECTION_LOSS, now);
+            }
+        }
+    }
+
+    fn fail_part(&mut self, number: u64, part: usize, code: i32, now: BootTime) {
+        let header = ReplyHeader { xid: 0, zxid: 0, err: code };
+        // The body of an error is not looked at.
+        let _ = self.batch_answered((number, part), 0, header, &[], now);
+    }
+
+    /// The session has ended: everything is answered.
+    pub(super) fn fail_all(&mut self, code: i32, now: BootTime) {
+        self.unsent.clear();
+        self.flight.iter_mut().for_each(|flight| flight.owner = Owner::Nobody);
+        let all: Vec<u64> = self.batches.keys().copied().collect();
+        for number in all {
+            self.fail_open_parts(number, code, now);
+        }
+    }
+
+    /// Answers requests that have waited for T/6, in a queue during an outage or for a slow answer.
+    /// The connection is not to blame for the former; only the answer comes too late.
+    pub(super) fn fail_overdue(&mut self, now: BootTime) {
+        let is_overdue = |of: &UnderWay| now >= of.arrived + self.patience();
+        let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
+        let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
+        let Some(last) = overdue.last() else { return };
+        self.unsent.retain(|unsent| unsent > last);
+        // Their answers may still come. They find no caller any more.
+        for flight in &mut self.flight {
+            if matches!(flight.owner, Owner::Batch { number, .. } if number <= *last) {
+                flight.owner = Owner::Nobody;
+            }
+        }
+        for number in overdue {
+            self.fail_open_parts(number, err::CONNECTION_LOSS, now);
+        }
+        self.send_background(now);
+    }
+
+    /// Answers the requests of a batch that have no answer yet.
+    fn fail_open_parts(&mut self, number: u64, code: i32, now: BootTime) {
+        let parts = self.batches.get(&number).map_or(0, |under_way| under_way.batch.parts.len());
+        for part in 0..parts {
+            let is_open = |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
+            if self.batches.get(&number).is_some_and(is_open) {
+                self.fail_part(number, part, code, now);
+            }
+        }
+    }
+
+    /// The nodes that a create may still make that is on its way, and that would outlive the session.
+    pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
+        let parts = self.batches.values().flat_map(|under_way| &under_way.batch.parts);
+        parts.filter(|part| part.answer.is_none()).filter_map(|part| match &part.settle {
+            Settle::Named { prefix, outlives_session: true, .. } => Some(prefix.clone()),
+            _ => None,
+        })
+    }
+
+    /// When the oldest request without an answer has waited for long enough.
+    pub(super) fn next_overdue(&self) -> Option<BootTime> {
+        self.batches.first_key_value().map(|(_, first)| first.arrived + self.patience())
+    }
+
+    /// Sends what the background has to do.
+    pub(super) fn send_background(&mut self, now: BootTime) {
+        if !self.is_up() || self.is_ending() {
+            return;
+        }
+        for task in self.background.due(now) {
+            let xid = self.new_xid();
+            if let Some(op) = self.background.encode(task, xid, &mut self.to_server) {
+                self.sent(xid, op, Owner::Task(task), now);
+            }
+        }
+    }
+
+    /// Takes a background operation.
+    pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
+        if let Some(ending) = &mut self.ending {
+            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
+            if let Task::Delete { path, outlives_session: true, .. } = task {
+                ending.lasting.push(path);
+            }
+            return;
+        }
+        self.resume_after_silence(now);
+        self.background.add(task, now);
+        self.send_background(now);
+    }
+
+    /// Watches a held node; the request goes with the next `tick`.
+    pub(crate) fn watch(&mut self, hold: Arc<Hold>, now: BootTime) {
+        self.background.add(Task::Watch { hold }, now);
+    }
+
+    /// Whether a node may be removed that nobody but its session knows for ours.
+    pub(crate) fn may_remove(&mut self, task: u64, may: bool, now: BootTime) {
+        self.background.may_remove(task, may, now, &mut self.outputs);
+        self.resume_after_silence(now);
+        self.send_background(now);
+    }
+
+    /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.
+    pub(crate) fn is_proof_awaited(&self) -> bool {
+        !self.proof.waiting.is_empty()
+    }
+
+    /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if
+    /// there is no connection: its caller waits for that by the retry policy, not here. On a new
+    /// connection the renewal goes with the next `tick`.
+    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
+        self.resume_after_silence(now);
+        if self.phase == Phase::Up && !self.is_ending() {
+            self.proof.waiting.push(Waiting { dir, since: now, done });
+            if self.is_up() {
+                self.renew_lease(None, now);
+            }
+        }
+    }
+}
+
+/// Whether a create that failed with this may have been done all the same.
+pub(super) fn is_uncertain(e: &CallError) -> bool {
+    match e {
+        CallError::ConnectionLoss => true,
+        CallError::Other(code) => {
+            !matches!(code.as_str(), "InvalidACL" | "NoChildrenForEphemerals" | "BadArguments")
+        }
+        _ => false,
+    }
+}

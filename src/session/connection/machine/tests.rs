@@ -1,0 +1,774 @@
+//! The machine's decisions, tested with no network: callers and a scripted server around it, and a
+//! clock that only the test moves.
+
+use super::*;
+use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply};
+use crate::session::event::SessionEvent;
+use crate::session::{lease, nonce};
+use crate::wire::code::event;
+use crate::wire::record::{Reader, request_header};
+use crossbeam_channel::{Receiver, bounded};
+use proptest::prelude::*;
+
+use self::background::sweep;
+
+mod background;
+mod batches;
+mod ending;
+mod long_answer;
+mod model;
+mod slow_server;
+
+const WATCH_AFTER: Duration = Duration::from_millis(50);
+const T: Duration = Duration::from_secs(24);
+const MS: Duration = Duration::from_millis(1);
+
+/// What stands around the machine: the event loop and the generation, without threads and sockets.
+struct Rig {
+    m: Machine,
+    now: BootTime,
+    lease: lease::Lease,
+    /// The session timeout that callers see.
+    timeout: Duration,
+    epoch: u64,
+    events: Vec<SessionEvent>,
+    /// What the application's client was answered: its numbers, and the errors.
+    answers: Vec<(u64, i32)>,
+    /// The watch events, in the place of the watch registry.
+    rung: Vec<(i32, String)>,
+    server_in: Frames,
+    client: u64,
+    zxid: i64,
+}
+
+/// What the machine sent to the server: xid, operation, and the path where there is one.
+type Sent = (i32, i32, String);
+
+/// A caller's requests: their number, and where their answers come.
+type Call = (u64, Receiver<Answers>);
+
+impl Rig {
+    fn new(auth: &[(&str, &str)]) -> Self {
+        let now = BootTime::now();
+        let settings = Settings {
+            timeout: T,
+            attempt: T / 6,
+            auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
+            tick: None,
+            noop: "noop".into(),
+        };
+        Rig {
+            m: Machine::new(settings, now),
+            now,
+            lease: lease::Lease::default(),
+            timeout: Duration::ZERO,
+            epoch: 0,
+            events: Vec::new(),
+            answers: Vec::new(),
+            rung: Vec::new(),
+            server_in: Frames::default(),
+            client: 0,
+            zxid: 0,
+        }
+    }
+
+    fn up() -> Self {
+        let mut rig = Rig::new(&[]);
+        rig.attach(7);
+        assert_eq!(rig.events(), [SessionEvent::Connected { session_id: 7, timeout: T }]);
+        rig
+    }
+
+    fn attach(&mut self, session_id: i64) {
+        self.connect();
+        self.greet(session_id, T.as_millis() as i32);
+    }
+
+    /// A socket is connected; gives what the machine says first.
+    fn connect(&mut self) -> Vec<u8> {
+        self.server_in.clear();
+        self.m.cut = None;
+        self.m.connected(self.now);
+        std::mem::take(&mut self.m.to_server)
+    }
+
+    fn greet(&mut self, session_id: i64, timeout_ms: i32) {
+        let reply = ConnectReply { timeout_ms, session_id, password: vec![5; 16] };
+        self.bytes(&reply.frame());
+    }
+
+    /// The server's bytes come, as the event loop sees to them.
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.m.server_bytes(bytes, self.now);
+        self.hand_out();
+        self.look();
+        self.hand_out();
+    }
+
+    /// A calling thread gives the machine something to do. The event loop wakes where it must.
+    fn with<T>(&mut self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
+        let value = act(&mut self.m, self.now);
+        if self.m.wants_attention() {
+            self.look();
+            self.hand_out();
+        }
+        value
+    }
+
+    /// The event loop looks at the time.
+    fn look(&mut self) -> Option<BootTime> {
+        if self.m.is_up() {
+            let epoch = self.m.epoch();
+            let (holds, _) = self.lease.to_watch(epoch, WATCH_AFTER, self.now);
+            holds.into_iter().for_each(|hold| self.m.watch(hold, self.now));
+        }
+        let lease = Lease { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
+        let next = self.m.tick(lease, &|| self.lease.a_directory(), self.now);
+        let watch = if self.m.is_up() { self.lease.next_watch(self.m.epoch(), WATCH_AFTER) } else { None };
+        [next, watch].into_iter().flatten().min()
+    }
+
+    /// Sees to what the machine wants done outside, as the generation does.
+    fn hand_out(&mut self) {
+        while !self.m.outputs.is_empty() {
+            for output in std::mem::take(&mut self.m.outputs) {
+                self.take_output(output);
+            }
+        }
+    }
+
+    fn take_output(&mut self, output: Output) {
+        match output {
+            Output::Granted { timeout, sent, .. } => {
+                self.timeout = timeout;
+                self.lease.begin(timeout, sent);
+            }
+            Output::Shortened { timeout } => {
+                self.timeout = timeout;
+                self.lease.shorten(timeout, self.now);
+            }
+            Output::Attached { epoch, is_first } => {
+                self.epoch = epoch;
+                self.events.push(match &self.m.session {
+                    Some(s) if is_first => {
+                        SessionEvent::Connected { session_id: s.id, timeout: self.timeout }
+                    }
+                    _ => SessionEvent::Reconnected,
+                });
+            }
+            Output::Suspended => self.events.push(SessionEvent::Suspended),
+            Output::Lost(reason) => {
+                self.lease.end(reason);
+                self.events.push(SessionEvent::Lost(reason));
+            }
+            Output::Heard(at) => self.lease.extend(at, self.now),
+            Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
+            Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
+            Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
+            Output::Watch { kind, path } => self.watch_event(kind, &path),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
+            Output::HoldRead(hold, _) => self.lease.gone(&hold, self.now),
+            Output::MayRemove { task, path } => {
+                let may = self.lease.hold_on(&path).is_none();
+                self.m.may_remove(task, may, self.now);
+            }
+            Output::FolderListed(..) | Output::Log(..) => {}
+        }
+    }
+
+    fn watch_event(&mut self, kind: i32, path: &str) {
+        if kind == event::DELETED {
+            self.lease.node_deleted(path, self.now);
+        } else if let Some(hold) = self.lease.hold_on(path) {
+            self.lease.rearm(&hold);
+        }
+        self.rung.push((kind, path.to_owned()));
+    }
+
+    /// The application's client asks; gives its number.
+    fn ask(&mut self, op: i32, path: &str) -> u64 {
+        self.client += 1;
+        let body = Writer::bare().buffer(path.as_bytes()).bool(false).frame()[4..].to_vec();
+        let batch = Batch::of_client(self.client, op, &body);
+        // The client's end answers this itself.
+        if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
+            let code = if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
+            self.answers.push((self.client, code));
+        }
+        self.client
+    }
+
+    /// A caller sends these together.
+    fn call(&mut self, requests: &[(Operation<'_>, Settle)]) -> Call {
+        let (mut batch, answers) = Batch::new();
+        for (operation, settle) in requests {
+            batch.push(operation, settle.clone());
+        }
+        (self.with(|m, now| m.submit(batch, now)).unwrap(), answers)
+    }
+
+    /// A caller leaves.
+    fn abandon(&mut self, call: &Call) -> bool {
+        self.with(|m, now| m.abandon(call.0, now))
+    }
+
+    fn task(&mut self, task: Task) {
+        self.with(|m, now| m.add_task(task, now));
+    }
+
+    fn sent(&mut self) -> Vec<Sent> {
+        let bytes = std::mem::take(&mut self.m.to_server);
+        self.server_in.push(&bytes);
+        let mut all = Vec::new();
+        while let Some(frame) = self.server_in.next().unwrap() {
+            let (xid, op) = request_header(frame).unwrap();
+            let rest = frame.get(8..).unwrap_or_default();
+            let path = Reader::new(rest).string().unwrap_or("").to_owned();
+            all.push((xid, op, path));
+        }
+        all
+    }
+
+    /// The one request that was sent.
+    #[track_caller]
+    fn one(&mut self, op: i32, path: &str) -> i32 {
+        let sent = self.sent();
+        assert_eq!(shown(&sent), [(op, path)]);
+        sent[0].0
+    }
+
+    /// An answer of the leader: it bears a new zxid.
+    fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
+        self.zxid += 1;
+        let frame = ReplyHeader { xid, zxid: self.zxid, err }.frame(body);
+        self.bytes(&frame);
+    }
+
+    /// A watch fires.
+    fn event(&mut self, kind: i32, path: &str) {
+        let body = Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
+        let frame = ReplyHeader { xid: xid::EVENT, zxid: -1, err: 0 }.frame(&body[4..]);
+        self.bytes(&frame);
+    }
+
+    /// What the application's client was answered: its number and the error.
+    fn answers(&mut self) -> Vec<(u64, i32)> {
+        std::mem::take(&mut self.answers)
+    }
+
+    fn events(&mut self) -> Vec<SessionEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn pending(&self) -> Vec<String> {
+        let mut ids: Vec<_> = self.m.pending_deletes().iter().cloned().collect();
+        ids.sort();
+        ids
+    }
+
+    /// The connection ends.
+    fn drop_connection(&mut self) {
+        self.m.server_gone("cut", self.now);
+        self.look();
+        self.hand_out();
+    }
+
+    /// The connection ends, and the session is taken up on the next one.
+    fn cut(&mut self) {
+        self.drop_connection();
+        self.attach(7);
+    }
+
+    /// Lets time pass, looking whenever the machine asked to be looked at.
+    fn pass(&mut self, d: Duration) {
+        let until = self.now + d;
+        while let Some(next) = self.look_until_quiet().filter(|next| *next <= until) {
+            self.now = next;
+        }
+        self.now = until;
+        self.look();
+        self.hand_out();
+    }
+
+    /// The event loop looks as long as there is anything to do now.
+    fn look_until_quiet(&mut self) -> Option<BootTime> {
+        for _ in 0..4 {
+            let next = self.look();
+            self.hand_out();
+            if next.is_none_or(|next| next > self.now) {
+                return next;
+            }
+        }
+        panic!("it wakes up for nothing, over and over");
+    }
+
+    /// Ends the holds whose lease has run out.
+    fn lapse(&self) {
+        self.lease.watch(self.now);
+    }
+
+    fn grant(&self, hold: Arc<Hold>) -> Arc<Hold> {
+        self.lease.grant(&hold, self.now).unwrap();
+        hold
+    }
+
+    fn hold(&self, path: &str) -> Arc<Hold> {
+        self.grant(Hold::new(path.into(), 5, 0, Box::new(|| ())))
+    }
+
+    /// A hold of a node whose name others use too.
+    fn fixed(&self, czxid: i64) -> Arc<Hold> {
+        self.grant(Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
+    }
+}
+
+/// Requests without their xids.
+fn shown(sent: &[Sent]) -> Vec<(i32, &str)> {
+    sent.iter().map(|(_, op, path)| (*op, path.as_str())).collect()
+}
+
+#[test]
+fn requests_are_answered_in_order_under_their_own_xids() {
+    let mut rig = Rig::up();
+    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::DELETE, "/b"));
+    let sent = rig.sent();
+    assert_eq!(
+        sent.iter().map(|s| (s.1, s.2.as_str())).collect::<Vec<_>>(),
+        [(op::EXISTS, "/a"), (op::DELETE, "/b")]
+    );
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    rig.reply(sent[1].0, err::OK, &[]);
+    assert_eq!(rig.answers(), [(a, err::NO_NODE), (b, err::OK)]);
+}
+
+#[test]
+fn a_cut_answers_what_was_sent_and_holds_what_was_not() {
+    let mut rig = Rig::up();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    rig.drop_connection();
+    let b = rig.ask(op::EXISTS, "/b");
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.events(), [SessionEvent::Suspended]);
+    rig.attach(7);
+    assert_eq!(rig.events(), [SessionEvent::Reconnected]);
+    let sent = rig.sent();
+    assert_eq!(sent.len(), 1);
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+}
+
+#[test]
+fn a_request_held_through_an_outage_is_answered_within_a_sixth_of_the_timeout() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.pass(T / 6 - MS);
+    assert_eq!(rig.answers(), []);
+    rig.pass(MS * 2);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+}
+
+#[test]
+fn a_late_request_is_answered_without_blaming_a_fresh_connection() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.pass(T / 6 - MS * 10);
+    rig.attach(7);
+    let sent = rig.sent();
+    rig.pass(MS * 20);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.m.cut, None);
+    let b = rig.ask(op::EXISTS, "/b");
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), []);
+    let sent = rig.sent();
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+}
+
+#[test]
+fn a_black_hole_is_cut_within_a_third_of_the_timeout_even_when_idle() {
+    let mut rig = Rig::up();
+    rig.pass(T / 3);
+    assert!(rig.m.cut.is_some());
+    assert_eq!(rig.events(), [SessionEvent::Suspended]);
+}
+
+#[test]
+fn an_idle_session_pings_and_asks_the_leader() {
+    let mut rig = Rig::up();
+    let (mut pings, mut syncs) = (0, 0);
+    for _ in 0..48 {
+        rig.pass(T / 48);
+        for (xid, op, _) in rig.sent() {
+            match op {
+                op::PING => pings += 1,
+                op::SYNC => syncs += 1,
+                other => panic!("unexpected operation {other}"),
+            }
+            rig.reply(xid, err::OK, b"\0\0\0\x01/");
+        }
+    }
+    assert!((3..=4).contains(&syncs), "{syncs}");
+    assert!((3..=8).contains(&pings), "{pings}");
+    assert_eq!(rig.m.cut, None);
+}
+
+#[test]
+fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    for _ in 0..96 {
+        rig.pass(T / 48);
+        for (xid, op, path) in rig.sent() {
+            match op {
+                op::DELETE => assert_eq!(path, "/l/noop"),
+                op::GET_DATA => assert_eq!(path, "/l/n"),
+                _ => {}
+            }
+            let body = if op == op::GET_DATA { [0; 72].as_slice() } else { &[] };
+            rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, body);
+        }
+        rig.lapse();
+    }
+    assert_eq!(hold.loss(), None);
+    // From here on the server answers everything but writes: what a follower without leader does.
+    for _ in 0..48 {
+        rig.pass(T / 48);
+        rig.lapse();
+        for (xid, op, _) in rig.sent() {
+            if op != op::DELETE {
+                rig.reply(xid, err::OK, &[]);
+            }
+        }
+    }
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+}
+
+#[test]
+fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_before_it() {
+    for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
+        let mut rig = Rig::up();
+        let made = rig.lease.end_time().unwrap();
+        // Answered every T/48, and the leader is asked every T/4.
+        let mut synced = rig.now;
+        for _ in 0..48 {
+            rig.pass(T / 48);
+            for (xid, op, _) in rig.sent() {
+                synced = if op == op::SYNC { rig.now } else { synced };
+                rig.reply(xid, err::OK, &[]);
+            }
+            assert_eq!(rig.lease.end_time(), Some(made), "no write was acknowledged");
+        }
+        rig.ask(op::SET_DATA, "/l/n");
+        let body = if code == err::OK { [0; 68].as_slice() } else { &[] };
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, code, body);
+        let end = rig.lease.end_time().unwrap();
+        // Pings go out every T/8, and what was answered T/3 before the sync counts.
+        let heard = end.before(T - T / 12);
+        let lag = T / 3;
+        assert!(heard.since(synced.before(lag + T / 6)) > Duration::ZERO && heard <= synced.before(lag));
+    }
+}
+
+#[test]
+fn a_write_that_a_server_refused_by_itself_proves_nothing() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let made = rig.lease.end_time();
+    rig.task(sweep());
+    for _ in 0..48 {
+        for (xid, op, _) in rig.sent() {
+            // As a follower without a leader answers with eager ACL checks.
+            let frame = match op {
+                op::DELETE => ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]),
+                op::GET_DATA => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[0; 72]),
+                op::GET_CHILDREN => panic!("a listing that may be old"),
+                _ => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[]),
+            };
+            rig.bytes(&frame);
+        }
+        rig.pass(T / 48);
+        rig.lapse();
+    }
+    assert_eq!(rig.lease.end_time(), made);
+    assert!(rig.m.cut.is_some(), "it looks for another server");
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    assert_eq!(rig.pending(), ["id"]);
+}
+
+#[test]
+fn a_session_that_was_silent_attaches_anew_before_it_sends_anything() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    rig.now = rig.now + T / 3; // nothing ran
+    let a = rig.ask(op::SET_DATA, "/x");
+    assert!(rig.m.cut.is_some());
+    assert_eq!(rig.sent(), []);
+    assert_eq!(rig.answers(), [], "it is held until the session is attached");
+    rig.attach(7);
+    let sent = rig.sent();
+    assert_eq!(shown(&sent), [(op::DELETE, "/l/noop"), (op::SET_DATA, "/x")]);
+    rig.reply(sent[0].0, err::NO_NODE, &[]);
+    assert_eq!(rig.lease.end_time(), Some(rig.now + (T - T / 12)));
+    rig.reply(sent[1].0, err::OK, &[0; 68]);
+    assert_eq!(rig.answers(), [(a, err::OK)]);
+}
+
+#[test]
+fn a_proof_is_a_sync_and_behind_its_answer_a_write() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let mut asked = Vec::new();
+    for _ in 0..48 {
+        rig.pass(T / 48);
+        let mut sent = rig.sent();
+        while !sent.is_empty() {
+            // What is sent together was not sent behind an answer.
+            assert!(sent.iter().filter(|s| s.1 == op::SYNC || s.2 == "/l/noop").count() <= 1);
+            for (xid, op, path) in sent {
+                let is_noop = path == "/l/noop";
+                if is_noop || op == op::SYNC {
+                    asked.push(op);
+                }
+                let body = if op == op::GET_DATA { [0; 72].as_slice() } else { &[] };
+                rig.reply(xid, if is_noop { err::NO_NODE } else { err::OK }, body);
+            }
+            sent = rig.sent();
+        }
+    }
+    assert_eq!(asked[asked.len() - 4..], [op::SYNC, op::DELETE, op::SYNC, op::DELETE]);
+    // Every T/6; the first ones need no sync, because the handshake shows more.
+    assert!((6..=12).contains(&asked.len()) && asked[0] == op::DELETE, "{asked:?}");
+    assert_eq!(hold.loss(), None);
+}
+
+#[test]
+fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough() {
+    let mut rig = Rig::up();
+    for _ in 0..12 {
+        rig.pass(T / 12);
+        for (xid, ..) in rig.sent() {
+            rig.reply(xid, err::OK, &[]);
+        }
+    }
+    assert!(!rig.lease.is_fresh(rig.now));
+    let (done, fresh) = bounded(1);
+    rig.with(|m, now| m.prove("/l".into(), done, now));
+    let mut requests = 0;
+    while fresh.is_empty() {
+        for (xid, op, _) in rig.sent() {
+            requests += usize::from(op == op::SYNC || op == op::DELETE);
+            rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, &[]);
+        }
+    }
+    assert!(requests <= 2, "{requests}");
+    assert!(rig.lease.is_fresh(rig.now));
+}
+
+#[test]
+fn a_proof_that_is_answered_slowly_does_not_spin() {
+    let mut rig = Rig::up();
+    let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
+    rig.with(|m, now| m.prove("/l".into(), done, now));
+    let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
+    while let Some(next) = rig.look().filter(|next| *next <= end) {
+        assert!(next > rig.now, "a wake-up in the past");
+        rig.now = next;
+        wakes += 1;
+    }
+    assert!(wakes < 10 && fresh.is_empty(), "{wakes}");
+}
+
+#[test]
+fn a_throttled_write_proves_nothing() {
+    let mut rig = Rig::up();
+    rig.pass(T / 4);
+    let before = rig.lease.remaining(rig.now);
+    rig.ask(op::DELETE, "/a");
+    for (xid, op, _) in rig.sent() {
+        rig.reply(xid, if op == op::DELETE { -127 } else { err::OK }, &[]);
+    }
+    assert_eq!(rig.lease.remaining(rig.now), before);
+}
+
+#[test]
+fn credentials_go_before_anything_else_on_every_connection() {
+    let mut rig = Rig::new(&[("digest", "a:b"), ("digest", "c:d")]);
+    for round in 0..2 {
+        let a = rig.ask(op::EXISTS, "/a");
+        rig.attach(7);
+        let sent = rig.sent();
+        assert_eq!(sent.iter().map(|s| s.1).collect::<Vec<_>>(), [op::AUTH, op::AUTH], "round {round}");
+        rig.reply(xid::AUTH, err::OK, &[]);
+        assert_eq!(rig.sent(), []);
+        rig.reply(xid::AUTH, err::OK, &[]);
+        let sent = rig.sent();
+        assert_eq!(sent.len(), 1);
+        rig.reply(sent[0].0, err::NO_NODE, &[]);
+        assert_eq!(rig.answers(), [(a, err::NO_NODE)]);
+        rig.drop_connection();
+    }
+}
+
+#[test]
+fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
+    let garbage: [&[u8]; 7] = [
+        &[0xff; 4],
+        &[0x7f, 0xff, 0xff, 0xff],
+        &ReplyHeader { xid: 12345, zxid: 1, err: 0 }.frame(&[]),
+        &ReplyHeader { xid: -1, zxid: -1, err: 0 }.frame(&[0, 0, 0, 99]),
+        &ReplyHeader { xid: -4, zxid: 0, err: 0 }.frame(&[]),
+        &[0, 0, 0, 2, 1, 1],
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ];
+    for bytes in garbage {
+        let mut rig = Rig::up();
+        rig.bytes(bytes);
+        assert!(rig.m.cut.is_some(), "{bytes:?}");
+        assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
+    }
+    // Answers to the application's client, too: the crate believes every length.
+    for op in [op::CREATE, op::EXISTS, op::GET_DATA, op::SET_DATA, op::GET_ACL, op::SET_ACL, op::GET_CHILDREN]
+    {
+        let mut rig = Rig::up();
+        let a = rig.ask(op, "/a");
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, err::OK, &[0x7f, 0xff, 0xff, 0xff]);
+        assert!(rig.m.cut.is_some(), "{op}");
+        assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)], "{op}");
+    }
+}
+
+#[test]
+fn a_longer_timeout_granted_anew_never_counts() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    let bytes = rig.connect();
+    assert_eq!(ConnectRequest::timeout_of(&bytes[4..]), Ok(T.as_millis() as i32));
+    rig.greet(7, (T * 4).as_millis() as i32);
+    assert_eq!(rig.timeout, T);
+    assert_eq!(rig.m.timeout(), T);
+}
+
+#[test]
+fn a_timeout_granted_anew_counts_from_then_on() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.connect();
+    rig.greet(7, (T / 4).as_millis() as i32);
+    assert_eq!(rig.timeout, T / 4);
+    rig.lease.watch(rig.now + T / 4);
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+}
+
+#[test]
+fn a_proof_is_not_waited_for_in_an_outage() {
+    let mut rig = Rig::up();
+    let (done, proven) = bounded(1);
+    rig.drop_connection();
+    rig.with(|m, now| m.prove("/l".into(), done, now));
+    assert!(proven.try_recv().is_err_and(|e| e.is_disconnected()));
+}
+
+#[test]
+fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    rig.ask(op::DELETE, "/a"); // a write that is never acknowledged
+    rig.sent();
+    rig.cut();
+    assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
+}
+
+#[test]
+fn answers_out_of_turn_are_cut_before_they_reach_the_wrong_caller() {
+    let mut rig = Rig::up();
+    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::EXISTS, "/b"));
+    let sent = rig.sent();
+    rig.reply(sent[1].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::CONNECTION_LOSS)]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Ask,
+    Answer(usize),
+    Cut,
+    Attach,
+    Wait(u64),
+    Release,
+    Remove,
+    Garbage(Vec<u8>),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => Just(Act::Ask),
+        6 => (0usize..4).prop_map(Act::Answer),
+        1 => Just(Act::Cut),
+        2 => Just(Act::Attach),
+        2 => (1u64..5000).prop_map(Act::Wait),
+        2 => Just(Act::Release),
+        2 => Just(Act::Remove),
+        1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Act::Garbage),
+    ]
+}
+
+proptest! {
+    /// Whatever the server does, the application's client gets exactly one answer to each request, in
+    /// order, and in the end nothing that should be deleted is left.
+    #[test]
+    fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
+        let mut rig = Rig::up();
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        let mut open: Vec<Sent> = Vec::new();
+        let mut releases = 0;
+        for act in acts.into_iter().chain([Act::Attach]) {
+            match act {
+                Act::Ask => asked.push(rig.ask(op::EXISTS, "/a")),
+                Act::Answer(n) => for (xid, ..) in open.drain(..n.min(open.len())).collect::<Vec<_>>() {
+                    rig.reply(xid, err::NO_NODE, &[]);
+                },
+                Act::Cut => rig.drop_connection(),
+                Act::Attach if rig.m.wants_connection() => rig.attach(7),
+                Act::Attach => {}
+                Act::Wait(ms) => rig.pass(Duration::from_millis(ms)),
+                Act::Release => {
+                    releases += 1;
+                    let id = format!("id{releases}");
+                    let path = format!("/l/{id}");
+                    let (renew_parent, outlives_session) = (false, false);
+                    rig.task(Task::Delete { path, id, renew_parent, outlives_session, done: None });
+                }
+                Act::Remove => drop(rig.remove(None)),
+                Act::Garbage(bytes) => rig.bytes(&bytes),
+            }
+            answered.extend(rig.answers());
+            if rig.m.wants_connection() {
+                open.clear();
+            } else {
+                open.extend(rig.sent());
+            }
+            prop_assume!(!rig.m.is_ending());
+        }
+        for _ in 0..200 {
+            if rig.m.wants_connection() {
+                open.clear();
+                rig.attach(7);
+            }
+            open.extend(rig.sent());
+            for (xid, ..) in std::mem::take(&mut open) {
+                rig.reply(xid, err::NO_NODE, &[]);
+            }
+            rig.pass(T / 100); // half a frame of garbage is only given up when answers stay out
+            answered.extend(rig.answers());
+        }
+        prop_assert_eq!(answered.iter().map(|a| a.0).collect::<Vec<_>>(), asked);
+        prop_assert_eq!(rig.pending(), [""; 0]);
+    }
+}

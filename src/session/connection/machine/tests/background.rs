@@ -1,0 +1,356 @@
+//! Deletes, sweeps and removals, and the watches on held nodes.
+
+use super::*;
+
+#[test]
+fn a_delete_is_sent_until_it_is_acknowledged() {
+    let mut rig = Rig::up();
+    let (done, outcome) = bounded(1);
+    rig.task(delete("/l/n", false, Some(done)));
+    for _ in 0..3 {
+        assert_eq!(rig.sent().pop().map(|s| (s.1, s.2)), Some((op::DELETE, "/l/n".into())));
+        rig.cut();
+    }
+    assert_eq!(rig.pending(), ["id"]);
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+    assert_eq!(rig.pending(), [""; 0]);
+}
+
+/// A contender's node is to go.
+pub(super) fn delete(path: &str, outlives_session: bool, done: Option<Sender<Outcome>>) -> Task {
+    Task::Delete { path: path.into(), id: "id".into(), renew_parent: false, outlives_session, done }
+}
+
+/// The create of a contender's node got no answer.
+pub(super) fn sweep() -> Task {
+    let (parent, prefix) = ("/l".into(), "_c_id-lock-".into());
+    Task::Sweep { parent, prefix, id: "id".into(), outlives_session: false }
+}
+
+/// A listing with one name.
+pub(super) fn listing(name: &str) -> Vec<u8> {
+    Writer::bare().i32(1).buffer(name.as_bytes()).frame()[4..].to_vec()
+}
+
+#[test]
+fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
+    let mut rig = Rig::up();
+    rig.task(sweep());
+    let (xid, op, path) = rig.sent().pop().unwrap();
+    assert_eq!((op, path.as_str()), (op::DELETE, "/l/noop"));
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
+    // The answer does not come; on the next connection it begins with the write again.
+    rig.cut();
+    let (xid, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::DELETE);
+    rig.reply(xid, err::NO_NODE, &[]);
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003"));
+    let (xid, op, path) = rig.sent().pop().unwrap();
+    assert_eq!((op, path.as_str()), (op::DELETE, "/l/_c_id-lock-0000000003"));
+    rig.reply(xid, err::OK, &[]);
+    assert_eq!(rig.pending(), [""; 0]);
+}
+
+/// What a read says of a node.
+pub(super) fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
+    let stat = Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
+    stat.i32(0).i32(0).i64(0).frame()[4..].to_vec()
+}
+
+impl Rig {
+    /// A node of ours is to be removed; gives its nonce, and what hears of the outcome.
+    pub(super) fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
+        let nonce = nonce::new();
+        let (done, outcome) = bounded(1);
+        let removal = Removal::new("/l/lock".into(), nonce.clone(), czxid, Some(done));
+        self.task(Task::Remove(removal));
+        (nonce, outcome)
+    }
+
+    /// The write before a removal's read is acknowledged.
+    #[track_caller]
+    pub(super) fn prove(&mut self) {
+        let xid = self.one(op::DELETE, "/l/noop");
+        self.reply(xid, err::NO_NODE, &[]);
+    }
+
+    /// A removal's read shows this.
+    #[track_caller]
+    fn show(&mut self, shown: Option<Vec<u8>>) {
+        let xid = self.one(op::GET_DATA, "/l/lock");
+        let code = if shown.is_some() { err::OK } else { err::NO_NODE };
+        self.reply(xid, code, &shown.unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_node_with_a_fixed_name_is_deleted_behind_a_write_and_a_read_that_shows_it_is_ours() {
+    for czxid in [None, Some(5)] {
+        let mut rig = Rig::up();
+        let (nonce, outcome) = rig.remove(czxid);
+        rig.prove();
+        rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+        let xid = rig.one(op::DELETE, "/l/lock");
+        assert_eq!(rig.pending(), [nonce.as_str()]);
+        rig.reply(xid, err::OK, &[]);
+        assert_eq!(outcome.try_recv(), Ok(Ok(())));
+        assert_eq!(rig.pending(), [""; 0]);
+        rig.pass(T);
+        assert!(rig.sent().iter().all(|s| s.2 != "/l/lock"));
+    }
+}
+
+#[test]
+fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
+    let (theirs, ours) = (nonce::sign(&nonce::new(), b"x"), |nonce: &str| nonce::sign(nonce, b"x"));
+    for czxid in [None, Some(5)] {
+        for case in 0..5 {
+            let mut rig = Rig::up();
+            let (nonce, outcome) = rig.remove(czxid);
+            let shown = match (case, czxid) {
+                (0, _) => None,
+                (1, _) => Some(node(&theirs, 6, 7)),
+                (2, _) => Some(node(&ours(&nonce), 5, 8)),
+                (3, _) => Some(node(b"", 6, 0)),
+                (_, Some(_)) => Some(node(&ours(&nonce), 6, 7)),
+                (_, None) => Some(node(b"their words", 6, 8)),
+            };
+            rig.prove();
+            rig.show(shown);
+            assert_eq!(rig.sent(), [], "{case} {czxid:?}");
+            assert_eq!(outcome.try_recv(), Ok(Ok(())), "{case} {czxid:?}");
+            assert_eq!(rig.pending(), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn a_node_of_our_session_is_ours_though_somebody_wrote_on_it_before_its_czxid_was_known() {
+    for is_held_by_another in [false, true] {
+        let mut rig = Rig::up();
+        if is_held_by_another {
+            rig.fixed(9);
+        }
+        rig.remove(None);
+        rig.prove();
+        rig.show(Some(node(b"their words", 9, 7)));
+        let deletes = rig.sent().iter().filter(|s| s.2 == "/l/lock").count();
+        assert_eq!(deletes, usize::from(!is_held_by_another));
+    }
+}
+
+#[test]
+fn a_sweep_takes_the_node_whose_name_is_its_own_and_no_other() {
+    for (names, ours) in [
+        (["x_c_id-lock-0000000001", "_c_id-lock-0000000003"], Some("_c_id-lock-0000000003")),
+        (["_c_id-lock-000000000x", "_c_id-lock--2147483648"], Some("_c_id-lock--2147483648")),
+        (["_c_id-lock-7-copy", "_c_id-__READ__0000000001"], None),
+    ] {
+        let mut rig = Rig::up();
+        rig.task(sweep());
+        rig.prove();
+        let xid = rig.one(op::GET_CHILDREN, "/l");
+        let both = names.iter().fold(Writer::bare().i32(2), |w, name| w.buffer(name.as_bytes()));
+        rig.reply(xid, err::OK, &both.frame()[4..]);
+        let deleted: Vec<_> = rig.sent().into_iter().map(|s| s.2).collect();
+        assert_eq!(deleted, ours.map(|name| format!("/l/{name}")).into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_node_known_by_its_czxid_is_ours_whatever_somebody_wrote_on_it() {
+    let mut rig = Rig::up();
+    rig.remove(Some(5));
+    rig.prove();
+    rig.show(Some(node(b"their words", 5, 7)));
+    rig.one(op::DELETE, "/l/lock");
+}
+
+#[test]
+fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
+    let mut rig = Rig::up();
+    let (nonce, outcome) = rig.remove(Some(5));
+    let ours = Some(node(&nonce::sign(&nonce, b"x"), 5, 7));
+    rig.one(op::DELETE, "/l/noop"); // no answer
+    rig.cut();
+    rig.prove();
+    rig.one(op::GET_DATA, "/l/lock"); // no answer
+    rig.cut();
+    rig.prove();
+    rig.show(ours);
+    rig.one(op::DELETE, "/l/lock"); // done, and its answer is lost; then somebody else makes the node
+    rig.cut();
+    assert_eq!(rig.pending(), [nonce.as_str()]);
+    rig.prove();
+    rig.show(Some(node(&nonce::sign(&nonce::new(), b"x"), 6, 8)));
+    assert_eq!(rig.sent(), []);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+    assert_eq!(rig.pending(), [""; 0]);
+}
+
+#[test]
+fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
+    let mut rig = Rig::up();
+    rig.remove(None);
+    let xid = rig.one(op::DELETE, "/l/noop");
+    rig.reply(xid, err::RUNTIME_INCONSISTENCY, &[]);
+    assert_eq!(rig.sent(), []);
+    rig.pass(T / 8);
+    assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
+}
+
+#[test]
+fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
+    for refused in [op::GET_DATA, op::DELETE] {
+        let mut rig = Rig::up();
+        let (nonce, outcome) = rig.remove(None);
+        let (mut steps, end) = (Vec::new(), rig.now + T * 2);
+        while rig.now < end {
+            for (xid, op, path) in rig.sent() {
+                match (op, path.as_str()) {
+                    (op, "/l/lock") if op == refused => rig.reply(xid, err::NO_AUTH, &[]),
+                    (_, "/l/lock") => rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7)),
+                    (_, "/l/noop") => rig.reply(xid, err::NO_NODE, &[]),
+                    _ => {
+                        rig.reply(xid, err::OK, &[]);
+                        continue;
+                    }
+                }
+                steps.push((op, path));
+            }
+            rig.pass(T / 48);
+        }
+        assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
+        assert_eq!(rig.pending(), [nonce.as_str()]);
+        let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
+        let tries = steps.iter().filter(|step| is_refused(step)).count();
+        assert!((2..=3).contains(&tries), "{steps:?}");
+        let steps: Vec<_> = steps.iter().map(|(op, path)| (*op, path.as_str())).collect();
+        let whole = [(op::DELETE, "/l/noop"), (op::GET_DATA, "/l/lock"), (op::DELETE, "/l/lock")];
+        let whole = if refused == op::GET_DATA { &whole[..2] } else { &whole };
+        assert_eq!(steps, whole.repeat(tries));
+    }
+}
+
+#[test]
+fn a_removal_survives_an_answer_that_is_none() {
+    let mut rig = Rig::up();
+    let (nonce, outcome) = rig.remove(None);
+    rig.prove();
+    let xid = rig.one(op::GET_DATA, "/l/lock");
+    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
+    assert!(rig.m.cut.is_some());
+    rig.attach(7);
+    rig.prove();
+    rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+    let xid = rig.one(op::DELETE, "/l/lock");
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Ok(())));
+}
+
+#[test]
+fn a_sweep_survives_an_answer_that_is_none() {
+    let mut rig = Rig::up();
+    rig.task(sweep());
+    rig.prove();
+    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &[0, 0, 0, 9]);
+    assert!(rig.m.cut.is_some());
+    rig.attach(7);
+    rig.prove();
+    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.reply(xid, err::OK, &[0, 0, 0, 0]);
+    assert_eq!(rig.pending(), [""; 0]);
+}
+
+#[test]
+fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
+    for (czxid, loss) in [(5, None), (6, Some(LossReason::NodeDeleted))] {
+        let mut rig = Rig::up();
+        let hold = rig.fixed(5);
+        rig.pass(WATCH_AFTER * 2);
+        rig.show(Some(node(b"whatever", czxid, 7)));
+        assert_eq!(hold.loss(), loss);
+    }
+}
+
+#[test]
+fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
+    let mut rig = Rig::up();
+    let first = rig.fixed(5);
+    rig.lease.node_deleted("/l/lock", rig.now);
+    let second = rig.fixed(6);
+    rig.lease.release(&first);
+    rig.lease.gone(&first, rig.now);
+    assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
+    rig.with(|m, now| m.end(LossReason::SessionExpired, now));
+    assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
+}
+
+#[test]
+fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.pass(WATCH_AFTER * 2);
+    let xid = rig.one(op::GET_DATA, "/l/n");
+    rig.reply(xid, err::OK, &node(b"", 5, 7));
+    rig.cut();
+    rig.prove(); // the renewal of the lease goes first
+    let xid = rig.one(op::GET_DATA, "/l/n");
+    assert_eq!(hold.loss(), None);
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
+}
+
+#[test]
+fn a_holder_is_asked_to_let_go_by_the_data_that_its_watch_reads() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    rig.pass(WATCH_AFTER * 2);
+    for (data, is_asked) in
+        [(&b"host:1"[..], false), (b"__REVOKE__!", false), (b"__REVOKE__", true), (b"", true)]
+    {
+        let (xid, op, _) = rig.sent().pop().unwrap();
+        assert_eq!(op, op::GET_DATA);
+        rig.reply(xid, err::OK, &node(data, 5, 7));
+        assert_eq!((hold.is_revoked(), hold.revoke_signal().is_requested()), (is_asked, is_asked));
+        rig.event(event::DATA_CHANGED, "/l/n");
+    }
+    assert_eq!(hold.loss(), None);
+}
+
+#[test]
+fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
+    let mut rig = Rig::up();
+    let (done, outcome) = bounded(1);
+    rig.task(delete("/l/n", false, Some(done)));
+    let (xid, ..) = rig.sent().pop().unwrap();
+    rig.reply(xid, err::NO_AUTH, &[]);
+    assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
+    assert_eq!(rig.pending(), ["id"]);
+    let mut tries = 0;
+    for _ in 0..96 {
+        rig.pass(T / 48);
+        for (xid, _, path) in rig.sent() {
+            tries += usize::from(path == "/l/n");
+            rig.reply(xid, err::NO_AUTH, &[]);
+        }
+    }
+    assert!((1..=2).contains(&tries), "{tries}");
+}
+
+#[test]
+fn a_hold_is_looked_for_once_it_has_stood_for_a_while_however_late_it_was_granted() {
+    let mut rig = Rig::up();
+    rig.pass(WATCH_AFTER * 3); // its thread was slow
+    let hold = rig.hold("/l/n");
+    let granted = rig.now;
+    assert_eq!(rig.look_until_quiet(), Some(granted + WATCH_AFTER));
+    rig.now = granted + WATCH_AFTER;
+    rig.look_until_quiet();
+    assert!(rig.sent().iter().any(|(_, op, path)| *op == op::GET_DATA && path == hold.path()));
+}

@@ -1,0 +1,256 @@
+//! The end of a session.
+
+use super::background::{delete, sweep};
+use super::*;
+
+#[test]
+fn an_expired_session_ends_everything_at_once() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    rig.drop_connection();
+    let b = rig.ask(op::EXISTS, "/b");
+    rig.connect();
+    rig.greet(0, 0);
+    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
+    assert_eq!(rig.events(), [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]);
+    assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
+    let c = rig.ask(op::EXISTS, "/c");
+    assert_eq!(rig.answers(), [(c, err::SESSION_EXPIRED)]);
+    assert!(!rig.m.wants_connection());
+}
+
+#[test]
+fn another_session_never_takes_the_place_of_ours() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    rig.attach(8);
+    assert_eq!(rig.events()[1..], [SessionEvent::Lost(LossReason::SessionExpired)]);
+}
+
+#[test]
+fn refused_credentials_end_the_session_and_close_it_at_the_server() {
+    let mut rig = Rig::new(&[("nonsense", "x")]);
+    rig.attach(7);
+    rig.sent();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+    assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::AuthFailed)]);
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+    let a = rig.ask(op::EXISTS, "/a");
+    assert_eq!(rig.answers(), [(a, err::AUTH_FAILED)]);
+}
+
+/// Otherwise the server deletes the nodes, and others get the locks, that still look held here.
+#[test]
+fn the_server_hears_of_refused_credentials_after_the_holders() {
+    let mut rig = Rig::new(&[("digest", "x")]);
+    rig.attach(7);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    let hold = rig.hold("/l/n");
+    rig.drop_connection();
+    rig.attach(7);
+    rig.sent();
+    let refusal = ReplyHeader { xid: xid::AUTH, zxid: 0, err: err::AUTH_FAILED }.frame(&[]);
+    rig.m.server_bytes(&refusal, rig.now);
+    // The event loop has not handed out the loss, and any calling thread may write what there is.
+    assert_eq!((rig.sent().len(), hold.loss()), (0, None));
+    rig.hand_out();
+    assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
+    rig.look();
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+}
+
+pub(super) fn close(rig: &mut Rig) -> Receiver<bool> {
+    let (done, told) = bounded(1);
+    rig.with(|m, now| m.close(done, now));
+    told
+}
+
+#[test]
+fn a_close_is_told_to_the_server_again_when_the_connection_dies() {
+    let mut rig = Rig::up();
+    let a = rig.ask(op::EXISTS, "/a");
+    rig.sent();
+    let told = close(&mut rig);
+    assert_eq!(rig.answers(), [(a, err::SESSION_EXPIRED)]);
+    assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
+    rig.drop_connection();
+    assert!(rig.m.wants_connection());
+    rig.attach(7);
+    let (xid, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::CLOSE);
+    rig.reply(xid, err::OK, &[]);
+    assert_eq!(told.try_recv(), Ok(true));
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn a_close_in_an_outage_gives_up_in_time() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    let told = close(&mut rig);
+    rig.pass(GOODBYE);
+    assert_eq!(told.try_recv(), Ok(false));
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn a_removal_ends_with_its_session() {
+    let mut rig = Rig::up();
+    let (_, outcome) = rig.remove(None);
+    rig.with(|m, now| m.end(LossReason::SessionExpired, now));
+    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()));
+}
+
+#[test]
+fn a_closing_session_does_not_spin() {
+    let mut rig = Rig::up();
+    close(&mut rig);
+    rig.pass(MS);
+    let mut wakes = 0;
+    let end = rig.now + GOODBYE;
+    while let Some(next) = rig.look().filter(|next| *next <= end) {
+        assert!(next > rig.now, "a wake-up in the past");
+        rig.now = next;
+        wakes += 1;
+    }
+    assert!(wakes < 10, "{wakes}");
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn what_outlives_the_session_is_deleted_by_its_goodbye() {
+    // On its way when the session ends, about to be deleted, or looked for: without an answer in each case.
+    for case in 0..4 {
+        let mut rig = Rig::up();
+        match case {
+            0 => drop(rig.persist()),
+            1 => {
+                let call = rig.persist();
+                rig.sent();
+                rig.abandon(&call);
+            }
+            2 => rig.task(delete("/l/kept", true, None)),
+            _ => {
+                rig.persist();
+                rig.sent();
+                rig.cut();
+            }
+        }
+        // What goes with the session is not named.
+        rig.task(delete("/l/n", false, None));
+        rig.task(sweep());
+        rig.sent();
+        let told = close(&mut rig);
+        let goodbye = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
+        rig.all(&goodbye);
+        rig.cut(); // before the answers: again
+        let xids = rig.all(&goodbye);
+        rig.reply(xids[0], err::NO_NODE, &[]);
+        rig.reply(xids[1], err::OK, &[]);
+        assert_eq!(told.try_recv(), Ok(true), "case {case}");
+    }
+}
+
+#[test]
+fn a_goodbye_that_deletes_shows_its_credentials_first() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.sent();
+    rig.persist();
+    rig.sent();
+    rig.drop_connection();
+    let told = close(&mut rig);
+    rig.attach(7);
+    let xids = rig.all(&[(op::AUTH, ""), (op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(xids[1], err::OK, &[]);
+    rig.reply(xids[2], err::OK, &[]);
+    assert_eq!(told.try_recv(), Ok(true));
+}
+
+#[test]
+fn refused_credentials_are_not_shown_again_to_close_the_session() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    rig.sent();
+    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+    rig.sent();
+    rig.cut(); // the server hangs up
+    rig.one(op::CLOSE, "");
+}
+
+#[test]
+fn a_lasting_node_that_its_caller_lets_go_behind_the_end_is_deleted_by_the_goodbye() {
+    let mut rig = Rig::up();
+    let call = rig.persist();
+    let xid = rig.one(op::CREATE2, "/l/kept");
+    rig.reply(xid, err::OK, &batches::created("/l/kept", 9));
+    assert!(call.1.try_recv().is_ok());
+    rig.drop_connection();
+    close(&mut rig);
+    let (done, outcome) = bounded(1);
+    rig.task(delete("/l/kept", true, Some(done)));
+    rig.task(delete("/l/n", false, None));
+    assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()), "the session is lost to it");
+    rig.attach(7);
+    rig.all(&[(op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+}
+
+#[test]
+fn a_session_that_was_closed_before_it_was_made_is_not_made() {
+    let mut rig = Rig::new(&[]);
+    let told = close(&mut rig);
+    assert_eq!(told.try_recv(), Ok(true));
+    // The socket that was being connected is up just then.
+    assert!(rig.connect().is_empty());
+    assert!(rig.m.is_over());
+}
+
+#[test]
+fn the_end_answers_every_request_once() {
+    for reason in [LossReason::SessionClosed, LossReason::SessionExpired, LossReason::AuthFailed] {
+        for is_up in [true, false] {
+            let mut rig = Rig::up();
+            let half = rig.call(&batches::two());
+            let (a, sent) = (rig.ask(op::EXISTS, "/a"), rig.call(&batches::two()));
+            let left = rig.call(&batches::two());
+            assert!(rig.abandon(&left));
+            let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
+            rig.reply(xids[0], err::NO_NODE, &[]);
+            // What was sent on a connection that is lost was answered then.
+            let code = if is_up { code_of(reason) } else { err::CONNECTION_LOSS };
+            if !is_up {
+                rig.drop_connection();
+            }
+            let (unsent, b) = (rig.call(&batches::two()), rig.ask(op::EXISTS, "/b"));
+            let gone = rig.call(&batches::two());
+            assert!(rig.abandon(&gone));
+            rig.with(|m, now| m.end(reason, now));
+            let lost = CallError::of_code(code);
+            let ended = CallError::of_code(code_of(reason));
+            for (call, expected) in [
+                (&half, [CallError::NoNode, lost.clone()]),
+                (&sent, [lost.clone(), lost.clone()]),
+                (&unsent, [ended.clone(), ended.clone()]),
+            ] {
+                let answers = call.1.try_recv().unwrap();
+                assert_eq!(answers.all.into_iter().map(|a| a.unwrap_err()).collect::<Vec<_>>(), expected);
+            }
+            for call in [&half, &sent, &unsent, &left, &gone] {
+                assert!(call.1.try_recv().is_err_and(|e| e.is_disconnected()));
+                assert!(!rig.abandon(call));
+            }
+            assert_eq!(rig.answers(), [(a, code), (b, code_of(reason))]);
+            // Whatever the server still says.
+            for xid in xids.into_iter().skip(1) {
+                rig.reply(xid, err::NO_NODE, &[]);
+            }
+            rig.pass(T);
+            assert_eq!(rig.answers(), []);
+            assert!(rig.m.is_over() && rig.m.batches.is_empty());
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Answers beyond the longest frame: only the request that got one fails.
+
+use super::background::{listing, sweep};
+use super::ending::close;
+use super::*;
+use crate::wire::frame::MAX_FRAME;
+
+/// The length of a long answer behind its head.
+const REST: usize = MAX_FRAME + 1000;
+
+/// The beginning of an answer that is longer than any frame may be.
+fn head(xid: i32, err: i32) -> Vec<u8> {
+    let mut frame = ReplyHeader { xid, zxid: 9, err }.frame(&[]);
+    frame[..4].copy_from_slice(&i32::try_from(HEAD + REST).unwrap().to_be_bytes());
+    frame
+}
+
+/// What a server says to these requests.
+type Answer = fn(&[Sent]) -> Vec<u8>;
+
+impl Rig {
+    /// The rest of a long answer, or a part of it.
+    fn rest(&mut self, mut left: usize) {
+        let chunk = [7; 64 << 10];
+        while left > 0 {
+            let part = left.min(chunk.len());
+            self.bytes(&chunk[..part]);
+            left -= part;
+        }
+    }
+
+    /// A whole long answer.
+    fn long_reply(&mut self, xid: i32) {
+        self.bytes(&head(xid, err::OK));
+        self.rest(REST);
+    }
+
+    /// Lets time pass in small steps, and answers what is sent meanwhile; gives the paths of the requests that `is_long` says get a
+    /// long answer.
+    fn serve(&mut self, time: Duration, is_long: impl Fn(i32) -> bool) -> Vec<String> {
+        let (mut long, until) = (Vec::new(), self.now + time);
+        while self.now < until {
+            for (xid, op, path) in self.sent() {
+                match op {
+                    op if is_long(op) => {
+                        self.long_reply(xid);
+                        long.push(path);
+                    }
+                    op::DELETE => self.reply(xid, err::NO_NODE, &[]),
+                    _ => self.reply(xid, err::OK, b"\0\0\0\x01/"),
+                }
+            }
+            self.pass(T / 48);
+        }
+        long
+    }
+}
+
+#[test]
+fn a_listing_that_is_too_long_fails_at_once_and_alone() {
+    let mut rig = Rig::up();
+    let (a, b) = (rig.ask(op::GET_CHILDREN, "/a"), rig.ask(op::EXISTS, "/b"));
+    let sent = rig.sent();
+    let head = head(sent[0].0, err::OK);
+    rig.bytes(&head[..head.len() - 1]);
+    assert_eq!(rig.answers(), []);
+    rig.bytes(&head[head.len() - 1..]);
+    assert_eq!(rig.answers(), [(a, err::TOO_LONG)]);
+    rig.rest(REST);
+    rig.reply(sent[1].0, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+    assert_eq!(rig.events(), []);
+    assert_eq!(rig.m.cut, None);
+}
+
+#[test]
+fn a_length_that_no_request_accounts_for_is_cut() {
+    // Nobody asked for anything that can be long: the length alone says it.
+    let mut rig = Rig::up();
+    rig.ask(op::EXISTS, "/a");
+    let xid = rig.sent()[0].0;
+    rig.bytes(&head(xid, err::OK)[..4]);
+    assert!(rig.m.cut.is_some());
+    // Somebody did: then it is the head that does not fit.
+    let answers: [Answer; 6] = [
+        |sent| head(sent[0].0 + 1000, err::OK),
+        |sent| head(sent[1].0, err::OK), // of a request with a short answer
+        |sent| head(sent[0].0, err::NO_NODE), // a refusal has no body
+        |sent| head(sent[2].0, err::OK), // out of turn
+        |_| head(xid::EVENT, err::OK),
+        |_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+    ];
+    for (case, answer) in answers.into_iter().enumerate() {
+        let mut rig = Rig::up();
+        for (op, path) in [(op::GET_CHILDREN, "/a"), (op::EXISTS, "/b"), (op::GET_CHILDREN, "/c")] {
+            rig.ask(op, path);
+        }
+        let sent = rig.sent();
+        rig.bytes(&answer(&sent));
+        assert!(rig.m.cut.is_some(), "case {case}");
+        assert!(rig.answers().iter().all(|(_, code)| *code == err::CONNECTION_LOSS), "case {case}");
+    }
+}
+
+#[test]
+fn a_handshake_has_no_long_answers() {
+    for auth in [&[][..], &[("digest", "a:b")]] {
+        let mut rig = Rig::new(auth);
+        rig.ask(op::GET_CHILDREN, "/a");
+        rig.connect();
+        if !auth.is_empty() {
+            rig.greet(7, T.as_millis() as i32);
+        }
+        rig.bytes(&head(1, err::OK)[..4]);
+        assert!(rig.m.cut.is_some(), "{auth:?}");
+    }
+}
+
+#[test]
+fn the_cut_of_a_long_answer_leaves_nothing_behind() {
+    let mut rig = Rig::up();
+    rig.ask(op::GET_CHILDREN, "/a");
+    let xid = rig.sent()[0].0;
+    rig.bytes(&head(xid, err::OK));
+    rig.rest(REST / 2);
+    rig.cut();
+    rig.answers();
+    let b = rig.ask(op::EXISTS, "/b");
+    let xid = rig.sent().pop().unwrap().0;
+    rig.reply(xid, err::NO_NODE, &[]);
+    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+}
+
+#[test]
+fn what_waits_behind_a_long_answer_on_a_slow_line_does_not_cut_it() {
+    let mut rig = Rig::up();
+    let a = rig.ask(op::GET_CHILDREN, "/a");
+    let xid = rig.sent()[0].0;
+    rig.bytes(&head(xid, err::OK));
+    let b = rig.ask(op::EXISTS, "/b");
+    let behind = rig.sent();
+    for part in 0..3 {
+        rig.pass(T / 12);
+        rig.rest(if part < 2 { REST / 3 } else { REST - REST / 3 * 2 });
+    }
+    assert_eq!(rig.m.cut, None);
+    // Its caller has an answer after T/6 all the same.
+    assert_eq!(rig.answers(), [(a, err::TOO_LONG), (b, err::CONNECTION_LOSS)]);
+    let sent: Vec<_> = behind.into_iter().chain(rig.sent()).collect();
+    for (xid, op, _) in sent {
+        rig.reply(xid, if op == op::EXISTS { err::NO_NODE } else { err::OK }, b"\0\0\0\x01/");
+    }
+    rig.pass(T / 12);
+    assert_eq!(rig.answers(), []);
+    assert_eq!(rig.m.cut, None);
+}
+
+#[test]
+fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
+    // What waits behind it is asked T/8 after the listing at the latest: a ping.
+    for (dripping, least, most) in [(false, T / 6, T / 6 + T / 8), (true, T / 3, T / 3 + T / 8)] {
+        let mut rig = Rig::up();
+        rig.ask(op::GET_CHILDREN, "/a");
+        let xid = rig.sent()[0].0;
+        rig.bytes(&head(xid, err::OK));
+        let begun = rig.now;
+        while rig.m.cut.is_none() {
+            rig.pass(T / 50);
+            if dripping {
+                rig.rest(100);
+            }
+        }
+        let lasted = rig.now.since(begun);
+        assert!((least..=most + T / 25).contains(&lasted), "{dripping}: {lasted:?}");
+    }
+}
+
+#[test]
+fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() {
+    let mut rig = Rig::up();
+    rig.task(sweep());
+    let listed = rig.serve(T * 20, |op| op == op::GET_CHILDREN);
+    assert!((2..=3).contains(&listed.len()), "{listed:?}");
+    assert_eq!(rig.m.cut, None);
+    // A cut for whatever reason is no reason to ask at once.
+    rig.cut();
+    assert_eq!(rig.serve(T, |op| op == op::GET_CHILDREN), [""; 0]);
+    assert_eq!(rig.pending(), ["id"]);
+    let mut deleted = false;
+    for _ in 0..48 * 20 {
+        for (xid, op, path) in rig.sent() {
+            match op {
+                op::GET_CHILDREN => rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003")),
+                op::DELETE if path != "/l/noop" => {
+                    assert_eq!(path, "/l/_c_id-lock-0000000003");
+                    rig.reply(xid, err::OK, &[]);
+                    deleted = true;
+                }
+                op::DELETE => rig.reply(xid, err::NO_NODE, &[]),
+                _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
+            }
+        }
+        rig.pass(T / 48);
+    }
+    assert!(deleted);
+    assert_eq!(rig.pending(), [""; 0]);
+}
+
+#[test]
+fn a_removal_whose_node_is_too_long_to_read_is_told_and_tries_on_seldom() {
+    let mut rig = Rig::up();
+    let (nonce, outcome) = rig.remove(None);
+    let read = rig.serve(T * 20, |op| op == op::GET_DATA);
+    assert!((2..=3).contains(&read.len()), "{read:?}");
+    assert_eq!(rig.m.cut, None);
+    assert_eq!(outcome.try_recv(), Ok(Err(err::TOO_LONG)));
+    assert_eq!(rig.pending(), [nonce]);
+}
+
+#[test]
+fn a_hold_whose_node_is_too_long_to_read_stands_and_is_told_when_it_goes() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let read = rig.serve(T, |op| op == op::GET_DATA);
+    assert_eq!(read, ["/l/n"]);
+    assert_eq!((&rig.m.cut, hold.loss()), (&None, None));
+    rig.event(event::DELETED, "/l/n");
+    assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
+}
+
+#[test]
+fn a_closing_session_passes_over_a_long_answer() {
+    let mut rig = Rig::up();
+    rig.ask(op::GET_CHILDREN, "/a");
+    let listed = rig.sent()[0].0;
+    let told = close(&mut rig);
+    let (closing, op, _) = rig.sent().pop().unwrap();
+    assert_eq!(op, op::CLOSE);
+    rig.long_reply(listed);
+    rig.reply(closing, err::OK, &[]);
+    assert_eq!(told.try_recv(), Ok(true));
+}

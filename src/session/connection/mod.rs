@@ -1,0 +1,161 @@
+//! One connection to the ensemble at a time: the protocol, the socket, and who is dialled next.
+//!
+//! `machine` decides, without I/O, clock or locks. This file puts it behind one lock, under which the
+//! calling threads submit their requests and write them to the socket themselves. `event_loop` is the
+//! one thread that reads, keeps time and dials; a calling thread that waits for a quick answer reads
+//! that itself (`reader`). `dial` says whom to dial; `codec` knows the requests.
+
+pub(crate) mod codec;
+mod dial;
+mod event_loop;
+pub(crate) mod machine;
+#[cfg(unix)]
+mod reader;
+
+use std::io::{ErrorKind, Write};
+#[cfg(unix)]
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+#[cfg(unix)]
+use mio::event::Source;
+use mio::net::TcpStream;
+#[cfg(unix)]
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token, Waker};
+use parking_lot::Mutex;
+
+pub(super) use self::event_loop::EventLoop;
+use self::machine::{Machine, Settings};
+use crate::clock::BootTime;
+
+/// The socket, among what the event loop waits for.
+const SERVER: Token = Token(1);
+
+pub(crate) struct Connection {
+    inner: Mutex<Inner>,
+    waker: Waker,
+    /// Where the socket is registered while the event loop waits for it.
+    registry: Registry,
+    /// Whoever carries out outputs holds this, so that they are carried out in order. Taken before
+    /// `inner`, never after it.
+    handing_out: Mutex<()>,
+}
+
+/// What threads share: the machine, and the socket that its bytes go to.
+struct Inner {
+    machine: Machine,
+    /// While it is connected.
+    socket: Option<Arc<TcpStream>>,
+    /// Why a write failed, until the event loop has seen it.
+    failed: Option<String>,
+    /// The calling thread that waits for the socket, in the place of the event loop.
+    #[cfg(unix)]
+    reader: Option<reader::Reader>,
+    /// What the event loop waits for at the socket.
+    interest: Option<Interest>,
+}
+
+impl Connection {
+    fn new(settings: Settings, waker: Waker, registry: Registry) -> Self {
+        let machine = Machine::new(settings, BootTime::now());
+        let inner = Inner {
+            machine,
+            socket: None,
+            failed: None,
+            #[cfg(unix)]
+            reader: None,
+            interest: None,
+        };
+        Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
+    }
+
+    /// Gives the machine something to do and sends what comes of it. Blocks for nothing but the lock,
+    /// which nobody keeps for longer than a write that does not block.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
+        let mut inner = self.inner.lock();
+        // The clock is read under the lock, so that the machine never sees it go back.
+        let value = act(&mut inner.machine, BootTime::now());
+        inner.flush(&self.registry);
+        let is_loops = inner.failed.is_some() || inner.machine.wants_attention();
+        drop(inner);
+        if is_loops {
+            self.wake();
+        }
+        value
+    }
+
+    /// Lets the event loop look at what there is to do.
+    pub(super) fn wake(&self) {
+        // It fails only where the machine gave no more resources; the loop looks by itself then.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Inner {
+    /// Writes what the socket takes. What remains goes when the socket is writable again.
+    fn flush(&mut self, registry: &Registry) {
+        self.write();
+        self.wait_for_socket(registry);
+    }
+
+    /// Tells the event loop's poll what to wait for: bytes, unless a calling thread reads them; and room
+    /// for bytes that were not taken.
+    #[cfg(unix)]
+    fn wait_for_socket(&mut self, registry: &Registry) {
+        let Some(socket) = &self.socket else { return };
+        let reads = self.reader.is_none().then_some(Interest::READABLE);
+        let writes = (!self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
+        let wanted = match (reads, writes) {
+            (Some(reads), Some(writes)) => Some(reads | writes),
+            (reads, writes) => reads.or(writes),
+        };
+        if wanted == self.interest {
+            return;
+        }
+        let fd = socket.as_raw_fd();
+        let mut source = SourceFd(&fd);
+        // Not by the registry's own methods: these call the application's logger, which may block or
+        // panic, and here the lock is held.
+        let done = match (self.interest, wanted) {
+            (None, Some(wanted)) => source.register(registry, SERVER, wanted),
+            (Some(_), Some(wanted)) => source.reregister(registry, SERVER, wanted),
+            (_, None) => source.deregister(registry),
+        };
+        match done {
+            Ok(()) => self.interest = wanted,
+            Err(e) => self.failed = Some(e.to_string()),
+        }
+    }
+
+    /// Where no calling thread reads, the registration of the beginning stands.
+    #[cfg(not(unix))]
+    fn wait_for_socket(&mut self, _: &Registry) {
+        let _ = self.interest;
+    }
+
+    fn write(&mut self) {
+        let (Some(socket), bytes) = (&self.socket, &mut self.machine.to_server) else { return };
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match (&**socket).write(rest) {
+                Ok(0) => {
+                    self.failed = Some("took no more bytes".to_owned());
+                    break;
+                }
+                Ok(n) => written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => {
+                    self.failed = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        if written == bytes.len() {
+            bytes.clear();
+        } else {
+            bytes.drain(..written);
+        }
+    }
+}

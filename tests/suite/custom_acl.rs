@@ -1,0 +1,159 @@
+//! ACLs in the words of the client crate: what stands at the server, who is let in, and what is refused.
+use crate::support::{
+    Raw, Shared, raw, scenarios,
+    scene::{SOON, full_path, queue, session, until_empty},
+};
+use zk_mutex::{
+    Acl, Error, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    zookeeper::{self, Permission},
+};
+
+const LOCK: &str = "/locks/orders";
+
+fn with_auth(at: &str, credentials: &str) -> ZkSession {
+    ZkSession::builder(at).auth("digest", credentials).connect_timeout(SOON).connect().unwrap()
+}
+
+/// The session's own identities may do anything, and everybody else this.
+fn ours_and(everybody: Permission) -> Acl {
+    Acl::Custom(vec![
+        zookeeper::Acl::new(Permission::ALL, "auth", ""),
+        zookeeper::Acl::new(everybody, "world", "anyone"),
+    ])
+}
+
+/// This node and all below it, by their full paths.
+fn tree(raw: &mut Raw, path: &str) -> Vec<String> {
+    let names = raw.children(path).unwrap();
+    let below = names.iter().flat_map(|name| tree(raw, &format!("{path}/{name}")));
+    let below: Vec<String> = below.collect();
+    [vec![path.to_owned()], below].concat()
+}
+
+fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
+    let at = Shared::chroot();
+    let ours = with_auth(&at, "service:secret");
+    let acl = || ours_and(Permission::READ | Permission::WRITE);
+    let mutex = ZkMutex::builder(&ours, "/l/mutex").acl(acl()).build().unwrap();
+    let rwlock = ZkRwLock::builder(&ours, "/l/rwlock").acl(acl()).build().unwrap();
+    let exclusive = ZkExclusiveLock::builder(&ours, "/l/exclusive").acl(acl()).build().unwrap();
+    let semaphore = ZkSemaphore::builder(&ours, "/l/semaphore", 3).acl(acl()).build().unwrap();
+    let one = ZkSemaphoreMutex::builder(&ours, "/l/one").acl(acl()).build().unwrap();
+    let election = ZkElection::builder(&ours, "/l/election").acl(acl()).build().unwrap();
+    let guards = (
+        mutex.lock().unwrap(),
+        rwlock.read().unwrap(),
+        exclusive.lock().unwrap(),
+        semaphore.acquire().unwrap(),
+        one.lock().unwrap(),
+        election.join().unwrap(),
+    );
+    guards.5.wait_leader().unwrap();
+    let mut friend = Raw::connect(&at).unwrap();
+    friend.add_auth("service:secret").unwrap();
+    let all = tree(&mut friend, &full_path(&at, "/l"));
+    // The folder, six paths, two folders of each semaphore, and a node of each hold.
+    assert_eq!(all.len(), 1 + 6 + 2 * 2 + 6, "{all:?}");
+    for path in all {
+        let acl = friend.get_acl(&path).unwrap();
+        assert_eq!((acl.len(), acl[0].perms, acl[0].scheme.as_str()), (2, 31, "digest"), "{path}");
+        assert!(acl[0].id.starts_with("service:"), "{path}");
+        assert_eq!((acl[1].perms, acl[1].scheme.as_str(), acl[1].id.as_str()), (3, "world", "anyone"));
+    }
+}
+
+fn those_who_are_not_named_look_on_and_do_not_enter() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (with_auth(&at, "service:secret"), session(&at));
+    let mutex = ZkMutex::builder(&ours, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
+    let guard = mutex.lock().unwrap();
+    let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
+    assert_eq!(shut_out.contenders().unwrap().len(), 1);
+    assert!(shut_out.try_lock().unwrap().is_none(), "it may see that others have it");
+    assert!(matches!(shut_out.lock().map(drop), Err(Error::NoAuth { .. })));
+    let colleague = with_auth(&at, "service:secret");
+    let other = ZkMutex::builder(&colleague, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
+    assert!(other.try_lock().unwrap().is_none());
+    guard.unlock().unwrap();
+    other.lock().unwrap().unlock().unwrap();
+    assert!(matches!(shut_out.try_lock().map(drop), Err(Error::NoAuth { .. })));
+    until_empty(&at, LOCK);
+}
+
+fn one_path_with_other_entries_is_refused() {
+    let at = Shared::chroot();
+    let ours = with_auth(&at, "service:secret");
+    let build = |acl| ZkMutex::builder(&ours, LOCK).acl(acl).build();
+    let mutex = build(ours_and(Permission::READ)).unwrap();
+    build(ours_and(Permission::READ)).unwrap();
+    for other in [ours_and(Permission::ALL), Acl::CreatorAll, Acl::Custom(vec![])] {
+        match build(other) {
+            Err(Error::InvalidConfig { reason, .. }) => {
+                assert!(reason.contains(LOCK) && reason.contains("ACL Custom"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    mutex.lock().unwrap().unlock().unwrap();
+}
+
+fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() {
+    let at = Shared::chroot();
+    let ours = session(&at); // without credentials
+    let one = |scheme: &str, id: &str| Acl::Custom(vec![zookeeper::Acl::new(Permission::ALL, scheme, id)]);
+    let wrong = [Acl::Custom(vec![]), one("nonsense", "me"), one("auth", ""), one("ip", "nowhere")];
+    for (i, acl) in wrong.into_iter().enumerate() {
+        let path = format!("/safe/lock-{i}");
+        let mutex = ZkMutex::builder(&ours, &path).acl(acl.clone()).build().unwrap();
+        let permit = ZkSemaphore::builder(&ours, &format!("{path}-permits"), 2).acl(acl.clone());
+        let exclusive = ZkExclusiveLock::builder(&ours, &format!("{path}-x")).acl(acl).build().unwrap();
+        for refused in [
+            mutex.lock().map(drop),
+            mutex.try_lock().map(drop),
+            exclusive.lock().map(drop),
+            permit.build().and_then(|permits| permits.acquire().map(drop)),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, Error::Server { .. }), "{error:?}");
+            let said = error.to_string();
+            assert!(
+                said.contains(&path) && said.contains("InvalidACL") && said.contains("check auth()"),
+                "{said}"
+            );
+        }
+    }
+    let mut raw = Raw::connect(&at).unwrap();
+    let made = raw.children(&full_path(&at, "/safe"));
+    assert_eq!(made.map_err(|e| e.code()), Err(Some(raw::NO_NODE)));
+    ZkMutex::new(&ours, LOCK).unwrap().lock().unwrap().unlock().unwrap();
+    assert_eq!(queue(&at, LOCK), [""; 0]);
+}
+
+/// A request that is too long would cost the session its connection.
+fn too_many_entries_are_refused_before_anything_is_sent() {
+    let at = Shared::chroot();
+    let ours = session(&at);
+    let of = |count: usize| {
+        let entry =
+            |i: usize| zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250));
+        Acl::Custom((0..count).map(entry).chain([zookeeper::Acl::open_unsafe()[0].clone()]).collect())
+    };
+    match ZkMutex::builder(&ours, LOCK).acl(of(200)).build() {
+        Err(Error::InvalidConfig { what, reason }) => {
+            assert!(what == "ACL" && reason.contains("3072"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
+    let deep = format!("/{}/lock", "x".repeat(3900));
+    let data = vec![7; (1 << 20) - (8 << 10)];
+    let mutex = ZkMutex::builder(&ours, &deep).acl(of(130)).data(data).build().unwrap();
+    mutex.lock().unwrap().unlock().unwrap();
+}
+
+scenarios![
+    entries_are_on_the_nodes_and_parents_of_every_recipe,
+    those_who_are_not_named_look_on_and_do_not_enter,
+    one_path_with_other_entries_is_refused,
+    entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check,
+    too_many_entries_are_refused_before_anything_is_sent,
+];
