@@ -608,7 +608,7 @@ def page(data, machine, command):
     out = ["\n# Measured\n\n"]
     out.append(
         f"Each figure is the median of its runs on one machine{': ' + machine if machine else ''}. "
-        "All clients ran in turn in one run against the same server.\n\n"
+        "All clients ran in turn against the same server.\n\n"
     )
     if command:
         out.append(f"Run it: `{command}`.\n\n")

@@ -31,8 +31,8 @@ use crate::limit::Limit;
 /// what a caller may notice whose wait is cancelled.
 const MOMENT: Duration = Duration::from_millis(10);
 
-/// The longest answer that is read at once.
-const CHUNK: usize = 16 << 10;
+/// So much is read at once. It lies on the stack of each calling thread.
+const CHUNK: usize = 4 << 10;
 
 /// A calling thread reads the socket in the place of the event loop.
 pub(super) struct Reader {
