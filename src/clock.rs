@@ -56,7 +56,7 @@ fn nanos(d: Duration) -> u64 {
 pub(crate) struct SharedTime(AtomicU64);
 
 impl SharedTime {
-    /// Whoever reads this time sees what its writer did before.
+    /// A thread that reads a time here also sees all that its writer did before it wrote that time.
     pub(crate) fn get(&self) -> BootTime {
         BootTime(self.0.load(Ordering::Acquire))
     }

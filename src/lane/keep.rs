@@ -73,8 +73,8 @@ impl Keeper {
         let generation = tenure.holding.generation();
         let until = BootTime::now() + keep;
         let mut state = self.state.lock();
-        // The watch tells of each contender once: who comes between `is_alone` and here is noticed
-        // here or never.
+        // The watch fires once. If another contender came between `is_alone` and here, the watch has
+        // fired already: unless that is seen here, the node would be kept for its whole time.
         if matches!(&state.watch, Watch::Contended(of) if of == tenure.holding.path()) {
             return false;
         }
@@ -95,13 +95,13 @@ impl Keeper {
     /// Lets a kept hold go.
     pub(super) fn let_go(&self) {
         if let Some(tenure) = self.take() {
-            // What comes of the delete concerns nobody.
+            // The delete goes on in the background; no caller waits for its outcome.
             let _ = tenure.holding.begin_release(false);
         }
     }
 
-    /// Takes what the server says of the lock's children, on the event loop's thread. True: it is to
-    /// be told further.
+    /// Takes what the server says of the lock's children, on the event loop's thread. Gives true if it
+    /// wants to hear of the next change.
     fn changed(&self, folder: &Folder<'_>) -> bool {
         let mut state = self.state.lock();
         let watch = std::mem::take(&mut state.watch);
@@ -132,8 +132,8 @@ impl Keeper {
         generation.at(at, Box::new(move || Keeper::look(&this, &of, at)));
     }
 
-    /// The timer that was set for `at` lets the hold go if its time is over. Otherwise it sees to it
-    /// that some timer looks again when it is.
+    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. Otherwise a timer
+    /// stands, or is set, for the time when it will be over.
     fn look(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
         let (Some(this), Some(generation)) = (this.upgrade(), generation.upgrade()) else { return };
         let mut state = this.state.lock();
@@ -155,7 +155,8 @@ impl Keeper {
 }
 
 impl State {
-    /// Whether no timer looks at `until` or before, which then looks again; one is noted.
+    /// Whether a timer must be set for `until`, which is then noted as set. None is needed if an earlier
+    /// one stands: when that fires, it sets the next.
     fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
         if self.timers_of != generation {
             (self.timers_of, self.timers) = (generation, Vec::new());

@@ -271,8 +271,9 @@ impl<'a> Attempt<'a> {
         Stop::Requeue
     }
 
-    /// Waits, with watches that stand on the connection `epoch`, until `outcome` makes something of what rang. False also for what is
-    /// the same to every strategy: something about our own node or the session has changed, and the queue must be read again.
+    /// Waits, with watches that stand on the connection `epoch`, until a notification comes for which
+    /// `outcome` gives a value, and gives that value. Also gives false if our own node or the session
+    /// has changed: then the queue must be listed again, whatever the strategy.
     pub(super) fn until_changed(
         &self,
         ticket: &mut Ticket,

@@ -26,7 +26,7 @@ impl Attempt<'_> {
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
         // One that was written to since it was made may leave a persistent node in its place that the listing did not show yet.
         // With a watch on its own node the next in line needs no second listing. It is read in the same
-        // flight. Whoever stands further back can set that watch later.
+        // flight. A contender further back sets that watch later, if it waits for long.
         let own = ticket.path.clone();
         let read = |path| (Operation::GetData { path, watch: true }, Settle::Nothing);
         let both = [read(ahead.path.as_str()), read(own.as_str())];

@@ -58,7 +58,7 @@ pub(crate) struct Generation {
     pub(super) next_look: SharedTime,
     #[cfg(feature = "client")]
     pub(super) client_end: ClientEnd,
-    /// Who is told of changes below a node, by the node's full path.
+    /// What to call when the children of a node change, by the node's full path.
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// What is to be done at some time, on the event loop's thread.
     timers: Mutex<Timers>,
@@ -70,19 +70,20 @@ struct Timers {
     all: BTreeMap<(BootTime, u64), Box<dyn FnOnce() + Send>>,
 }
 
-/// Somebody who is told, on the event loop's thread, what becomes of a node's children. What is told
-/// must not block. There is one for each node: a later one takes the place of an earlier one.
+/// A function that the event loop's thread calls when a node's children were listed or have changed.
+/// It must not block. Each node has one at most: a later one takes the place of an earlier one.
 pub(crate) struct FolderWatch {
     dir: String,
-    /// False: it is not to be told any more.
+    /// Gives false when it is not to be called again.
     tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
 }
 
-/// What is told of a node's children.
+/// What a [`FolderWatch`] is called with.
 pub(crate) enum Folder<'a> {
     /// The answer to the listing that has left a watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// They have changed, or that can be known no more, or the hold of one was asked to let go.
+    /// A child was made or deleted; or the watch is gone with its connection, so that this would not be
+    /// noticed; or somebody asked for the lock that one of our own children holds.
     Changed,
 }
 
@@ -132,7 +133,7 @@ impl Generation {
         policy: RetryPolicy,
         report: Report,
     ) -> io::Result<(Arc<Self>, Receiver<Infallible>)> {
-        EventLoop::start(format!("zkm-link-{number}"), settings, hosts, policy, |connection| Generation {
+        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, |connection| Generation {
             number,
             lease: Lease::default(),
             nodes: Bells::default(),
@@ -229,11 +230,12 @@ impl Generation {
         if self.connection.with(|machine, now| machine.abandon(number, now)) {
             return Err(why);
         }
-        // The answers were there first. They may wait behind what foreign code keeps, a logger say.
+        // The answers came before this caller left. They may still stand among the outputs, behind one
+        // whose foreign code (a logger, say) keeps the event loop. This caller takes them from there.
         if let Some(answers) = self.connection.with(|machine, _| machine.take_answers(number)) {
             return Ok(answers);
         }
-        // Another thread hands them over just now, and nothing that blocks stands before them.
+        // Otherwise another thread is handing them over. It has nothing to do before that which blocks.
         answers.recv().map_err(|_| CallError::Expired)
     }
 
@@ -262,7 +264,6 @@ impl Generation {
 
     /// Makes a contender's node and lists its parent behind that, in one flight. The listing is there
     /// whenever the node is.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn enter(
         &self,
         prefix: &str,
@@ -418,7 +419,7 @@ impl Generation {
         self.connection.with(|machine, now| machine.add_task(task, now));
     }
 
-    /// Lists a node's children with a watch, and tells of that and of the next change.
+    /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next change.
     pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
         self.folders.lock().insert(watch.dir.clone(), watch.clone());
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
@@ -469,15 +470,18 @@ impl Generation {
 
     /// Ends the session at the server, then here; the receiver hears whether the server knows.
     pub(super) fn close(&self) -> Receiver<bool> {
-        // Before the server can hear of it: it deletes our nodes then, and others get their locks.
+        // The lease ends before the server can hear of the close. When the server hears of it, it deletes
+        // our nodes, and other processes get the locks: no guard of ours may be valid by then.
         self.lease.end(LossReason::SessionClosed);
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
         told
     }
 
-    // ---- what comes out of the machine, on the event loop's thread ----
+    // ---- what comes out of the machine ----
 
+    /// Carries out an output of the machine: on the event loop's thread, or on a calling thread that
+    /// reads its own answer.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -514,7 +518,7 @@ impl Generation {
                 (self.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => self.lease.extend(at, BootTime::now()),
-            // Whoever asked may have gone; that is their right.
+            // The caller may have left meanwhile. Then its channel is gone, and nothing is to be done.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             #[cfg(feature = "client")]
@@ -556,7 +560,8 @@ impl Generation {
     /// Notifies whoever waits for an event of this node.
     fn watch_event(&self, kind: i32, path: &str) {
         let is_gone = kind == event::DELETED;
-        // Before the waiters: nobody shall be woken to take what still looks held here.
+        // First the hold is marked as lost, then the waiters are notified. In the other order a waiter of
+        // this process could take the lock while our guard still says that it is held.
         if is_gone {
             self.lease.node_deleted(path, BootTime::now());
         }
@@ -566,8 +571,8 @@ impl Generation {
         if kind == event::CHILDREN_CHANGED || is_gone {
             self.tell_folder(path, Folder::Changed);
         }
-        // And behind them: a caller that makes its node a hold meanwhile has looked at its notifier by
-        // then, or the hold is found here.
+        // Once more behind the notification: a caller may have made its node a hold in between. Either it
+        // finds the notification after that, or its hold is found here.
         if is_gone {
             self.lease.node_deleted(path, BootTime::now());
         } else if let Some(hold) = self.lease.hold_on(path) {
@@ -640,7 +645,18 @@ mod tests {
     use super::*;
     use crate::{ZkMutex, ZkSession, testing::TestServer};
 
-    /// The thread that reads and tells is held up here, as it may be by a machine that is busy.
+    /// Holds the event loop up, as a busy computer may do, until what this gives is dropped.
+    fn stop_event_loop(generation: &Generation) -> Sender<()> {
+        let (stopped, is_stopped) = bounded(0);
+        let (go_on, gate) = bounded::<()>(0);
+        let stop = move || {
+            let _ = (stopped.send(()), gate.recv());
+        };
+        generation.at(BootTime::now(), Box::new(stop));
+        is_stopped.recv().unwrap();
+        go_on
+    }
+
     #[test]
     fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
         let server = TestServer::start().unwrap();
@@ -649,13 +665,7 @@ mod tests {
         let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
         let guard = mutex.lock().unwrap();
         let generation = ours.core().generation().unwrap();
-        let (stopped, is_stopped) = bounded(0);
-        let (go_on, gate) = bounded::<()>(0);
-        let stop = move || {
-            let _ = (stopped.send(()), gate.recv());
-        };
-        generation.at(BootTime::now(), Box::new(stop));
-        is_stopped.recv().unwrap();
+        let go_on = stop_event_loop(&generation);
         std::thread::scope(|scope| {
             scope.spawn(|| ours.close());
             let other = ZkMutex::new(&theirs, "/locks/orders").unwrap();
@@ -734,13 +744,7 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let (stopped, is_stopped) = bounded(0);
-        let (go_on, gate) = bounded::<()>(0);
-        let stop = move || {
-            let _ = (stopped.send(()), gate.recv());
-        };
-        generation.at(BootTime::now(), Box::new(stop));
-        is_stopped.recv().unwrap();
+        let go_on = stop_event_loop(&generation);
         let (blocked, is_blocked) = bounded(1);
         let (unblock, gate) = bounded::<()>(0);
         let tell = move |_: Folder<'_>| {

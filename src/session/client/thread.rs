@@ -28,8 +28,8 @@ const ADMISSION: Duration = Duration::from_secs(10);
 /// How long a client whose connection failed is waited for, so that its threads end.
 const RESPONDS_FOR: Duration = Duration::from_secs(4);
 
-/// What the session and the thread share. Whoever holds the machine calls nobody: the event loop may
-/// come here while it has locks of the session.
+/// What the session and the thread share. A thread that holds the lock of `machine` takes no other lock:
+/// the event loop may come here while it holds locks of the session.
 pub(super) struct Loopback {
     pub(super) machine: Mutex<Machine>,
     waker: Waker,

@@ -37,8 +37,8 @@ pub(crate) struct Connection {
     waker: Waker,
     /// Where the socket is registered while the event loop waits for it.
     registry: Registry,
-    /// Whoever carries out outputs holds this, so that they are carried out in order. Taken before
-    /// `inner`, never after it.
+    /// Held by the thread that takes outputs from the machine and carries them out, so that they are
+    /// carried out in order. Taken before `inner`, never after it.
     handing_out: Mutex<()>,
 }
 
@@ -87,7 +87,8 @@ impl Connection {
 
     /// Lets the event loop look at what there is to do.
     pub(super) fn wake(&self) {
-        // It fails only where the machine gave no more resources; the loop looks by itself then.
+        // It can fail only if this computer has no more resources. The event loop then looks by itself
+        // a little later.
         let _ = self.waker.wake();
     }
 }

@@ -452,7 +452,7 @@ fn reason(code: i32) -> String {
     }
 }
 
-/// Whoever asked may have gone; that is their right.
+/// Reports how a task ended, if a caller asked for that.
 fn finish(done: Option<Sender<Outcome>>, outcome: Outcome, out: &mut VecDeque<Output>) {
     out.extend(done.map(|done| Output::Done(done, outcome)));
 }

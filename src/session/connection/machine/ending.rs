@@ -29,10 +29,11 @@ impl Machine {
         self.proof.waiting.clear(); // the senders are dropped: the session is lost
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
-            // Whoever closes the session has ended the lease before.
+            // `Generation::close` has ended the lease before: no guard is valid any more.
             (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
-            // The goodbye goes with the next `tick`. By then the holders are told: the server deletes
-            // their nodes when it hears of the end, and others get the locks.
+            // The goodbye goes with the next `tick`, when the event loop has carried out `Lost`. The
+            // server deletes our nodes when it hears of the end, and other processes get the locks: by
+            // then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
             // A session was or may be made: the next connection, or the one being made, closes it.
             (_, Phase::Greeting(_)) => {}
