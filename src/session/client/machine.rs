@@ -229,6 +229,10 @@ impl Machine {
 
     /// The session was taken up on another connection.
     pub(super) fn reconnected(&mut self) {
+        self.set_watches_again();
+    }
+
+    fn set_watches_again(&mut self) {
         self.set_again.clear();
         for body in self.watches.set_again() {
             let number = self.new_number();
@@ -242,8 +246,11 @@ impl Machine {
         match code {
             err::OK if self.set_again.is_empty() => self.watches.are_set(),
             err::OK => {}
-            // They are set again on the next connection, from the same zxid.
-            err::CONNECTION_LOSS | err::SESSION_EXPIRED => self.set_again.clear(),
+            // The connection is lost; or it stands, and only this answer came too late. Both look the
+            // same here. So the watches are set again at once, from the same zxid. If a reconnection
+            // follows it sets them once more, which changes nothing.
+            err::CONNECTION_LOSS => self.set_watches_again(),
+            err::SESSION_EXPIRED => self.set_again.clear(),
             _ => {
                 self.set_again.clear();
                 let what = "the server refused to set the client's watches again";
