@@ -3,7 +3,8 @@
 //!     bench HOSTS WORKLOAD key=value...
 //!
 //! Workloads:
-//! - `uncontended`, `contended` and `readers` (threads, max and secs for each);
+//! - `uncontended`, `contended` and `readers` (threads, max and secs for each); with hand_over, for so
+//!   many milliseconds the threads of the first two hand the lock to each other;
 //! - `keep` (the same): the lock is kept between two cycles, as nobody else asks for it;
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
@@ -108,8 +109,9 @@ fn warm(args: &Args, session: &ZkSession) -> Outcome<()> {
 /// Threads in a loop, on one session, each with a mutex of its own on the same path.
 fn contended(args: &Args) -> Outcome<()> {
     let counter = &Counter::default();
+    let hand_over = args.number("hand_over", 20).map(Duration::from_millis)?;
     in_a_loop(args, Some(counter), |session| {
-        let mutex = ZkMutex::new(session, args.path())?;
+        let mutex = ZkMutex::builder(session, args.path()).hand_over(hand_over).build()?;
         Ok(move || cycle(&mutex, || counter.bump()))
     })
 }

@@ -16,12 +16,13 @@ pub struct Args {
 }
 
 /// The keys whose values are numbers, and from what to what they make sense.
-const NUMBERS: [(&str, RangeInclusive<u64>); 5] = [
+const NUMBERS: [(&str, RangeInclusive<u64>); 6] = [
     ("max", 1..=u64::MAX),
     ("secs", 1..=u64::MAX),
     ("threads", 1..=10_000),
     ("sessions", 1..=10_000),
     ("warm", 0..=u64::MAX),
+    ("hand_over", 0..=60_000),
 ];
 const TEXTS: [&str; 2] = ["path", "events"];
 
