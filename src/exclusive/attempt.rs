@@ -195,7 +195,7 @@ impl<'a> Attempt<'a> {
         };
         while is_undisturbed() {
             self.retry.progress(); // the one in the way is there, and watched
-            match self.bell.wait(&limit.or_at(Instant::now() + SAFETY_POLL)) {
+            match generation.wait(&self.bell, &limit.or_at(Instant::now() + SAFETY_POLL)) {
                 Ended::Got(rung) if rung & (GONE | CHANGED) != 0 => return Ok(()),
                 Ended::Got(_) => {}
                 Ended::Deadline if !limit.is_past() => return Ok(()),

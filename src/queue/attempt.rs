@@ -285,7 +285,7 @@ impl<'a> Attempt<'a> {
         let mut look_after_own = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let rung = match self.bell.wait(&limit.or_at(until)) {
+            let rung = match generation.wait(&self.bell, &limit.or_at(until)) {
                 Ended::Got(rung) => rung,
                 Ended::Deadline if !limit.is_past() && look_after_own => {
                     look_after_own = false;

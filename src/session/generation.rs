@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::Mutex;
 
 use super::acl::Acl;
-use super::bell::Bells;
+use super::bell::{Bell, Bells};
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
 use super::config::RetryPolicy;
@@ -25,7 +25,7 @@ use super::connection::machine::{Batch, Output, Removal, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::hold::Hold;
-use super::lease::{Lease, Refused};
+use super::lease::{self, Lease, Refused};
 use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
@@ -216,9 +216,7 @@ impl Generation {
         }
         let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
         #[cfg(unix)]
-        let read = |output| self.take_output(output);
-        #[cfg(unix)]
-        if let Some(answers) = self.connection.read_answers(number, &answers, limit, read) {
+        if let Some(answers) = self.read_until(|| answers.try_recv().ok(), limit) {
             return Ok(answers);
         }
         let why = match limit.recv(&answers) {
@@ -237,6 +235,15 @@ impl Generation {
         }
         // Otherwise another thread is handing them over. It has nothing to do before that which blocks.
         answers.recv().map_err(|_| CallError::Expired)
+    }
+
+    /// Waits for a ring of a bell that is registered with `nodes`.
+    pub(crate) fn wait(&self, bell: &Bell, limit: &Limit<'_>) -> Ended<u8> {
+        #[cfg(unix)]
+        if let Some(rung) = self.read_until(|| bell.take(), limit) {
+            return Ended::Got(rung);
+        }
+        bell.wait(limit)
     }
 
     fn one(&self, operation: Operation<'_>, settle: Settle, limit: &Limit<'_>) -> Result<Reply, CallError> {
@@ -421,7 +428,9 @@ impl Generation {
 
     /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next change.
     pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
-        self.folders.lock().insert(watch.dir.clone(), watch.clone());
+        // What it takes the place of is dropped when the lock is released: that may run any code.
+        let replaced = self.folders.lock().insert(watch.dir.clone(), watch.clone());
+        drop(replaced);
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
     }
 
@@ -480,8 +489,18 @@ impl Generation {
 
     // ---- what comes out of the machine ----
 
-    /// Carries out an output of the machine: on the event loop's thread, or on a calling thread that
-    /// reads its own answer.
+    /// Whether an output only wakes threads that wait. Then a calling thread that reads may carry it
+    /// out: it runs no foreign code, and waits for nobody.
+    pub(super) fn is_light(&self, output: &Output) -> bool {
+        match output {
+            Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
+            Output::Watch { path, .. } => !self.folders.lock().contains_key(path),
+            _ => false,
+        }
+    }
+
+    /// Carries out an output of the machine: on the event loop's thread, or, if it is light, on a calling
+    /// thread that reads.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -536,6 +555,7 @@ impl Generation {
                 }
             }
             Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
+            Output::TellLoss(lost) => lease::tell(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
             }
@@ -563,7 +583,7 @@ impl Generation {
         // First the hold is marked as lost, then the waiters are notified. In the other order a waiter of
         // this process could take the lock while our guard still says that it is held.
         if is_gone {
-            self.lease.node_deleted(path, BootTime::now());
+            self.held_node_gone(path);
         }
         self.nodes.ring(path, is_gone);
         #[cfg(feature = "client")]
@@ -574,10 +594,19 @@ impl Generation {
         // Once more behind the notification: a caller may have made its node a hold in between. Either it
         // finds the notification after that, or its hold is found here.
         if is_gone {
-            self.lease.node_deleted(path, BootTime::now());
+            self.held_node_gone(path);
         } else if let Some(hold) = self.lease.hold_on(path) {
-            self.lease.rearm(&hold); // the event loop looks for it next
+            self.lease.rearm(&hold);
+            self.connection.wake(); // the event loop looks for it next
         }
+    }
+
+    /// Marks the hold on this node as lost, if there is one. Its holder is told by the event loop, since
+    /// that runs foreign code, and this thread may be one that waits for something else.
+    fn held_node_gone(&self, path: &str) {
+        let Some(hold) = self.lease.hold_on(path) else { return };
+        let lost = self.lease.mark_gone(&hold, BootTime::now());
+        self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
     }
 }
 
@@ -677,12 +706,13 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(20);
 
-    /// A listing that is sent and not read yet.
+    /// Sends a listing, whose answer is not read yet.
     #[cfg(unix)]
-    fn sent(generation: &Generation) -> (u64, Receiver<Answers>) {
+    fn send(generation: &Generation) -> Receiver<Answers> {
         let (mut batch, answers) = Batch::new();
         batch.push(&Operation::GetChildren { path: "/", watch: false }, Settle::Nothing);
-        (generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap(), answers)
+        generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
+        answers
     }
 
     #[cfg(unix)]
@@ -693,9 +723,14 @@ mod tests {
         let generation = session.core().generation().unwrap();
         // The event loop may be first, once in a while.
         let panics = (0..100).any(|_| {
-            let (number, answers) = sent(&generation);
-            let panic = |_| panic!("a defect");
-            let read = || generation.connection.read_answers(number, &answers, &Limit::NONE, panic);
+            let _answers = send(&generation);
+            let calls = std::cell::Cell::new(0);
+            let done = || {
+                calls.set(calls.get() + 1);
+                assert!(calls.get() == 1, "a defect");
+                None::<()>
+            };
+            let read = || generation.read_until(done, &Limit::NONE);
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err()
         });
         assert!(panics);
@@ -703,18 +738,81 @@ mod tests {
         assert_eq!(server.count(crate::testing::Op::Connect), 1);
     }
 
-    /// Its answers are read by another thread, before it comes to that itself.
+    /// What the thread waits for may be among what is carried out.
     #[cfg(unix)]
     #[test]
-    fn a_caller_does_not_wait_for_the_socket_when_its_answers_were_read() {
+    fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let (number, answers) = sent(&generation);
-        answers.recv_timeout(SOON).unwrap();
-        let fails = |_| panic!("it reads");
-        assert!(generation.connection.read_answers(number, &answers, &Limit::NONE, fails).is_none());
-        assert!(generation.connection.with(|machine, _| !machine.is_under_way(number)));
+        let (blocked, is_blocked) = bounded(1);
+        let (unblock, gate) = bounded::<()>(0);
+        let tell = move |_: Folder<'_>| {
+            let _ = (blocked.try_send(()), gate.recv());
+            true
+        };
+        generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+        is_blocked.recv_timeout(SOON).unwrap();
+        let fails = || -> Option<()> { panic!("it reads") };
+        assert!(generation.read_until(fails, &Limit::NONE).is_none());
+        drop(unblock);
+    }
+
+    /// The event loop reads nothing meanwhile.
+    #[cfg(unix)]
+    #[test]
+    fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
+        let server = TestServer::start().unwrap();
+        let session = || ZkSession::connect(&server.connect_string()).unwrap();
+        let (ours, theirs) = (session(), session());
+        let theirs = theirs.core().generation().unwrap();
+        theirs.create_lasting("/ahead", &[], &Acl::Open, &Limit::NONE).unwrap();
+        let generation = ours.core().generation().unwrap();
+        let bell = Bell::new();
+        let causes = super::super::bell::Causes { gone: 1, changed: 2 };
+        let _registration = generation.nodes.register("/ahead".to_owned(), &bell, causes);
+        generation.read("/ahead", true, &Limit::NONE).unwrap();
+        let _go_on = stop_event_loop(&generation);
+        theirs.delete_now("/ahead", &Limit::NONE).unwrap();
+        // Each wait reads for its first moment, and the event may come later on a busy computer.
+        let until = std::time::Instant::now() + SOON;
+        let wait = || generation.wait(&bell, &Limit::after(Duration::from_millis(20)));
+        let rung = std::iter::repeat_with(wait).find_map(|ended| match ended {
+            Ended::Got(rung) => Some(Some(rung)),
+            _ => (std::time::Instant::now() > until).then_some(None),
+        });
+        assert_eq!(rung, Some(Some(1)));
+    }
+
+    /// The event loop, which would log the loss, does nothing meanwhile.
+    #[cfg(unix)]
+    #[test]
+    fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
+        let server = TestServer::start().unwrap();
+        let session = || ZkSession::connect(&server.connect_string()).unwrap();
+        let (ours, theirs) = (session(), session());
+        let generation = ours.core().generation().unwrap();
+        let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
+        let guard = mutex.lock().unwrap();
+        let _lost = guard.lost();
+        let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
+        let node = format!("/locks/orders/{}", listed.children.names()[0]);
+        generation.read(&node, true, &Limit::NONE).unwrap();
+        let go_on = stop_event_loop(&generation);
+        let theirs = theirs.core().generation().unwrap();
+        theirs.delete_now(&node, &Limit::NONE).unwrap();
+        // The event comes before the answer, whose caller may not get it while the event loop stops.
+        let until = std::time::Instant::now() + SOON;
+        while guard.is_held() && std::time::Instant::now() < until {
+            let _ = generation.children("/", false, &Limit::after(Duration::from_millis(100)));
+        }
+        assert!(!guard.is_held());
+        // The next thread gets its turn when the event loop goes on.
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| mutex.lock().map(drop));
+            drop(go_on);
+            assert!(next.join().unwrap().is_ok());
+        });
     }
 
     /// The session is so long that the event loop looks by itself every four minutes.

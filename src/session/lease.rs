@@ -240,6 +240,7 @@ impl Lease {
         }
         let mut due = Vec::new();
         loop {
+            state.forget_released();
             let next = state.next_watch(age);
             if next.is_none_or(|next| next > now) {
                 return (due, next);
@@ -269,14 +270,18 @@ impl Lease {
 
     /// This hold's node was seen gone.
     pub(crate) fn gone(&self, hold: &Arc<Hold>, now: BootTime) {
+        tell(&self.mark_gone(hold, now));
+    }
+
+    /// The same for a caller that must run no foreign code, such as a logger. The holds that are lost are
+    /// marked so; the caller sees to it that they are [told](tell).
+    pub(super) fn mark_gone(&self, hold: &Arc<Hold>, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
-        let lapsed = self.lapse(&mut state, now);
-        let lost = state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted));
+        let mut lost = self.lapse(&mut state, now);
+        lost.extend(state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted)));
         self.held.store(state.holds.len(), Ordering::Release);
-        drop(state);
-        tell(&lapsed);
-        tell(lost.as_slice());
+        lost
     }
 
     /// The hold on this node, if there is one.
@@ -327,8 +332,17 @@ impl State {
         self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
     }
 
-    /// When the first hold without a watch is due for one. Holds that were let go meanwhile count too:
-    /// so whoever looks sleeps for `age` at most while locks are taken over and over, and need not be
+    /// Of the holds at the front of `unwatched` that were let go meanwhile, only the newest stays. While
+    /// locks are taken over and over, the event loop then wakes once in `age`: for the newest, and not
+    /// for each of them.
+    fn forget_released(&mut self) {
+        while self.unwatched.len() > 1 && self.unwatched.front().is_some_and(|hold| !self.stands(hold)) {
+            self.unwatched.pop_front();
+        }
+    }
+
+    /// When the first hold without a watch is due for one. One that was let go meanwhile counts too:
+    /// so the event loop sleeps for `age` at most while locks are taken over and over, and need not be
     /// woken by each of them.
     fn next_watch(&self, age: Duration) -> Option<BootTime> {
         let first = self.unwatched.front()?;
@@ -341,7 +355,7 @@ impl State {
 }
 
 /// Outside the lock, since it runs what the holders left to be run.
-fn tell(lost: &[Arc<Hold>]) {
+pub(super) fn tell(lost: &[Arc<Hold>]) {
     for hold in lost {
         hold.tell();
     }
@@ -393,6 +407,26 @@ mod tests {
         assert_eq!(hold.loss(), None);
         lease.watch(start + T / 6 + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn of_the_holds_that_were_let_go_only_the_newest_wakes_the_event_loop() {
+        let (lease, start, age) = (Lease::default(), BootTime::now(), T / 100);
+        lease.begin(T, start);
+        let path = |i: u32| format!("/l/{i}");
+        let grant = |i: u32| {
+            let hold = Hold::new(path(i), 0, 0, Box::new(|| ()));
+            assert_eq!(lease.grant(&hold, start + age * i / 10), Ok(()));
+            hold
+        };
+        let look = |tenths: u32| lease.to_watch(1, age, start + age * tenths / 10);
+        look(0);
+        (0..5).for_each(|i| lease.release(&grant(i)));
+        assert_eq!(look(5).1, Some(start + age * 14 / 10));
+        let kept = grant(5);
+        assert_eq!(look(5).1, Some(start + age * 15 / 10));
+        let (due, next) = look(15);
+        assert!(due.len() == 1 && Arc::ptr_eq(&due[0], &kept) && next.is_none());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl<'a> Taking<'a> {
         let poll = Instant::now() + SAFETY_POLL;
         while generation.epoch() == epoch {
             self.want.retry.progress(); // our nodes are counted, and the watches stand
-            match self.bell.wait(&limit.or_at(poll)) {
+            match generation.wait(&self.bell, &limit.or_at(poll)) {
                 Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,
                 Ended::Got(_) => {}
                 Ended::Deadline if !limit.is_past() => break,

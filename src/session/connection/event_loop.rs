@@ -189,7 +189,8 @@ impl EventLoop {
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
                 let all = &mut inner.machine.outputs;
-                let last = all.iter().position(|output| !output.is_light()).map_or(all.len(), |at| at + 1);
+                let last =
+                    all.iter().position(|output| !generation.is_light(output)).map_or(all.len(), |at| at + 1);
                 let outputs: Vec<Output> = all.drain(..last).collect();
                 (outputs, inner.machine.is_over())
             };

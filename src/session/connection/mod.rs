@@ -52,6 +52,9 @@ struct Inner {
     /// The calling thread that waits for the socket, in the place of the event loop.
     #[cfg(unix)]
     reader: Option<reader::Reader>,
+    /// How many there have been.
+    #[cfg(unix)]
+    readers: u64,
     /// What the event loop waits for at the socket.
     interest: Option<Interest>,
 }
@@ -65,6 +68,8 @@ impl Connection {
             failed: None,
             #[cfg(unix)]
             reader: None,
+            #[cfg(unix)]
+            readers: 0,
             interest: None,
         };
         Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }

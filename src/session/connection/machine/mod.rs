@@ -100,6 +100,8 @@ pub(crate) enum Output {
     FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log: a logger may block, and the machine stands behind a lock.
     Log(log::Level, String),
+    /// These holds are marked as lost; what their holders left to be run for that is to be run.
+    TellLoss(Vec<Arc<Hold>>),
     /// A node may be removed only if no hold stands on this path: the answer is awaited by
     /// [`Machine::may_remove`].
     MayRemove {
@@ -321,11 +323,6 @@ impl Machine {
 }
 
 impl Output {
-    /// Whether it only wakes somebody.
-    pub(super) fn is_light(&self) -> bool {
-        matches!(self, Output::Answered(..) | Output::Done(..) | Output::Heard(_))
-    }
-
     fn warn(text: String) -> Self {
         Output::Log(log::Level::Warn, text)
     }

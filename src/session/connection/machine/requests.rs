@@ -151,11 +151,6 @@ impl Machine {
         }
     }
 
-    /// Whether answers to these requests are still to come from the server.
-    pub(crate) fn is_under_way(&self, number: u64) -> bool {
-        self.batches.contains_key(&number)
-    }
-
     /// The caller of these requests leaves. What they have made or may still make is deleted. False:
     /// all their answers were there already: the caller [takes](Self::take_answers) them, or has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {

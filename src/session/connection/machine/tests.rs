@@ -172,7 +172,7 @@ impl Rig {
                 let may = self.lease.hold_on(&path).is_none();
                 self.m.may_remove(task, may, self.now);
             }
-            Output::FolderListed(..) | Output::Log(..) => {}
+            Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
         }
     }
 
