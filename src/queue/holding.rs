@@ -7,9 +7,10 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::clock::BootTime;
-use crate::error::LossReason;
+use crate::error::{Error, LossReason, Result};
 use crate::session::RevokeSignal;
-use crate::session::generation::{Generation, Outcome};
+use crate::session::core::Core;
+use crate::session::generation::{Generation, Outcome, Removal};
 use crate::session::hold::{Hold, LostSignal};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
@@ -17,26 +18,19 @@ use crate::session::hold::{Hold, LostSignal};
 pub(crate) struct Holding {
     generation: Arc<Generation>,
     hold: Arc<Hold>,
-    going: Going,
+    /// How its node goes.
+    removal: Removal,
     /// How often it was handed to another thread of this process.
     hand_overs: AtomicU64,
     is_released: AtomicBool,
 }
 
-/// How its node goes.
-pub(crate) enum Going {
-    /// It has this id in its name, and nobody else's has. `renew_parent`: the parent's numbers should start anew once it is empty.
-    Named { id: String, renew_parent: bool },
-    /// Others may have a node of the same name; ours bears this nonce.
-    Signed { nonce: String },
-}
-
 impl Holding {
-    pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, going: Going) -> Self {
+    pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, removal: Removal) -> Self {
         Holding {
             generation: generation.clone(),
             hold,
-            going,
+            removal,
             hand_overs: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
         }
@@ -59,6 +53,12 @@ impl Holding {
     /// Why it is lost, if it is.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         if self.is_held() { None } else { self.hold.loss() }
+    }
+
+    /// An error if it is lost.
+    pub(super) fn check(&self, core: &Core) -> Result<()> {
+        let path = core.shown(self.path()).to_owned();
+        self.loss().map_or(Ok(()), |reason| Err(Error::Lost { path, reason }))
     }
 
     /// A new signal for one guard, until `part`.
@@ -142,15 +142,9 @@ impl Holding {
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
         let (done, outcome) = wait.then(|| crossbeam_channel::bounded(1)).unzip();
-        let path = self.hold.path().to_owned();
-        match &self.going {
-            Going::Named { id, renew_parent } => {
-                self.generation.delete(path, id.clone(), *renew_parent, false, done);
-            }
-            Going::Signed { nonce } => {
-                self.generation.remove(path, nonce.clone(), Some(self.hold.czxid()), done);
-            }
-        }
+        let mut removal = self.removal.clone();
+        removal.done = done;
+        self.generation.remove(removal);
         outcome
     }
 }

@@ -1,7 +1,8 @@
 //! Waiting for the list of children to change: every change of the queue wakes every waiter.
 
 use super::Mode;
-use super::attempt::{AHEAD_CHANGED, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
+use super::attempt::{AHEAD_CHANGED, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
+use super::call::Step;
 use super::ticket::Ticket;
 use crate::session::bell::Causes;
 

@@ -1,9 +1,10 @@
 //! Waiting for the one node whose end concerns us: a release wakes one waiter.
 
-use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
+use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
+use super::call::Step;
 use super::ticket::Ticket;
 use crate::session::bell::Causes;
-use crate::session::generation::{CallError, Operation, Reply, Settle};
+use crate::session::generation::{CallError, Operation, Reply};
 
 impl Attempt<'_> {
     /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false: the queue must be read again.
@@ -17,7 +18,6 @@ impl Attempt<'_> {
     /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
     fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, epoch: u64) -> Step<bool> {
         let generation = ticket.generation.clone();
-        let limit = &self.request.limit;
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
@@ -28,13 +28,11 @@ impl Attempt<'_> {
         // With a watch on its own node the next in line needs no second listing. It is read in the same
         // flight. A contender further back sets that watch later, if it waits for long.
         let own = ticket.path.clone();
-        let read = |path| (Operation::GetData { path, watch: true }, Settle::Nothing);
+        let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
         let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
-        let mut answers = match generation.flight(requests, limit) {
-            Ok(answers) => answers,
-            Err(e) => return Err(self.stop(&ahead.path, e)),
-        };
+        let flight = generation.flight(requests, &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {
             let own = answers.take(1).and_then(Reply::node).map(|node| (node, watched));
@@ -43,7 +41,7 @@ impl Attempt<'_> {
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,
             Err(CallError::NoNode) => return Ok(false),
-            Err(e) => return Err(self.stop(&ahead.path, e)),
+            Err(e) => return Err(self.call.stop(&ahead.path, e)),
         };
         // All watches stand on the connection that the listing came from, or nothing is known.
         if watched != epoch || generation.epoch() != epoch {

@@ -27,24 +27,12 @@ struct Part {
     op: i32,
     /// Where its frame begins.
     at: usize,
-    settle: Settle,
-    answer: Option<Result<Reply, CallError>>,
-}
-
-/// What is to become of a node that a create may have made and that no caller gets.
-#[derive(Clone, Debug)]
-pub(crate) enum Settle {
-    /// The request makes nothing that must go.
-    Nothing,
-    /// The node bears `id` in its name, as no other node ever does; it is deleted. `prefix` is what
-    /// the create asked for.
-    Named { prefix: String, id: String, outlives_session: bool },
-    /// Others may use the name as well: the node is removed only if its data bears the nonce.
-    /// `may_exist`: an earlier create of this nonce may have made it.
+    /// The node that the request may make, if that is to go where no caller gets it.
     ///
-    /// Where the caller is still there when the answer is lost, it settles that itself, by another
-    /// create or by a removal.
-    Fixed { path: String, nonce: String, may_exist: bool },
+    /// Where the answer is lost and the caller is still there, a node whose name others may use too is
+    /// the caller's to settle, by another create or by a removal.
+    removal: Option<Removal>,
+    answer: Option<Result<Reply, CallError>>,
 }
 
 /// A batch's answers, in the order of its requests.
@@ -79,19 +67,19 @@ impl Batch {
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
     pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
         let frames = Writer::request(0, op).raw(body).frame();
-        let part = Part { op, at: 0, settle: Settle::Nothing, answer: None };
+        let part = Part { op, at: 0, removal: None, answer: None };
         Batch { frames, parts: vec![part], to: To::Client(number) }
     }
 
-    pub(crate) fn push(&mut self, operation: &Operation<'_>, settle: Settle) {
+    pub(crate) fn push(&mut self, operation: &Operation<'_>, removal: Option<Removal>) {
         let at = self.frames.len();
         self.frames = operation.encode(0, std::mem::take(&mut self.frames));
-        self.parts.push(Part { op: operation.code(), at, settle, answer: None });
+        self.parts.push(Part { op: operation.code(), at, removal, answer: None });
     }
 }
 
 impl Machine {
-    fn new_xid(&mut self) -> i32 {
+    pub(super) fn new_xid(&mut self) -> i32 {
         self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
         self.next_xid
     }
@@ -163,19 +151,19 @@ impl Machine {
         under_way.batch.to = To::Nobody;
         if let Ok(at) = self.unsent.binary_search(&number) {
             self.unsent.remove(at);
-            for part in self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default() {
-                // This create was never sent. An earlier one of the same nonce may have been.
-                if let Settle::Fixed { path, nonce, may_exist: true } = part.settle {
-                    self.background.remove(Removal::new(path, nonce, None, None), now);
-                }
-            }
+            let parts = self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default();
+            // These creates were never sent. Earlier ones of the same nonce may have been.
+            let removals = parts.into_iter().filter_map(|part| part.removal);
+            removals.filter(|of| of.may_exist).for_each(|of| self.background.remove(of, now));
         } else {
             for part in &under_way.batch.parts {
-                match (&part.answer, &part.settle) {
-                    (None, settle) => self.background.expect(settle),
+                match (&part.answer, &part.removal) {
+                    (None, Some(removal)) => self.background.expect(&removal.id),
                     // A create by an own name that failed was settled when it failed.
-                    (Some(Err(_)), Settle::Named { .. }) => {}
-                    (Some(answer), settle) => self.background.settle(settle, answer, now),
+                    (Some(answer), Some(removal)) if answer.is_ok() || !removal.is_named() => {
+                        self.background.settle(removal.clone(), answer, now);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -227,10 +215,11 @@ impl Machine {
         let is_last = under_way.left == 0;
         if let Some(part) = under_way.batch.parts.get_mut(part) {
             let has_left = matches!(under_way.batch.to, To::Nobody);
-            // Where the outcome is unknown the node is deleted whatever the caller does next.
-            let may_be_made = under_way.is_sent && matches!(part.settle, Settle::Named { .. });
-            if has_left || may_be_made && answer.as_ref().is_err_and(is_uncertain) {
-                self.background.settle(&part.settle, &answer, now);
+            // Where the outcome is unknown a node with a name of its own is deleted whatever the caller does next.
+            let is_lost = under_way.is_sent && answer.as_ref().is_err_and(is_uncertain);
+            let goes = |removal: &&Removal| has_left || is_lost && removal.is_named();
+            if let Some(removal) = part.removal.as_ref().filter(goes) {
+                self.background.settle(removal.clone(), &answer, now);
             }
             part.answer = Some(answer); // it is settled: what fails the batch later passes over it
         }
@@ -310,54 +299,13 @@ impl Machine {
     /// The nodes that a create may still make that is on its way, and that would outlive the session.
     pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
         let parts = self.batches.values().flat_map(|under_way| &under_way.batch.parts);
-        parts.filter(|part| part.answer.is_none()).filter_map(|part| match &part.settle {
-            Settle::Named { prefix, outlives_session: true, .. } => Some(prefix.clone()),
-            _ => None,
-        })
+        let open = parts.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
+        open.filter(|removal| removal.outlives_session).map(|removal| removal.path.clone())
     }
 
     /// When the oldest request without an answer has waited for long enough.
     pub(super) fn next_overdue(&self) -> Option<BootTime> {
         self.batches.first_key_value().map(|(_, first)| first.arrived + self.patience())
-    }
-
-    /// Sends what the background has to do.
-    pub(super) fn send_background(&mut self, now: BootTime) {
-        if !self.is_up() || self.is_ending() {
-            return;
-        }
-        for task in self.background.due(now) {
-            let xid = self.new_xid();
-            if let Some(op) = self.background.encode(task, xid, &mut self.to_server) {
-                self.sent(xid, op, Owner::Task(task), now);
-            }
-        }
-    }
-
-    /// Takes a background operation.
-    pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
-        if let Some(ending) = &mut self.ending {
-            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
-            if let Task::Delete { path, outlives_session: true, .. } = task {
-                ending.lasting.push(path);
-            }
-            return;
-        }
-        self.resume_after_silence(now);
-        self.background.add(task, now);
-        self.send_background(now);
-    }
-
-    /// Watches a held node; the request goes with the next `tick`.
-    pub(crate) fn watch(&mut self, hold: Arc<Hold>, now: BootTime) {
-        self.background.add(Task::Watch { hold }, now);
-    }
-
-    /// Whether a node may be removed that nobody but its session knows for ours.
-    pub(crate) fn may_remove(&mut self, task: u64, may: bool, now: BootTime) {
-        self.background.may_remove(task, may, now, &mut self.outputs);
-        self.resume_after_silence(now);
-        self.send_background(now);
     }
 
     /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.

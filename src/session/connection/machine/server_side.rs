@@ -112,9 +112,7 @@ impl Machine {
                 Ok(())
             }
             Owner::Task(task) => {
-                let pause = self.timeout() / 8;
-                let answer = background::TaskAnswer { code: header.err, is_written, body };
-                self.background.reply(task, answer, now, pause, &mut self.outputs)?;
+                self.task_answered(task, header.err, is_written, body, now)?;
                 self.send_background(now);
                 Ok(())
             }
@@ -173,7 +171,6 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
-                self.background.session = session_id;
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_tick(timeout);
             }

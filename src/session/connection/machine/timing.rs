@@ -129,7 +129,7 @@ impl Machine {
     }
 
     fn send_noop(&mut self, dir: &str, now: BootTime) {
-        let path = self.background.noop(dir);
+        let path = self.noop(dir);
         self.send(&Operation::Delete { path: &path }, Owner::Proof, now);
     }
 
