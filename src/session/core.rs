@@ -13,8 +13,6 @@ use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
-#[cfg(feature = "client")]
-use super::generation::CallError;
 use super::generation::Generation;
 use super::retry::Retry;
 use crate::clock::BootTime;
@@ -232,7 +230,9 @@ impl Core {
             // The session does not live longer for its client.
             let session = Arc::downgrade(&generation);
             let submit = move |number, op, body: Vec<u8>| {
-                session.upgrade().ok_or(CallError::Expired)?.submit_client(number, op, &body)
+                if let Some(session) = session.upgrade() {
+                    session.submit_client(number, op, &body);
+                }
             };
             return match generation.client_end.client(self.chroot(), Box::new(submit)) {
                 // The session was lost just now: the next one has a client.

@@ -259,11 +259,12 @@ impl Generation {
 
     // ---- the application's client ----
 
-    /// Takes a request of the client; the answer goes to the client's end, under this number.
+    /// Takes a request of the client; the answer goes to the client's end, under this number. The end of
+    /// the session answers what is not taken any more.
     #[cfg(feature = "client")]
-    pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) -> Result<(), CallError> {
+    pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::of_client(number, op, body);
-        self.connection.with(|machine, now| machine.submit(batch, now)).map(drop)
+        let _ = self.connection.with(|machine, now| machine.submit(batch, now));
     }
 
     // ---- what nobody waits for ----

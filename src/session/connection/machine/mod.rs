@@ -7,7 +7,6 @@
 
 mod background;
 mod ending;
-mod long_answer;
 mod removal;
 mod requests;
 mod server_side;

@@ -50,7 +50,6 @@ pub(super) struct UnderWay {
     batch: Batch,
     arrived: BootTime,
     is_sent: bool,
-    left: usize,
 }
 
 impl Batch {
@@ -108,8 +107,8 @@ impl Machine {
             return Err(CallError::of_code(code_of(ending.reason)));
         }
         self.next_batch += 1;
-        let (number, left) = (self.next_batch, batch.parts.len());
-        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false, left });
+        let number = self.next_batch;
+        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false });
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -191,68 +190,54 @@ impl Machine {
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
-        let Some(under_way) = self.batches.get_mut(&number) else { return Ok(()) };
-        if let To::Client(client) = under_way.batch.to {
-            if header.err == err::OK {
-                codec::decode(op, body)?;
-            }
-            let ReplyHeader { err, zxid, .. } = header;
-            self.batches.remove(&number);
-            self.outputs.push_back(Output::ClientAnswered { number: client, err, zxid, body: body.to_vec() });
-            return Ok(());
-        }
+        let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { return Ok(()) };
         let answer = match header.err {
             err::OK => Ok(codec::decode(op, body)?),
             code => Err(CallError::of_code(code)),
         };
-        self.part_answered(number, part, answer, now);
+        let Some(part) = batch.parts.get_mut(part) else { return Ok(()) };
+        if let Some(removal) = &part.removal {
+            let has_left = matches!(batch.to, To::Nobody);
+            // Where the outcome is unknown a node with a name of its own is deleted whatever the caller
+            // does next.
+            let is_lost = *is_sent && answer.as_ref().is_err_and(is_uncertain);
+            if has_left || is_lost && removal.is_named() {
+                self.background.settle(removal.clone(), &answer, now);
+            }
+        }
+        part.answer = Some(answer);
+        if batch.parts.iter().all(|part| part.answer.is_some()) {
+            self.complete(number, header, body);
+        }
         Ok(())
     }
 
-    fn part_answered(&mut self, number: u64, part: usize, answer: Result<Reply, CallError>, now: BootTime) {
-        let Some(under_way) = self.batches.get_mut(&number) else { return };
-        under_way.left = under_way.left.saturating_sub(1);
-        let is_last = under_way.left == 0;
-        if let Some(part) = under_way.batch.parts.get_mut(part) {
-            let has_left = matches!(under_way.batch.to, To::Nobody);
-            // Where the outcome is unknown a node with a name of its own is deleted whatever the caller does next.
-            let is_lost = under_way.is_sent && answer.as_ref().is_err_and(is_uncertain);
-            let goes = |removal: &&Removal| has_left || is_lost && removal.is_named();
-            if let Some(removal) = part.removal.as_ref().filter(goes) {
-                self.background.settle(removal.clone(), &answer, now);
-            }
-            part.answer = Some(answer); // it is settled: what fails the batch later passes over it
-        }
-        if is_last {
-            self.complete(number);
-        }
-    }
-
-    /// Gives a batch's answers to its caller.
-    fn complete(&mut self, number: u64) {
+    /// Gives the answers of a batch to its caller. The last of them has this header and body.
+    fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
         let Some(UnderWay { batch, .. }) = self.batches.remove(&number) else { return };
-        if let To::Caller(caller) = batch.to {
-            let answer = |part: Part| part.answer.unwrap_or(Err(CallError::ConnectionLoss));
-            let all = batch.parts.into_iter().map(answer).collect();
-            let answers = Answers { all, epoch: self.epoch, pending: self.background.pending.clone() };
-            self.outputs.push_back(Output::Answered(number, caller, answers));
+        match batch.to {
+            To::Caller(caller) => {
+                let all = batch.parts.into_iter().filter_map(|part| part.answer).collect();
+                let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
+                self.outputs.push_back(Output::Answered(number, caller, answers));
+            }
+            To::Client(number) => {
+                let (ReplyHeader { err, zxid, .. }, body) = (header, body.to_vec());
+                self.outputs.push_back(Output::ClientAnswered { number, err, zxid, body });
+            }
+            To::Nobody => {}
         }
     }
 
     /// The connection is lost: what was sent on it is answered so. What waits for a connection waits
     /// on.
     pub(super) fn fail_sent(&mut self, now: BootTime) {
-        for flight in std::mem::take(&mut self.flight) {
-            if let Owner::Batch { number, part } = flight.owner {
-                self.fail_part(number, part, err::CONNECTION_LOSS, now);
-            }
+        self.flight.clear();
+        let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
+        let sent: Vec<u64> = sent.map(|(number, _)| *number).collect();
+        for number in sent {
+            self.fail_open_parts(number, err::CONNECTION_LOSS, now);
         }
-    }
-
-    fn fail_part(&mut self, number: u64, part: usize, code: i32, now: BootTime) {
-        let header = ReplyHeader { xid: 0, zxid: 0, err: code };
-        // The body of an error is not looked at.
-        let _ = self.batch_answered((number, part), 0, header, &[], now);
     }
 
     /// The session has ended: everything is answered.
@@ -287,11 +272,13 @@ impl Machine {
 
     /// Answers the requests of a batch that have no answer yet.
     fn fail_open_parts(&mut self, number: u64, code: i32, now: BootTime) {
+        let header = ReplyHeader { xid: 0, zxid: 0, err: code };
         let parts = self.batches.get(&number).map_or(0, |under_way| under_way.batch.parts.len());
         for part in 0..parts {
             let is_open = |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
             if self.batches.get(&number).is_some_and(is_open) {
-                self.fail_part(number, part, code, now);
+                // The body of an error is not looked at.
+                let _ = self.batch_answered((number, part), 0, header, &[], now);
             }
         }
     }
