@@ -24,7 +24,7 @@ pub struct Holder {
 
 /// `limit` is for the connection; the read itself has a time of its own.
 pub(super) fn read(core: &Core, node: &str, limit: &Limit<'_>) -> Result<Option<Holder>> {
-    ask("holder", core, node, limit, |generation| match generation.read(node, false, &Limit::NONE) {
+    ask("holder", core, node, limit, |generation, _| match generation.read(node, false, &Limit::NONE) {
         Ok(node) => Ok(Some(Holder {
             data: nonce::split(&node.data).1.to_vec(),
             session_id: node.stat.owner,

@@ -12,7 +12,7 @@ use super::{Holding, Mode, Queue, Request};
 use crate::clock::BootTime;
 use crate::error::Result;
 use crate::session::bell::{Bell, Causes};
-use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, contender};
+use crate::session::generation::{Answers, CallError, CreateMode, Generation, Operation, Reply, contender};
 use crate::session::path;
 
 pub(super) const OWN_GONE: u8 = 1;
@@ -196,23 +196,16 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         let read = Operation::GetData { path: &ticket.path, watch: true };
-        let answers = ticket.generation.flight(&[(read, None)], &self.request.limit);
-        self.own_watched(
-            ticket,
-            answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))),
-        )
+        let flight = ticket.generation.flight(&[(read, None)], &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&ticket.path, e))?;
+        self.own_watched(ticket, &mut answers, 0)
     }
 
-    /// Takes what a read of our own node says that leaves a watch on it, and the connection it stands on.
-    pub(super) fn own_watched(
-        &self,
-        ticket: &mut Ticket,
-        read: std::result::Result<(Node, u64), CallError>,
-    ) -> Step<()> {
-        match read {
-            Ok((node, epoch)) => {
-                ticket.armed_on = epoch;
-                ticket.data = node.data;
+    /// Takes the answer to a read of our own node that leaves a watch on it.
+    pub(super) fn own_watched(&self, ticket: &mut Ticket, answers: &mut Answers, at: usize) -> Step<()> {
+        match answers.take(at).and_then(Reply::node) {
+            Ok(node) => {
+                (ticket.armed_on, ticket.data) = (answers.epoch, node.data);
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Anew),

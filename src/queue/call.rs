@@ -119,27 +119,32 @@ impl<'a> Call<'a> {
 }
 
 /// Sends requests that wait for no lock: again after a lost connection, as long as the limit and the
-/// retry policy allow. `path` is a full one.
+/// retry policy allow. `path`, a full one, is what an error names, unless `requests` set it to another.
 pub(crate) fn ask<T>(
     op: &'static str,
     core: &Core,
     path: &str,
     limit: &Limit<'_>,
-    mut requests: impl FnMut(&Generation) -> StdResult<T, CallError>,
+    mut requests: impl FnMut(&Generation, &mut String) -> StdResult<T, CallError>,
 ) -> Result<T> {
     let retry = Retry::new();
     loop {
         let generation = core.connected(op, core.shown(path), limit, &retry)?;
-        match requests(&generation) {
+        let mut at = path.to_owned();
+        match requests(&generation, &mut at) {
             Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => core.failed(&retry),
-            done => return done.map_err(|e| failure(op, core, path, e)),
+            done => return done.map_err(|e| failure(op, core, &at, e)),
         }
     }
 }
 
 /// What a request that failed means to the user; `path` is a full one.
 pub(super) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
-    let path = core.shown(path).to_owned();
+    error(op, core.shown(path).to_owned(), e)
+}
+
+/// The same, of a path as its user knows it.
+pub(super) fn error(op: &'static str, path: String, e: CallError) -> Error {
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),

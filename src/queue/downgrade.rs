@@ -30,7 +30,7 @@ impl Queue {
         let stand_in = StandIn { op: OP, held: write, kind, mode, data, stands };
         let mut ticket = self.stand_in(core, &stand_in, limit, &mut None)?;
         // The hold goes on, and its token with it: the read node's own would be above that of a writer who waits already.
-        ticket.czxid = write.czxid();
+        ticket.czxid = write.hold().czxid();
         let retry = Retry::new();
         loop {
             let refused = match ticket.grant(Box::new(|| ())) {

@@ -14,7 +14,6 @@ pub(crate) mod name;
 mod parent;
 mod persist;
 mod predecessor;
-mod release;
 mod revoke;
 mod rule;
 mod stand_in;
@@ -28,10 +27,9 @@ use std::time::SystemTime;
 use self::attempt::Attempt;
 pub(crate) use self::call::{Call, Step, Stop, ask};
 pub(crate) use self::gone::Trail;
-pub(crate) use self::holding::Holding;
+pub(crate) use self::holding::{Holding, Release};
 use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
-pub(crate) use self::release::Release;
 use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -177,7 +175,7 @@ impl Queue {
 
     /// Everybody in the queue, in order; `limit` is for the connection.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        ask("contenders", core, &self.dir, limit, |generation| {
+        ask("contenders", core, &self.dir, limit, |generation, at| {
             // Each request has a time of its own, since there may be many.
             let listed = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => return Ok(Vec::new()),
@@ -191,7 +189,8 @@ impl Queue {
             }
             let mut all = Vec::with_capacity(names.len());
             for name in names {
-                match generation.read(&path::join(&self.dir, name.full), false, &Limit::NONE) {
+                *at = path::join(&self.dir, name.full);
+                match generation.read(at, false, &Limit::NONE) {
                     Err(CallError::NoNode) => {}
                     node => {
                         all.push(Contender::of(name.full, name.kind == Kind::Read, name.sequence, node?));

@@ -54,7 +54,7 @@ impl Queue {
         let (path, limit) = (path::join(&self.dir, name), Limit::after(patience));
         // An earlier delete whose answer was lost.
         let mut may_be_done = false;
-        let is_deleted = ask("release_persistent", core, &path, &limit, |generation| {
+        let is_deleted = ask("release_persistent", core, &path, &limit, |generation, _| {
             match generation.read(&path, false, &limit) {
                 Ok(node) if node.stat.owner != 0 => return Ok(None),
                 Ok(_) => {}

@@ -35,8 +35,7 @@ impl Attempt<'_> {
         let mut answers = flight.map_err(|e| self.call.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {
-            let own = answers.take(1).and_then(Reply::node).map(|node| (node, watched));
-            self.own_watched(ticket, own)?;
+            self.own_watched(ticket, &mut answers, 1)?;
         }
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,

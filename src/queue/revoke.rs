@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Operation};
-use crate::session::revocation::REVOKE_MESSAGE;
+use crate::session::hold::REVOKE_MESSAGE;
 use crate::session::{ZkSession, path};
 
 impl Queue {
@@ -66,7 +66,7 @@ fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
     let limit = Limit::after(patience);
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
     // To ask twice is to ask once.
-    ask("attempt_revoke", core, path, &limit, |generation| match generation.call(write, &limit) {
+    ask("attempt_revoke", core, path, &limit, |generation, _| match generation.call(write, &limit) {
         Ok(_) => {
             debug!("{path}: asked to let go");
             Ok(true)

@@ -25,6 +25,7 @@ pub(super) struct Ticket {
     pub(super) data: Vec<u8>,
     /// It is deleted even if the session ends first, until it is kept.
     pub(super) outlives_session: bool,
+    /// Somebody else sees to the node from now on.
     is_granted: bool,
 }
 

@@ -8,9 +8,9 @@ use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
 use crate::local::registry::Interned;
-use crate::queue::leases::{self, Count, Leases, Taken, Want};
+use crate::queue::leases::{self, Count, Leases, Want};
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, Holding, Mode, Queue, Release};
+use crate::queue::{Call, Contender, Holding, Mode, Queue, Release, Stop};
 use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
 
@@ -102,13 +102,14 @@ impl Lock {
                 Err(e) => return Err(e),
             };
             let lane = &self.common.lane;
-            match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses)? {
-                Taken::Leases(leases) => {
+            match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses) {
+                Ok(leases) => {
                     drop(passage);
                     return Ok(Some(leases.into_iter().map(|lease| self.held(lease)).collect()));
                 }
-                Taken::Full => return Ok(None),
-                Taken::Anew => {}
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Again | Stop::Anew) => {}
             }
         }
     }

@@ -86,8 +86,10 @@ fn bits(permissions: Permission) -> i32 {
     known.iter().enumerate().map(|(i, one)| i32::from(permissions.can(*one)) << i).sum()
 }
 
-#[cfg(all(test, feature = "client"))]
+#[cfg(test)]
 mod tests {
+    #![cfg(feature = "client")]
+
     use super::*;
     use crate::wire::record::Reader;
 

@@ -36,15 +36,6 @@ pub(crate) struct Want<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// How a request ended that held the mutex.
-pub(crate) enum Taken {
-    Leases(Vec<Holding>),
-    /// Too few are free, and the request goes no further.
-    Full,
-    /// The mutex is lost, or the session: take it again.
-    Anew,
-}
-
 /// More permits are wanted than there are.
 pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
     let reason = format!("{wanted} are more than {path:?} has, which is {permits}");
@@ -57,14 +48,9 @@ impl Leases {
         Leases { count, dir: path::join(dir, "leases"), acl }
     }
 
-    /// Takes leases, for who holds the mutex; `losses` rings when that is lost.
-    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Result<Taken> {
-        match Taking::new(self, want, mutex, losses).run() {
-            Ok(Some(leases)) => Ok(Taken::Leases(leases)),
-            Ok(None) | Err(Stop::Again | Stop::Anew) => Ok(Taken::Anew),
-            Err(Stop::Busy) => Ok(Taken::Full),
-            Err(Stop::Fail(e)) => Err(e),
-        }
+    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or the session.
+    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Step<Vec<Holding>> {
+        Taking::new(self, want, mutex, losses).run()
     }
 
     /// For those who only try: two reads, and no write while too few are free.
@@ -86,14 +72,14 @@ impl Leases {
 
     /// The number at the server. `limit` is for all of it.
     pub(crate) fn permits(&self, core: &Core, limit: &Limit<'_>) -> Result<u32> {
-        ask("semaphore", core, self.count.path(), limit, |generation| {
+        ask("semaphore", core, self.count.path(), limit, |generation, _| {
             self.count.get(generation, false, limit)
         })
     }
 
     /// Changes the number. False: the node's data is something else.
     pub(crate) fn set_permits(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
-        ask("semaphore", core, self.count.path(), limit, |generation| {
+        ask("semaphore", core, self.count.path(), limit, |generation, _| {
             self.count.set(generation, number, limit)
         })
     }
@@ -101,7 +87,7 @@ impl Leases {
     /// The leases there are, in the order in which they were made. `limit` is for the connection; each request has a time of its own,
     /// since there may be many.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        ask("semaphore", core, self.count.path(), limit, |generation| {
+        ask("semaphore", core, self.count.path(), limit, |generation, _| {
             let children = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => Listing::default(),
                 listed => listed?.children,

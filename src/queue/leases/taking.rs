@@ -48,16 +48,11 @@ impl<'a> Taking<'a> {
         Taking { leases, want, mutex, losses, bell: Bell::new() }
     }
 
-    /// `None`: the mutex is lost, and with it the place in the queue.
-    pub(super) fn run(self) -> Step<Option<Vec<Holding>>> {
+    pub(super) fn run(self) -> Step<Vec<Holding>> {
         loop {
-            if let Some(reason) = self.mutex.loss() {
-                debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
-                return Ok(None);
-            }
             match self.from_the_start() {
-                Err(Stop::Again | Stop::Anew) => {}
-                end => return end.map(Some),
+                Err(Stop::Again | Stop::Anew) if self.mutex.loss().is_none() => {}
+                end => return end,
             }
         }
     }
