@@ -70,7 +70,7 @@ impl<'a> Attempt<'a> {
         // lost before its connection has said so.
         let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
         loop {
-            match self.from_the_start() {
+            match self.begin() {
                 Ok(holding) => return Ok(Some(holding)),
                 Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
                 Err(Stop::Busy) => return Ok(None),
@@ -80,7 +80,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Goes on under one nonce.
-    fn from_the_start(&mut self) -> Step<Holding> {
+    fn begin(&mut self) -> Step<Holding> {
         let node = self.request.node;
         let generation = self.call.connected()?;
         let causes = Causes { gone: GONE, changed: CHANGED };

@@ -49,7 +49,7 @@ impl<'a> Attempt<'a> {
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
         loop {
-            match self.from_the_start() {
+            match self.begin() {
                 Ok(holding) => return Ok(Some(holding)),
                 Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
                 Err(Stop::Busy) => return Ok(None),
@@ -59,7 +59,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Goes through the queue with one node.
-    fn from_the_start(&mut self) -> Step<Holding> {
+    fn begin(&mut self) -> Step<Holding> {
         if self.request.limit.is_past() {
             return Err(self.call.stop(&self.queue.dir, CallError::Deadline)); // nothing is sent for nothing
         }

@@ -11,7 +11,6 @@ mod gone;
 mod holding;
 pub(crate) mod leases;
 pub(crate) mod name;
-mod parent;
 mod persist;
 mod predecessor;
 mod revoke;

@@ -86,10 +86,8 @@ fn bits(permissions: Permission) -> i32 {
     known.iter().enumerate().map(|(i, one)| i32::from(permissions.can(*one)) << i).sum()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "client"))]
 mod tests {
-    #![cfg(feature = "client")]
-
     use super::*;
     use crate::wire::record::Reader;
 

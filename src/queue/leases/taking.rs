@@ -50,7 +50,7 @@ impl<'a> Taking<'a> {
 
     pub(super) fn run(self) -> Step<Vec<Holding>> {
         loop {
-            match self.from_the_start() {
+            match self.begin() {
                 Err(Stop::Again | Stop::Anew) if self.mutex.loss().is_none() => {}
                 end => return end,
             }
@@ -58,7 +58,7 @@ impl<'a> Taking<'a> {
     }
 
     /// Makes our nodes, and waits until they may be held.
-    fn from_the_start(&self) -> Step<Vec<Holding>> {
+    fn begin(&self) -> Step<Vec<Holding>> {
         let (generation, mut tickets, mut fits) = self.make()?;
         // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
         let causes = |cause| Causes { gone: cause, changed: cause };
