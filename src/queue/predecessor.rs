@@ -2,7 +2,7 @@
 //! list of children, which wakes every waiter.
 
 use super::Mode;
-use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
+use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
 use super::call::Step;
 use super::ticket::Ticket;
 use crate::session::bell::Causes;
@@ -14,11 +14,6 @@ impl Attempt<'_> {
         let (ahead, epoch) = self.look(ticket, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
-        self.wait(ticket, &ahead, epoch)
-    }
-
-    /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
-    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, epoch: u64) -> Step<bool> {
         let generation = ticket.generation.clone();
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.

@@ -7,15 +7,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) use self::count::Count;
-use self::taking::Taking;
 use super::call::{Call, Step, Stop, ask};
 use super::name;
 use super::ticket::Ticket;
-use super::{Contender, Holding, Mode};
+use super::{Contender, Mode};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
-use crate::session::bell::Bells;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply};
 use crate::session::path;
@@ -46,11 +44,6 @@ impl Leases {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
         Leases { count, dir: path::join(dir, "leases"), acl }
-    }
-
-    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or the session.
-    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Step<Vec<Holding>> {
-        Taking::new(self, want, mutex, losses).run()
     }
 
     /// For those who only try: two reads, and no write while too few are free.

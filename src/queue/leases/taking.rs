@@ -29,7 +29,7 @@ const SAFETY_POLL: Duration = Duration::from_secs(60);
 /// and each create that is left without an answer is searched for by a listing of its own.
 const AT_ONCE: usize = 64;
 
-pub(super) struct Taking<'a> {
+struct Taking<'a> {
     leases: &'a Leases,
     want: &'a Want<'a>,
     mutex: &'a Holding,
@@ -38,25 +38,20 @@ pub(super) struct Taking<'a> {
     bell: Arc<Bell>,
 }
 
-impl<'a> Taking<'a> {
-    pub(super) fn new(
-        leases: &'a Leases,
-        want: &'a Want<'a>,
-        mutex: &'a Holding,
-        losses: &'a Bells<()>,
-    ) -> Self {
-        Taking { leases, want, mutex, losses, bell: Bell::new() }
-    }
-
-    pub(super) fn run(self) -> Step<Vec<Holding>> {
+impl Leases {
+    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or the session.
+    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Step<Vec<Holding>> {
+        let taking = Taking { leases: self, want, mutex, losses, bell: Bell::new() };
         loop {
-            match self.begin() {
-                Err(Stop::Again | Stop::Anew) if self.mutex.loss().is_none() => {}
+            match taking.begin() {
+                Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
                 end => return end,
             }
         }
     }
+}
 
+impl<'a> Taking<'a> {
     /// Makes our nodes, and waits until they may be held.
     fn begin(&self) -> Step<Vec<Holding>> {
         let (generation, mut tickets, mut fits) = self.make()?;
