@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::never;
 use parking_lot::Mutex;
 
-use crate::error::{Cause, Error, Result};
+use super::call::error;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
+use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
@@ -43,11 +45,7 @@ impl Trail {
                 Err(e) => return Err(e),
             }
             if limit.is_past() {
-                return Err(Error::Unavailable {
-                    op: "leave",
-                    path: path.to_owned(),
-                    cause: Cause::ConnectionLost,
-                });
+                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
             }
             if !going.is_disjoint(&generation.pending_deletes()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());

@@ -117,7 +117,7 @@ impl EventLoop {
             let inner = generation.connection.inner.lock();
             (inner.machine.is_up(), inner.machine.epoch())
         };
-        let watch = if is_up { generation.next_to_watch(epoch) } else { None };
+        let watch = if is_up { generation.lease.next_watch(epoch) } else { None };
         let next = [next, watch].into_iter().flatten().min();
         generation.next_look.set(next.unwrap_or(BootTime::END));
         next
@@ -140,7 +140,7 @@ impl EventLoop {
             inner.reader = None; // it got no processor; `flush` lets this thread read again
         }
         if inner.machine.is_up() {
-            let (holds, _) = generation.to_watch(inner.machine.epoch(), now);
+            let holds = lease.to_watch(inner.machine.epoch(), now);
             holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
         }
         let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };

@@ -7,7 +7,6 @@
 
 mod background;
 mod ending;
-mod long_answer;
 mod removal;
 mod requests;
 mod server_side;
@@ -23,7 +22,7 @@ use crossbeam_channel::Sender;
 
 pub(crate) use background::Task;
 pub(crate) use removal::Removal;
-pub(crate) use requests::{Answers, Batch, Settle};
+pub(crate) use requests::{Answers, Batch};
 
 use self::background::Background;
 use super::codec::{self, Listing};
@@ -230,7 +229,7 @@ pub(crate) struct Lease {
 impl Machine {
     pub(crate) fn new(settings: Settings, now: BootTime) -> Self {
         Machine {
-            background: Background::new(settings.noop.clone()),
+            background: Background::default(),
             heard: Heard::new(),
             proof: Proof { begun: now, under_way: None, waiting: Vec::new() },
             settings,
