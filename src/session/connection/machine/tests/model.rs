@@ -204,12 +204,12 @@ impl World {
     }
 
     fn release(&mut self, at: usize) {
+        if self.rig.m.is_ending() {
+            return; // what becomes of a release then has a scenario of its own
+        }
         let ids: Vec<String> = self.owned.keys().cloned().collect();
         let Some(id) = ids.get(at % ids.len().max(1)).cloned() else { return };
         let (part, path) = self.owned.remove(&id).unwrap();
-        if self.rig.m.is_ending() {
-            return; // what becomes of it then has a scenario of its own
-        }
         match part {
             Part::Fixed(_) => self.rig.task(Task::Remove(Removal::signed(path, id, None))),
             _ => {
