@@ -102,6 +102,7 @@ mod signal;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wire;
+mod world;
 
 pub use cancel::CancelToken;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};

@@ -1,7 +1,7 @@
 //! One request's way through the queue: make a node, see who is ahead, wait, hold.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::failure::failure;
 use super::name::{self, Kind, Name};
@@ -18,6 +18,7 @@ use crate::session::generation::{CallError, Generation, Node, Operation, Settle}
 use crate::session::lease::Refused;
 use crate::session::path;
 use crate::session::retry::Retry;
+use crate::world::Instant;
 
 pub(super) const OWN_GONE: u8 = 1;
 pub(super) const OWN_CHANGED: u8 = 2;

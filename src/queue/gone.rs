@@ -1,16 +1,13 @@
 //! Waiting until the server has nothing left of what was given up.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::never;
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::retry::Retry;
+use crate::world::{HashSet, Instant, Mutex, never};
 
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);

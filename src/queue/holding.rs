@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::session::RevokeSignal;
 use crate::session::generation::{Generation, Outcome};
 use crate::session::hold::{Hold, LostSignal};
+use crate::world::{Receiver, bounded};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
 /// that nobody knows of.
@@ -141,7 +140,7 @@ impl Holding {
     pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
-        let (done, outcome) = wait.then(|| crossbeam_channel::bounded(1)).unzip();
+        let (done, outcome) = wait.then(|| bounded(1)).unzip();
         let path = self.hold.path().to_owned();
         match &self.going {
             Going::Named { id, renew_parent } => {

@@ -1,12 +1,11 @@
 //! A hold on its way out, and what came of it.
 
-use crossbeam_channel::Receiver;
-
 use super::holding::Holding;
 use crate::error::{ANSWER_TOO_LONG, Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::generation::Outcome;
 use crate::wire::code::err::{NO_AUTH, TOO_LONG};
+use crate::world::Receiver;
 
 /// The end of a guard, begun: several may be begun before the first is waited for.
 #[must_use = "tell the caller how it went"]

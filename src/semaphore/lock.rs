@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
@@ -15,6 +15,7 @@ use crate::queue::{Contender, Holding, Mode, Queue, Release};
 use crate::session::retry::Retry;
 use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
+use crate::world::Instant;
 
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {

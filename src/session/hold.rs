@@ -6,13 +6,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
-
 use super::revocation::{REVOKE_MESSAGE, RevokeSignal};
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
+use crate::world::{Mutex, Receiver};
 
 /// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not block.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;

@@ -38,17 +38,16 @@
 //! follows it. No lock can prevent the latter, so an answer holds for the moment at which the clock
 //! was read. The fencing token protects against the rest.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::hold::Hold;
 use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
+use crate::world::{HashMap, Mutex};
 
 #[derive(Default)]
 pub(crate) struct Lease {

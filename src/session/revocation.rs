@@ -5,9 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
-
 use crate::signal::Signal;
+use crate::world::Receiver;
 
 /// What is written to the node; Curator's `LockInternals.REVOKE_MESSAGE`.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";

@@ -4,7 +4,6 @@ mod count;
 mod taking;
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) use self::count::Count;
@@ -22,6 +21,7 @@ use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Reply, Settle};
 use crate::session::path;
 use crate::session::retry::Retry;
+use crate::world::HashSet;
 
 pub(crate) struct Leases {
     pub(crate) count: Arc<Count>,

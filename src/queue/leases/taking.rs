@@ -6,7 +6,7 @@
 //! nodes for ever; so who loses it while it waits takes its nodes away and begins anew.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Leases, Step, Stop, Want};
 use crate::limit::Ended;
@@ -18,6 +18,7 @@ use crate::session::bell::{Bell, Bells, Causes};
 use crate::session::generation::{CallError, Generation, Naming, Reply, contender};
 use crate::session::lease::Refused;
 use crate::session::path;
+use crate::world::Instant;
 
 const LEASES: u8 = 1;
 const COUNT: u8 = 2;

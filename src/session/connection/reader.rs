@@ -17,15 +17,11 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-use mio::net::TcpStream;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
 use super::machine::{Answers, Output};
 use super::{Connection, Inner};
 use crate::clock::BootTime;
 use crate::limit::Limit;
+use crate::world::{Receiver, TcpStream, socket};
 
 /// For so long a caller reads by itself: longer than a server with a fast disk needs, and short beside
 /// what a caller may notice whose wait is cancelled.
@@ -78,10 +74,9 @@ impl Connection {
             if left.is_zero() {
                 return None;
             }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&*reading.socket, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => match reading.read(&mut buf, &take_output) {
+            match socket::wait_readable(&reading.socket, left) {
+                Ok(false) => {}
+                Ok(true) => match reading.read(&mut buf, &take_output) {
                     Next::Read => {}
                     Next::Leave => return answers.try_recv().ok(),
                 },

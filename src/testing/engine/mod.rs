@@ -31,10 +31,11 @@ use self::watch::Watches;
 use crate::wire::Malformed;
 use crate::wire::code::{err, op};
 use crate::wire::record::{Reader, ReplyHeader, Writer};
-use std::collections::{HashMap, VecDeque};
+use crate::world::{HashMap, wall_time};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A connection, as whoever owns the sockets calls it.
 pub(crate) type ConnId = u64;
@@ -81,7 +82,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(settings: Settings) -> Engine {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = i64::try_from(since.as_millis()).unwrap_or(0);
         Engine {
             sessions: Sessions::new(settings.tick, epoch),
@@ -90,7 +91,7 @@ impl Engine {
             now: Duration::ZERO,
             epoch,
             store: Store { tree: Tree::new(), watches: Watches::default() },
-            conns: HashMap::new(),
+            conns: HashMap::default(),
             queue: VecDeque::new(),
             outstanding: Outstanding::default(),
             next_zxid: 0,

@@ -4,11 +4,9 @@
 //! waited for, an abandoned create has no caller left. A delete is sent again on each connection
 //! until it is acknowledged or the session is gone at the server: no node is orphaned.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-
-use crossbeam_channel::Sender;
 
 use super::removal::{Next, Removal};
 use super::requests::{Settle, is_uncertain};
@@ -21,6 +19,7 @@ use crate::session::hold::Hold;
 use crate::session::path;
 use crate::wire::Malformed;
 use crate::wire::code::{err, op};
+use crate::world::{HashMap, HashSet, Sender};
 
 /// One background operation.
 pub(crate) enum Task {
@@ -99,7 +98,7 @@ impl Background {
             noop,
             next: 0,
             session: 0,
-            all: HashMap::new(),
+            all: HashMap::default(),
             waiting: VecDeque::new(),
             pending: Arc::default(),
         }

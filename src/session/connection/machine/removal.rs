@@ -9,14 +9,13 @@
 //! the answer to the create was lost, the nonce in its data decides, unless somebody has written over
 //! that data: then the session alone decides, as long as no hold of this session stands on the path.
 
-use crossbeam_channel::Sender;
-
 use super::Outcome;
 use super::background::TaskAnswer;
 use crate::session::connection::codec::{self, Operation, Reply};
 use crate::session::nonce;
 use crate::wire::Malformed;
 use crate::wire::code::{err, op};
+use crate::world::Sender;
 
 pub(crate) struct Removal {
     path: String,
