@@ -51,6 +51,11 @@ impl Holding {
         self.hold.path()
     }
 
+    #[cfg(zk_sim)]
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.generation.lease.stands(&self.hold, BootTime::now())
     }

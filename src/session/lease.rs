@@ -189,6 +189,13 @@ impl Lease {
         hold.loss().is_none()
     }
 
+    /// Whether `stands` would say that the hold stands if its process read this time now. Takes no lock, so
+    /// that the simulation's observer can ask between any two steps of any thread.
+    #[cfg(zk_sim)]
+    pub(crate) fn would_stand(&self, hold: &Hold, now: BootTime) -> bool {
+        now < self.end.get() && hold.loss().is_none()
+    }
+
     /// The hold was let go; its node may go now.
     pub(crate) fn release(&self, hold: &Arc<Hold>) {
         let mut state = self.state.lock();

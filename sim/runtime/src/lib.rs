@@ -83,7 +83,7 @@ pub mod library {
     pub use crate::time::{Instant, boot_time, wall_time};
 
     /// Iterates in the same order in each run.
-    pub type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+    pub type HashMap<K, V, S = BuildHasherDefault<DefaultHasher>> = std::collections::HashMap<K, V, S>;
     /// Iterates in the same order in each run.
-    pub type HashSet<T> = std::collections::HashSet<T, BuildHasherDefault<DefaultHasher>>;
+    pub type HashSet<T, S = BuildHasherDefault<DefaultHasher>> = std::collections::HashSet<T, S>;
 }

@@ -220,12 +220,15 @@ pub fn set_drift(process: ProcessId, drift_ppm: i64) {
     change_clock(process, |clock| clock.drift_ppm = drift_ppm);
 }
 
-/// The host has slept: the boot-time clock of this process jumps by so much, its monotonic clock does not.
-pub fn sleep_host(process: ProcessId, slept: Duration) {
-    let slept = u64::try_from(slept.as_nanos()).unwrap_or(0);
-    change_clock(process, |clock| {
-        clock.local += slept;
-        clock.slept += slept;
+/// The host of this process sleeps for so long: nothing of the process runs, and its monotonic clock stands, but its
+/// boot-time clock goes on.
+pub fn sleep_host(process: ProcessId, lasts: Duration) {
+    stop(process);
+    let before = clock_of(process);
+    core::after(lasts, move || {
+        let slept = u64::try_from((clock_of(process) - before).as_nanos()).unwrap_or(0);
+        change_clock(process, |clock| clock.slept += slept);
+        resume(process);
     });
 }
 

@@ -289,13 +289,14 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
                 passed >= Duration::from_secs(10) && passed < Duration::from_millis(10_100),
                 "{passed:?}"
             );
-            thread::sleep(Duration::from_secs(10)); // from the 11th second, at the half of the rate
+            thread::sleep(Duration::from_secs(10)); // now at half the rate, and the host sleeps for a minute
             let passed = now();
             assert!(
-                passed >= Duration::from_secs(29) && passed < Duration::from_millis(30_200),
+                passed >= Duration::from_secs(89) && passed < Duration::from_millis(90_200),
                 "{passed:?}"
             );
-            assert!(boot_time() > Duration::from_secs(5 + 21 + 60), "it goes on while the host sleeps");
+            let boot = boot_time();
+            assert!(boot > Duration::from_secs(5 + 21 + 30) && boot < Duration::from_secs(57), "{boot:?}");
             finish();
         });
         after(Duration::from_millis(10_500), move || {

@@ -139,7 +139,9 @@ pub fn sleep(pause: Duration) {
     core::point(Op::Sleep, 0);
     core::with(|sim| {
         let until = Instant::now_at(sim) + pause;
-        sim.block("its sleep", 0, Some(until.nanos()));
+        while Instant::now_at(sim) < until {
+            sim.block("its sleep", 0, Some(until.nanos()));
+        }
     });
 }
 
