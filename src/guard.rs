@@ -1,13 +1,14 @@
 //! What every guard can tell of its hold.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::queue::{Holding, Release};
 use crate::session::{LostSignal, RevokeSignal};
+use crate::world::OnceLock;
 
 /// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
 /// by thread.
@@ -185,6 +186,11 @@ impl Held {
     /// The path of the lock's node.
     pub fn path(&self) -> &str {
         self.owner.path()
+    }
+
+    #[cfg(zk_sim)]
+    pub(crate) fn holding(&self) -> &Holding {
+        self.owner.holding()
     }
 
     /// From now on, until `part`, its loss raises that signal too.

@@ -2,9 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
-
-use crossbeam_channel::never;
 
 use super::leadership::Mandate;
 use crate::cancel::CancelToken;
@@ -15,6 +12,7 @@ use crate::local::registry::Interned;
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
+use crate::world::{Instant, never};
 
 /// What a candidate is, to the server.
 #[derive(Clone)]

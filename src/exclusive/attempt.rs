@@ -1,8 +1,7 @@
 //! One request for the lock: make its node, or wait until whoever's it is has gone and try again.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bid::{Bid, Sight};
 use crate::clock::BootTime;
@@ -15,6 +14,7 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
 use crate::session::{nonce, path};
+use crate::world::{HashSet, Instant};
 
 const GONE: u8 = 1;
 const CHANGED: u8 = 2;

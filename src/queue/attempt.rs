@@ -1,7 +1,7 @@
 //! One request's way through the queue: make a node, see who is ahead, wait, hold.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::call::{Call, Step, Stop};
 use super::name::{self, Name};
@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{Answers, CallError, CreateMode, Generation, Operation, Reply, contender};
 use crate::session::path;
+use crate::world::Instant;
 
 pub(super) const OWN_GONE: u8 = 1;
 pub(super) const OWN_CHANGED: u8 = 2;

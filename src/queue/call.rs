@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::result::Result as StdResult;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
@@ -13,6 +12,7 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::lease::Refused;
 use crate::session::retry::Retry;
+use crate::world::Instant;
 
 /// A call that takes a lock and may wait for it: in a queue, for leases, or for the one node of an
 /// exclusive lock.

@@ -1,11 +1,7 @@
 //! Waiting until the server has nothing left of what was given up.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::never;
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::call::error;
 use crate::error::{Error, Result};
@@ -13,6 +9,7 @@ use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
+use crate::world::{HashSet, Instant, Mutex, never};
 
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-
 use super::call::error;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
@@ -13,6 +11,7 @@ use crate::limit::{Ended, Limit};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
 use crate::session::hold::Hold;
+use crate::world::{Receiver, Sender, bounded};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
 /// that nobody knows of.
@@ -59,6 +58,11 @@ impl Holding {
     /// The node's full path.
     pub(crate) fn path(&self) -> &str {
         self.hold.path()
+    }
+
+    #[cfg(zk_sim)]
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     pub(crate) fn is_held(&self) -> bool {

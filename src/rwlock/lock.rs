@@ -1,23 +1,22 @@
 //! A read/write lock as this process sees it: who reads, who writes, and the lane to the queue.
 
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::cohort::Cohort;
 use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
-use crate::local::reentry::{Nested, Reentry, this_thread};
+use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
+use crate::world::thread::ThreadId;
+use crate::world::{Mutex, this_thread};
 
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {

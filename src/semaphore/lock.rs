@@ -1,7 +1,7 @@
 //! A semaphore as this process sees it: its threads' way through the mutex to the leases.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
@@ -13,6 +13,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Call, Contender, Holding, Mode, Queue, Release, Stop};
 use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
+use crate::world::Instant;
 
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {

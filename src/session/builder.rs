@@ -1,6 +1,6 @@
 //! How a session is made.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ZkSession;
 use super::config::{RetryPolicy, check_millis};
@@ -9,6 +9,7 @@ use super::core::{Config, Core};
 use super::event::EventHandler;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
+use crate::world::{Instant, thread};
 
 /// Settings of a new session; from [`ZkSession::builder`].
 #[must_use = "nothing happens until connect() is called"]
@@ -134,7 +135,7 @@ impl SessionBuilder {
                 let failure = Error::Connect { hosts, waited: start.elapsed() };
                 // A host that is being asked just now may still make a session, and is told that nobody wants it. The caller's
                 // time is up: that is waited for elsewhere, or here where there is no thread.
-                let _ = std::thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
+                let _ = thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
                 Err(failure)
             }
             Err(e) => Err(e),

@@ -3,10 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::bell::{Bell, Bells, Causes};
 use super::config::RetryPolicy;
@@ -19,6 +16,9 @@ use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
+use crate::world::{
+    Instant, Mutex, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, thread, unbounded,
+};
 
 /// How long `close` waits for the server and for its own threads, in all.
 const CLOSE: Duration = Duration::from_millis(950);
@@ -422,7 +422,7 @@ impl Core {
             attempt: (config.timeout / 6).max(ATTEMPT).min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.tick,
-            noop: format!("zk-mutex-no-op-{}", uuid::Uuid::new_v4()),
+            noop: format!("zk-mutex-no-op-{}", new_uuid()),
         };
         let news = self.news.clone();
         let report = Box::new(move |event| drop(news.send(News::Session(number, event))));
@@ -467,7 +467,7 @@ fn id_of(state: &State) -> String {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    std::thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(|e| Error::Unavailable {
+    thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(|e| Error::Unavailable {
         op: "connect",
         path: String::new(),
         cause: Cause::Resources(format!("thread ({e})")),

@@ -1,15 +1,12 @@
 //! One session at the server, from its making to its loss: its lease, the watch registry, and calls
 //! that end in time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use crossbeam_channel::{Receiver, bounded};
-use parking_lot::Mutex;
 
 use super::acl::Acl;
 use super::bell::{Bell, Bells};
@@ -32,6 +29,7 @@ use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::wire::code::event;
+use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;

@@ -6,12 +6,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
-
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
+use crate::world::{Mutex, Receiver};
 
 /// What is written to the node of a holder who is asked to let go; Curator's `LockInternals.REVOKE_MESSAGE`.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";

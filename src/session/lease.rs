@@ -38,16 +38,15 @@
 //! follows it. No lock can prevent the latter, so an answer holds for the moment at which the clock
 //! was read. The fencing token protects against the rest.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::hold::Hold;
 use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
+use crate::world::{HashMap, Mutex};
 
 /// A hold this old gets a watch on its node, if it has none yet.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(50);
@@ -182,6 +181,13 @@ impl Lease {
             self.watch(now);
         }
         hold.loss().is_none()
+    }
+
+    /// Whether `stands` would say that the hold stands if its process read this time now. Takes no lock, so
+    /// that the simulation's observer can ask between any two steps of any thread.
+    #[cfg(zk_sim)]
+    pub(crate) fn would_stand(&self, hold: &Hold, now: BootTime) -> bool {
+        now < self.end.get() && hold.loss().is_none()
     }
 
     /// The hold was let go; its node may go now.

@@ -22,8 +22,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 pub use acl::Acl;
 pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
@@ -33,6 +31,7 @@ pub use hold::{LostSignal, RevokeSignal};
 use self::core::Core;
 use crate::clock::BootTime;
 use crate::error::Result;
+use crate::world::Receiver;
 
 /// A supervised ZooKeeper session: the ground that locks stand on.
 ///

@@ -3,7 +3,6 @@
 mod count;
 mod taking;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 pub(crate) use self::count::Count;
@@ -17,6 +16,7 @@ use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply};
 use crate::session::path;
+use crate::world::HashSet;
 
 pub(crate) struct Leases {
     pub(crate) count: Arc<Count>,

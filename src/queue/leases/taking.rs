@@ -6,7 +6,7 @@
 //! nodes for ever; so who loses it while it waits takes its nodes away and begins anew.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Leases, Want};
 use crate::queue::call::{Call, Step, Stop};
@@ -16,6 +16,7 @@ use crate::queue::{Holding, Mode};
 use crate::session::bell::{Bell, Bells, Causes};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, contender};
 use crate::session::path;
+use crate::world::Instant;
 
 const LEASES: u8 = 1;
 const COUNT: u8 = 2;

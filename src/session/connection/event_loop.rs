@@ -7,10 +7,6 @@ use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token, Waker};
-
 use super::dial::{Dialer, Resolved, Step, Target, resolve};
 use super::machine::{Lease, Output, Settings};
 use super::{Connection, SERVER};
@@ -20,6 +16,9 @@ use crate::logging::contained;
 use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
+use crate::world::{
+    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, bounded, thread, unbounded,
+};
 
 const WAKER: Token = Token(0);
 
@@ -71,7 +70,7 @@ impl EventLoop {
             found: unbounded(),
         };
         let (alive, ended) = bounded(0);
-        std::thread::Builder::new().name(name).spawn(move || {
+        thread::Builder::new().name(name).spawn(move || {
             let _alive = alive;
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
             if !matches!(end, Ok(Ok(()))) {
@@ -310,7 +309,7 @@ impl EventLoop {
         let (no_thread, panicked): (Resolved, Resolved) =
             (failed("no thread to resolve it on"), failed("its resolution panicked"));
         // An answer comes in any case: without one no name would be looked up again.
-        let spawned = std::thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
+        let spawned = thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
             let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
             generation.connection.wake();
         });

@@ -13,21 +13,14 @@ pub(crate) mod machine;
 mod reader;
 
 use std::io::{self, ErrorKind, Write};
-#[cfg(unix)]
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
-
-#[cfg(unix)]
-use mio::event::Source;
-use mio::net::TcpStream;
-#[cfg(unix)]
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token, Waker};
-use parking_lot::Mutex;
 
 pub(super) use self::event_loop::EventLoop;
 use self::machine::{Machine, Settings};
 use crate::clock::BootTime;
+#[cfg(unix)]
+use crate::world::socket;
+use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
 
 /// The socket, among what the event loop waits for.
 const SERVER: Token = Token(1);
@@ -109,7 +102,7 @@ impl Inner {
     /// for bytes that were not taken.
     #[cfg(unix)]
     fn wait_for_socket(&mut self, registry: &Registry) {
-        let Some(socket) = &self.socket else { return };
+        let Some(server) = &self.socket else { return };
         let reads = self.reader.is_none().then_some(Interest::READABLE);
         let writes = (!self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
         let wanted = match (reads, writes) {
@@ -119,14 +112,10 @@ impl Inner {
         if wanted == self.interest {
             return;
         }
-        let fd = socket.as_raw_fd();
-        let mut source = SourceFd(&fd);
-        // Not by the registry's own methods: these call the application's logger, which may block or
-        // panic, and here the lock is held.
         let done = match (self.interest, wanted) {
-            (None, Some(wanted)) => source.register(registry, SERVER, wanted),
-            (Some(_), Some(wanted)) => source.reregister(registry, SERVER, wanted),
-            (_, None) => source.deregister(registry),
+            (None, Some(wanted)) => socket::register(server, registry, SERVER, wanted),
+            (Some(_), Some(wanted)) => socket::reregister(server, registry, SERVER, wanted),
+            (_, None) => socket::deregister(server, registry),
         };
         match done {
             Ok(()) => self.interest = wanted,

@@ -19,15 +19,12 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::net::TcpStream;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
 use super::Inner;
 use super::machine::Output;
 use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::session::generation::Generation;
+use crate::world::{TcpStream, socket};
 
 /// For so long a caller reads by itself: longer than a server with a fast disk needs, and short beside
 /// what a caller may notice whose wait is cancelled.
@@ -84,10 +81,9 @@ impl Generation {
             if left.is_zero() {
                 return None;
             }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&*reading.socket, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => match reading.read(&mut buf) {
+            match socket::wait_readable(&reading.socket, left) {
+                Ok(false) => {}
+                Ok(true) => match reading.read(&mut buf) {
                     Next::Read => {}
                     Next::Leave => return done(),
                 },

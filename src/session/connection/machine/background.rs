@@ -4,14 +4,13 @@
 //! waited for, an abandoned create has no caller left. A delete is sent again on each connection
 //! until it is acknowledged or the session is gone at the server: no node is orphaned.
 
-use std::collections::HashMap;
-
 use super::removal::Next;
 use super::requests::is_uncertain;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
 use crate::session::connection::codec::{CallError, Operation, Reply};
 use crate::session::path;
+use crate::world::HashMap;
 
 /// One background operation.
 pub(crate) enum Task {

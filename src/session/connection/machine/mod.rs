@@ -14,11 +14,9 @@ mod server_side;
 mod tests;
 mod timing;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-
-use crossbeam_channel::Sender;
 
 pub(crate) use background::Task;
 pub(crate) use removal::Removal;
@@ -35,6 +33,7 @@ use crate::wire::Malformed;
 use crate::wire::code::{err, op, xid};
 use crate::wire::frame::{Frames, HEAD, Next};
 use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
+use crate::world::{HashSet, Sender};
 
 /// How long a closing session tries to tell the server.
 const GOODBYE: Duration = Duration::from_millis(700);

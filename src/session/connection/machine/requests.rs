@@ -5,6 +5,7 @@
 
 use super::*;
 use crate::session::connection::codec::{CallError, Operation, Reply};
+use crate::world::{Receiver, bounded};
 
 /// Requests that one caller is about to send together.
 pub(crate) struct Batch {
@@ -54,8 +55,8 @@ pub(super) struct UnderWay {
 
 impl Batch {
     /// For a caller, who listens to the receiver.
-    pub(crate) fn new() -> (Self, crossbeam_channel::Receiver<Answers>) {
-        let (answers, receiver) = crossbeam_channel::bounded(1);
+    pub(crate) fn new() -> (Self, Receiver<Answers>) {
+        let (answers, receiver) = bounded(1);
         (
             Batch { frames: Vec::with_capacity(256), parts: Vec::with_capacity(2), to: To::Caller(answers) },
             receiver,
