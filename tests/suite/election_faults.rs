@@ -416,7 +416,12 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
             drop(ZkMutex::new(session, "/locks/other").unwrap().lock().unwrap());
             assert_eq!(session.state(), SessionState::Connected);
         },
-        |server, session, _| assert!(server.expire_session(session.session_id().unwrap())),
+        |server, session, _| {
+            let events = session.subscribe();
+            assert!(server.expire_session(session.session_id().unwrap()));
+            // Until its client hears of that, which takes another connection, the term lasts.
+            until_event(&events, |event| matches!(event, SessionEvent::Lost(_)));
+        },
         |server, session, _| {
             server.black_hole(true);
             thread::sleep(session.timeout() * 23 / 24); // past the lease
