@@ -389,7 +389,7 @@ impl Generation {
                 self.client_end.ended(code_of(reason));
                 (self.report)(SessionEvent::Lost(reason));
             }
-            Output::Heard(at) => self.lease.extend(at, BootTime::now()),
+            Output::Heard(at) => self.tell_later(self.lease.extend(at, BootTime::now())),
             // The caller may have left meanwhile. Then its channel is gone, and nothing is to be done.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
@@ -454,12 +454,19 @@ impl Generation {
         }
     }
 
-    /// Marks the hold on this node as lost, if there is one. Its holder is told by the event loop, since
-    /// that runs foreign code, and this thread may be one that waits for something else.
+    /// Marks the hold on this node as lost, if there is one.
     fn held_node_gone(&self, path: &str) {
-        let Some(hold) = self.lease.hold_on(path) else { return };
-        let lost = self.lease.mark_gone(&hold, BootTime::now());
-        self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
+        if let Some(hold) = self.lease.hold_on(path) {
+            self.tell_later(self.lease.mark_gone(&hold, BootTime::now()));
+        }
+    }
+
+    /// These holds are marked as lost. The event loop tells their holders, since that runs foreign code, and
+    /// this thread may be one that waits for something else.
+    fn tell_later(&self, lost: Vec<Arc<Hold>>) {
+        if !lost.is_empty() {
+            self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
+        }
     }
 }
 

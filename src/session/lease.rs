@@ -92,16 +92,17 @@ impl Lease {
         self.publish_end(&state);
     }
 
-    /// It is proven that the leader heard of the session at `heard` or later.
-    pub(crate) fn extend(&self, heard: BootTime, now: BootTime) {
+    /// It is proven that the leader heard of the session at `heard` or later. For the holds that are
+    /// given the proof comes too late: they are marked as lost, and the caller sees to it that they are
+    /// [told](tell).
+    pub(crate) fn extend(&self, heard: BootTime, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
         if state.over.is_none() {
             state.heard = state.heard.max(Some(heard));
             self.publish_end(&state);
         }
-        drop(state);
-        tell(&lapsed);
+        lapsed
     }
 
     /// A server granted a shorter timeout when the session was resumed.

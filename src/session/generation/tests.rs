@@ -148,6 +148,24 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     });
 }
 
+/// The hold's lease has run out, and no thread has noticed that yet.
+#[test]
+fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_that_reads_it() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let (told, teller) = bounded(1);
+    let on_loss = Box::new(move || told.send(std::thread::current().id()).unwrap());
+    let hold = Hold::new("/orders".to_owned(), 0, 0, on_loss);
+    generation.grant(&hold).unwrap();
+    generation.lease.begin(Duration::from_millis(1), BootTime::default());
+    let proof = Output::Heard(BootTime::now());
+    assert!(generation.is_light(&proof), "any thread may carry it out");
+    generation.take_output(proof);
+    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired), "it comes too late for this hold");
+    assert_ne!(teller.recv_timeout(SOON).unwrap(), std::thread::current().id());
+}
+
 /// The session is so long that the event loop looks by itself every four minutes.
 #[test]
 fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {

@@ -161,7 +161,7 @@ impl Rig {
                 self.lease.end(reason);
                 self.events.push(SessionEvent::Lost(reason));
             }
-            Output::Heard(at) => self.lease.extend(at, self.now),
+            Output::Heard(at) => drop(self.lease.extend(at, self.now)),
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
