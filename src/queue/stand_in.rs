@@ -44,7 +44,8 @@ impl Queue {
         };
         let retry = Retry::new();
         let again = |e: CallError, path: &str| match e {
-            CallError::ConnectionLoss | CallError::Expired => {
+            // After the end of the caller's time nothing more is sent.
+            CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
                 core.failed(&retry);
                 Ok(())
             }
