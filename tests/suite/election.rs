@@ -36,12 +36,15 @@ fn named(session: &ZkSession, id: &str) -> ZkElection {
     ZkElection::builder(session, PATH).id(id).build().unwrap()
 }
 
-/// Joins, and returns when its node stands.
+/// Joins, and returns when its node stands and the candidate knows that. Until its create is answered, a
+/// cut of its connection would make it queue again with another node, and delete this one a little later.
 #[track_caller]
 pub fn join(at: &str, election: &ZkElection) -> ZkCandidate {
     let before = queue(at, PATH).len();
     let candidate = election.join().unwrap();
     until_queue(at, PATH, before + 1);
+    let has_place = || candidate.wait_leader_timeout(Duration::ZERO).ok().map(drop);
+    until("it leads, or knows that another one does", SOON, has_place);
     candidate
 }
 
