@@ -130,7 +130,13 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let _lost = guard.lost();
     let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
     let node = format!("/locks/orders/{}", listed.children.names()[0]);
-    generation.read(&node, true, &Limit::NONE).unwrap();
+    // Soon the event loop watches the node. It alone carries out the answer to that, and nobody reads while
+    // it has that before it. So the answer must be through, as it is when one behind it has come.
+    let hold = generation.lease.hold_on(&node).unwrap();
+    while hold.armed_on() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    generation.children("/", false, &Limit::NONE).unwrap();
     let go_on = stop_event_loop(&generation);
     let theirs = theirs.core().generation().unwrap();
     theirs.call(Operation::Delete { path: &node }, &Limit::NONE).unwrap();
