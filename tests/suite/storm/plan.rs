@@ -49,12 +49,15 @@ pub struct Lane {
     random: fastrand::Rng,
     timeout: Duration,
     members: usize,
+    /// The numbers that are still to be drawn, before all of them are there again: so that the rare
+    /// faults are not left to chance.
+    deck: Vec<u32>,
 }
 
 impl Lane {
     pub fn new(seed: u64, number: usize, timeout: Duration, members: usize) -> Lane {
         let random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000).wrapping_add(number as u64));
-        Lane { random, timeout, members }
+        Lane { random, timeout, members, deck: Vec::new() }
     }
 
     /// A seed for the lane's next worker.
@@ -62,13 +65,22 @@ impl Lane {
         self.random.u64(..)
     }
 
+    fn draw(&mut self, below: u32) -> u32 {
+        if self.deck.is_empty() {
+            self.deck.extend(0..below);
+            self.random.shuffle(&mut self.deck);
+        }
+        self.deck.pop().unwrap_or_default()
+    }
+
     pub fn next_of_worker(&mut self) -> Next<WorkerFault> {
+        let drawn = self.draw(24);
         let random = &mut self.random;
         let direction = if random.bool() { Direction::ToServer } else { Direction::ToClient };
         let delay = Duration::from_millis(random.u64(5..300));
         let kinds = [OpKind::Create, OpKind::Create, OpKind::Delete, OpKind::GetChildren, OpKind::GetData];
         let kind = kinds[random.usize(..kinds.len())];
-        let fault = match random.u32(0..24) {
+        let fault = match drawn {
             0..3 => WorkerFault::Cut,
             3..5 => WorkerFault::Refuse,
             5..8 => WorkerFault::Hole,
@@ -86,19 +98,19 @@ impl Lane {
     }
 
     pub fn next_of_servers(&mut self) -> Next<ServerFault> {
+        let drawn = self.draw(if self.members == 1 { 9 } else { 20 });
         let random = &mut self.random;
         let direction = if random.bool() { Direction::ToServer } else { Direction::ToClient };
         let delay = Duration::from_millis(random.u64(5..200));
-        let (alone, all) = (0..10, 0..20);
-        let fault = match random.u32(if self.members == 1 { alone } else { all }) {
+        let fault = match drawn {
             0..4 => ServerFault::Kill,
-            4..6 => ServerFault::Stop,
-            6..8 => ServerFault::DiskFull,
-            8 => ServerFault::RollingRestart,
-            9 if self.members == 1 => ServerFault::Stop,
+            4..7 => ServerFault::Stop,
+            7..9 => ServerFault::DiskFull,
+            // Only several servers have these.
             9 => ServerFault::StopAll,
             10 => ServerFault::KillAll,
-            11..14 => ServerFault::Isolate(Isolation::BlackHole),
+            11 => ServerFault::RollingRestart,
+            12..14 => ServerFault::Isolate(Isolation::BlackHole),
             14..16 => ServerFault::Isolate(Isolation::Cut),
             16..18 => ServerFault::OneWay(direction),
             _ => ServerFault::Delay(delay),
@@ -107,7 +119,7 @@ impl Lane {
         // The lease allows for a leader that pauses for less than a twelfth of the session timeout
         // before its follower is cut off. So a server that was stopped runs for a while before the
         // next fault.
-        let pause = Duration::from_secs(1) + self.pause(3_000);
+        let pause = Duration::from_secs(1) + self.pause(1_500);
         Next { pause, fault, lasts: self.length(), member }
     }
 
