@@ -83,7 +83,7 @@ pub fn main() -> ExitCode {
     let [connect, file, seed, timeout] = &words[..] else { return ExitCode::from(2) };
     let (file, seed): (&Path, u64) = (file.as_ref(), seed.parse().expect("a seed"));
     let history = History::create(file).expect("the history's file");
-    let name = file.file_stem().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
+    let name = file.file_name().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
     let timeout = Duration::from_millis(timeout.parse().expect("a timeout"));
     // In the worst outage it connects after it.
     let session = loop {
@@ -158,8 +158,11 @@ impl Worker {
             let lock = Box::new(Several(semaphore, count));
             Wanted { path: path.to_owned(), mode: Mode::Permit, is_election: false, lock }
         };
-        // Nobody else asks for this one.
-        let own = make(Recipe::Mutex, &format!("/own-{name}"));
+        // Nobody else asks for the first, and for the second only the process that takes the place of
+        // this one when it is killed.
+        let heirs = name.split_once('.').map_or(name, |(worker, _)| worker);
+        let own = ["own", name, "heirs", heirs];
+        let own = own.chunks(2).map(|path| make(Recipe::Mutex, &format!("/{}", path.join("-"))));
         let beside = make(Recipe::Write, &format!("{MULTI}-beside"));
         let rwlock = || [Recipe::Read, Recipe::Read, Recipe::Write].map(|recipe| make(recipe, "/rwlock"));
         let mut threads = vec![
@@ -168,7 +171,7 @@ impl Worker {
             ("exclusive", vec![make(Recipe::Exclusive, "/exclusive")]),
             ("election", vec![make(Recipe::Leader, "/election")]),
             ("keep", vec![kept("/keep")]),
-            ("own", vec![own]),
+            ("own", own.collect()),
         ];
         // Two threads hand the lock to each other, or share it.
         for number in ["0", "1"] {
@@ -279,9 +282,14 @@ impl Actor<'_> {
 
     /// Looks at the guard for a while, mostly a short one, or until it is lost.
     fn watch(&mut self, section: &mut Section<'_>) {
-        // The lock that nobody else wants can be held for long at no cost.
-        let luck = self.random.u32(0..if self.thread == "own" { 20 } else { 100 });
-        let longest = match luck {
+        // The locks that nobody else wants can be held for long at no cost. The second thread of a
+        // recipe often loses a hold that the first one had before it, or has beside it.
+        let among = match &*self.thread {
+            "own" => 20,
+            "mutex-1" | "rwlock-1" => 40,
+            _ => 100,
+        };
+        let longest = match self.random.u32(0..among) {
             _ if self.is_quiet() => 10,
             0..6 => self.worker.timeout.as_millis() as u64 * 3 / 2,
             6..20 => 100,
