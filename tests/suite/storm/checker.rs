@@ -37,7 +37,8 @@
 //!   answer of a release, to a thread that has another hold, and of a multi-lock that lost a member
 //!   while it waited for the next one.
 //! * `error_in_calm`: a call failed with `Unavailable` although there was no fault from its beginning
-//!   to its end, nor just before.
+//!   to its end, nor just before. A deadline of less than half a second may just be too short for an
+//!   answer, and so may be what a multi-lock has left of it for its last member.
 //! * `outage_as_contention`: a call said that others hold the lock, and nobody else had ever asked
 //!   for that lock.
 //! * `node_left`: a node is left when all sessions are closed or expired.
@@ -63,6 +64,8 @@ const SECOND: i64 = 1_000_000;
 pub const NOISE: i64 = 2 * SECOND;
 /// How much later than `is_held()` answers false `lost()` may be ready.
 pub const SOON: i64 = SECOND;
+/// A call with a shorter deadline may end before the server has answered.
+const ANSWER: i64 = SECOND / 2;
 /// How late a process may note that it runs.
 const LATE: i64 = SECOND / 50;
 /// How late the notes of all processes may be where an error counts.
@@ -456,7 +459,10 @@ impl Judge {
                     let is_calm = self.calms.iter().any(|(from, to)| *from <= call.asked && at <= to);
                     let all = self.processes.iter();
                     let stalled: i64 = all.map(|process| process.stalled(call.asked - SECOND, *at)).sum();
-                    if is_calm && stalled <= STALL {
+                    let is_too_short = call.within.is_some_and(|within| {
+                        within < ANSWER || call.lock == MULTI && at - call.asked >= within
+                    });
+                    if is_calm && stalled <= STALL && !is_too_short {
                         add("error_in_calm", text);
                     }
                 }

@@ -257,7 +257,16 @@ fn a_call_that_never_returns_is_found() {
 }
 
 fn an_error_that_no_fault_explains_is_found() {
-    assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 unavailable no answer"]), ["error_in_calm"]);
+    let lines = ["@10.5 t failed 2 unavailable no answer"];
+    assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
+    assert_eq!(of_a_call("/multi", &lines), ["error_in_calm"]);
+    // Nothing was left for the second member. Somebody else held the mutex all the time.
+    let lines = ["@11 t failed 2 unavailable no answer"];
+    assert_eq!(of_a_call("/multi", &lines), NONE);
+    assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
+    // Such a deadline is too short for any answer.
+    let short = ["@12 t ask 3 /mutex write @0.4", "@12.4 t failed 3 unavailable no answer"];
+    assert_eq!(of_a_call("/multi", &["@11 t taken 2", short[0], short[1]]), NONE);
     assert_eq!(
         of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
         ["broken_history"]

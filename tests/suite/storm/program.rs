@@ -84,6 +84,7 @@ pub fn main() -> ExitCode {
         }
         Some(Asked::Play(settings)) => {
             let Settings { seed, length, members } = settings;
+            eprintln!("the seed is {seed}");
             let scratch = Scratch::new(NAME);
             let process = Command::new(env::current_exe().expect("our own file"))
                 .env(TEST_VAR, SCENARIO)
