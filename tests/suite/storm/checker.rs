@@ -421,8 +421,10 @@ impl Judge {
 
     fn judge_calls(&mut self) {
         let mut askers: BTreeMap<&str, Vec<(i64, usize, &str)>> = BTreeMap::new();
+        // Who asks for one member of the multi-lock keeps others from all.
+        let whole = |lock| if recipe(lock) == recipe(MULTI) { MULTI } else { lock };
         for call in self.calls.iter().filter(|call| call.mode.is_some()) {
-            askers.entry(&call.lock).or_default().push((call.asked, call.process, &call.thread));
+            askers.entry(whole(&call.lock)).or_default().push((call.asked, call.process, &call.thread));
         }
         let mut found = Vec::new();
         let (mut taken, mut unavailable) = (0, 0);
@@ -447,7 +449,7 @@ impl Judge {
             match &call.end {
                 Some((at, End::Taken)) => {
                     taken += 1;
-                    let mut others = askers[&*call.lock].iter();
+                    let mut others = askers[whole(&call.lock)].iter();
                     if !others.any(|(asked, process, thread)| {
                         asked < at && (*process, *thread) != (call.process, &*call.thread)
                     }) {

@@ -286,6 +286,8 @@ fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
 fn an_outage_that_is_called_contention_is_found() {
     // Somebody else asks for /multi, and nobody for the other one.
     assert_eq!(of_a_call("/multi", &["@10.5 t taken 2"]), NONE);
+    // That keeps others from all members.
+    assert_eq!(of_a_call("/multi-beside", &["@10.5 t taken 2"]), NONE);
     assert_eq!(of_a_call("/own-a", &["@10.5 t taken 2"]), ["outage_as_contention"]);
 }
 

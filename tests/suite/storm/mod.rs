@@ -22,9 +22,8 @@ use history::{BEAT, History, Note, PROGRAM, now};
 use plan::{Lane, Next, ServerFault, WorkerFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    env,
-    fmt::Write as _,
-    fs,
+    collections::BTreeMap,
+    env, fs,
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Child, Command, ExitStatus, Stdio},
@@ -128,26 +127,19 @@ fn judge(dir: &Path) -> Verdict {
     judge.verdict()
 }
 
-/// The line of JSON at the end.
-fn summary(settings: Settings, verdict: &Verdict) -> String {
+/// The line of JSON at the end. `about`: what comes first in it.
+fn summary(about: &str, verdict: &Verdict) -> String {
     fn object<'m>(pairs: impl Iterator<Item = (&'m str, usize)>) -> String {
         let pairs: Vec<String> = pairs.map(|(key, count)| format!("\"{key}\":{count}")).collect();
         format!("{{{}}}", pairs.join(","))
     }
-    fn map(map: &std::collections::BTreeMap<String, usize>) -> String {
+    fn map(map: &BTreeMap<String, usize>) -> String {
         object(map.iter().map(|(key, count)| (&**key, *count)))
     }
-    let mut line = format!(
-        "{{\"seconds\":{},\"seed\":{},\"servers\":{}",
-        settings.length.as_secs(),
-        settings.seed,
-        settings.members
-    );
-    let of_kind = |kind: &str| verdict.violations.iter().filter(|(found, _)| *found == kind).count();
-    let Verdict { violations, acquisitions, faults, taken, unavailable, lost, .. } = verdict;
-    let _ = write!(
-        line,
-        ",\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\"taken\":{taken},\
+    let Verdict { violations, acquisitions, faults, taken, unavailable, lost } = verdict;
+    let of_kind = |kind: &str| violations.iter().filter(|(found, _)| *found == kind).count();
+    format!(
+        "{{{about}\"faults\":{},\"faults_in_all\":{},\"acquisitions\":{},\"acquisitions_in_all\":{},\"taken\":{taken},\
          \"unavailable\":{unavailable},\"holds_lost\":{lost},\"violations\":{},\"violations_in_all\":{}}}",
         map(faults),
         faults.values().sum::<usize>(),
@@ -155,8 +147,7 @@ fn summary(settings: Settings, verdict: &Verdict) -> String {
         acquisitions.values().sum::<usize>(),
         object(KINDS.iter().map(|kind| (*kind, of_kind(kind)))),
         violations.len()
-    );
-    line
+    )
 }
 
 impl Storm<'_> {
@@ -458,7 +449,9 @@ fn processes_under_faults_are_not_seen_to_break_a_guarantee() {
     for (kind, what) in verdict.violations.iter().take(100) {
         println!("{kind}: {what}");
     }
-    println!("{}", summary(settings, &verdict));
+    let Settings { seed, length, members } = settings;
+    let about = format!("\"seconds\":{},\"seed\":{seed},\"servers\":{members},", length.as_secs());
+    println!("{}", summary(&about, &verdict));
     if !verdict.violations.is_empty() {
         let kept = program::keep(settings, dir.path());
         panic!("{} violations; the histories are in {}", verdict.violations.len(), kept.display());

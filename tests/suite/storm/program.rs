@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
         Some(Asked::Judge(dir)) => {
             let verdict = judge(&dir);
             verdict.violations.iter().for_each(|(kind, what)| println!("{kind}: {what}"));
-            println!("{}", summary(Settings { length: Duration::ZERO, ..SHORT }, &verdict));
+            println!("{}", summary("", &verdict));
             ExitCode::from(u8::from(!verdict.violations.is_empty()))
         }
         Some(Asked::Play(settings)) => {
