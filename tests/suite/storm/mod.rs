@@ -277,11 +277,11 @@ impl Storm<'_> {
         let end = Instant::now() + self.settings.timeout() * 2 + Duration::from_secs(20);
         let left = loop {
             let is_last = Instant::now() >= end;
-            let left = self.nodes().expect("the servers answer when there are no faults");
-            if left.is_empty() || is_last {
-                break left;
+            match self.nodes() {
+                Ok(left) if left.is_empty() || is_last => break left,
+                Err(e) if is_last => panic!("no answer although there are no faults: {e}"),
+                _ => thread::sleep(Duration::from_millis(100)),
             }
-            thread::sleep(Duration::from_millis(100));
         };
         left.into_iter().for_each(|node| self.note(Note::Left { node }));
         self.note(Note::Listed);
