@@ -87,6 +87,9 @@ mod error;
 mod exclusive;
 mod fencing;
 mod guard;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod guide;
 mod lane;
 mod limit;

@@ -9,6 +9,8 @@ mod background;
 mod ending;
 mod removal;
 mod requests;
+#[cfg(any(test, fuzzing))]
+mod rig;
 mod server_side;
 #[cfg(test)]
 mod tests;
