@@ -86,10 +86,10 @@ mod election;
 mod error;
 mod exclusive;
 mod fencing;
-mod guard;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod guard;
 pub mod guide;
 mod lane;
 mod limit;

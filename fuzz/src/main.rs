@@ -4,7 +4,7 @@
 
 #[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    static TARGET: std::sync::LazyLock<fn(&[u8])> = std::sync::LazyLock::new(|| {
+    static TARGET: std::sync::LazyLock<zk_mutex::fuzz::Target> = std::sync::LazyLock::new(|| {
         let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
         let target = zk_mutex::fuzz::TARGETS.iter().find(|(of, _)| *of == name);
         target.unwrap_or_else(|| panic!("there is no target {name}")).1

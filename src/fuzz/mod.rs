@@ -10,14 +10,25 @@
 mod names;
 mod wire;
 
+use crate::session::connection::machine::hostile;
+#[cfg(feature = "testing")]
+use crate::testing::engine::hostile::server;
+
+/// A target: takes any bytes.
+pub type Target = fn(&[u8]);
+
 /// Each target by its name.
-#[doc(hidden)]
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Target)] = &[
+    ("connect_answers", hostile::connect_answers),
     ("connect_strings", names::connect_strings),
+    ("connection", hostile::connection),
     ("frames", wire::frames),
     ("names", names::names),
     ("records", wire::records),
     ("replies", wire::replies),
+    #[cfg(feature = "testing")]
+    ("server", server),
+    ("watch_events", hostile::watch_events),
 ];
 
 /// An input, read as a list of numbers and pieces. Behind its end there are zeros, so that each
@@ -83,8 +94,11 @@ mod tests {
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
 
-    /// For so long each target gets random changes of its inputs.
-    const MUTATIONS: Duration = Duration::from_secs(1);
+    /// For so long each target gets random changes of its inputs: a second, or what `FUZZ_SECONDS` says.
+    fn mutations() -> Duration {
+        let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+        Duration::from_secs(seconds.unwrap_or(1))
+    }
 
     /// The inputs in the repository, by the names of their files.
     fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -101,7 +115,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn play(target: fn(&[u8]), from: &str, bytes: &[u8]) {
+    fn play(target: Target, from: &str, bytes: &[u8]) {
         if catch_unwind(AssertUnwindSafe(|| target(bytes))).is_err() {
             panic!("{from}: b\"{}\"", bytes.escape_ascii());
         }
@@ -139,7 +153,7 @@ mod tests {
         }
         let mut random = fastrand::Rng::new();
         let from = format!("a change of an input (seed {})", random.get_seed());
-        let until = Instant::now() + MUTATIONS;
+        let until = Instant::now() + mutations();
         while Instant::now() < until {
             let any = |random: &mut fastrand::Rng| match random.choice(&inputs) {
                 Some((_, bytes)) => bytes.clone(),
@@ -171,5 +185,5 @@ mod tests {
         };
     }
 
-    hostile! { connect_strings frames names records replies }
+    hostile! { connect_answers connect_strings connection frames names records replies server watch_events }
 }

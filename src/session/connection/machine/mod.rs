@@ -7,6 +7,8 @@
 
 mod background;
 mod ending;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod removal;
 mod requests;
 #[cfg(any(test, fuzzing))]
