@@ -90,7 +90,9 @@ impl Engine {
 
     /// The connection's session is made.
     pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
-        let Some(client) = self.conns.get_mut(&conn) else { return };
+        // One that was closed meanwhile stays so.
+        let is_open = |client: &&mut Conn| client.state != State::Ended;
+        let Some(client) = self.conns.get_mut(&conn).filter(is_open) else { return };
         client.state = State::Open;
         let Some(session) = self.sessions.get(client.session) else { return };
         let timeout_ms = i32::try_from(client.timeout.as_millis()).unwrap_or(i32::MAX);
