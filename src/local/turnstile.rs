@@ -303,6 +303,33 @@ mod tests {
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Turn { .. }));
     }
 
+    /// The waiter is cancelled first, and the turn comes before it can leave the queue: it has the
+    /// turn then. (Once in a while the turn comes first, which is the same to it.)
+    #[test]
+    fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
+        for _ in 0..50 {
+            let (t, token) = (Turnstile::<&str, &str>::new(), CancelToken::new());
+            let (number, _) = turn(&t, &Limit::NONE);
+            std::thread::scope(|s| {
+                let waiter = s.spawn(|| match t.enter(false, Wants::All, &Limit::cancelled_by(&token)) {
+                    Entry::Turn { number, .. } => t.leave(number),
+                    Entry::Cancelled => {}
+                    _ => panic!("neither the turn nor cancelled"),
+                });
+                wait_for(&t, 1);
+                let state = t.0.lock();
+                token.cancel();
+                for _ in 0..20 {
+                    std::thread::yield_now(); // the waiter sees it, and waits for the lock
+                }
+                drop(state);
+                t.leave(number);
+                waiter.join().unwrap();
+            });
+            assert_eq!(t.phase(), None, "nobody has the turn, and nobody can get it");
+        }
+    }
+
     #[test]
     fn a_cancelled_waiter_leaves_the_queue() {
         let (t, token) = (Turnstile::<&str, &str>::new(), CancelToken::new());

@@ -437,3 +437,42 @@ impl<'a> Attempt<'a> {
         Error::Unavailable { op: "lock", path, cause }
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::session::Acl;
+    use crate::testing::TestServer;
+    use crate::{Layout, SessionEvent, ZkSession};
+
+    /// It sleeps, as on a busy computer, until its session is lost and the next one is connected. On
+    /// the old connection no event can come any more: it must not go on waiting for one.
+    #[test]
+    fn a_waiter_that_wakes_in_the_next_session_finds_its_watches_gone() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let (events, core) = (session.subscribe(), session.core());
+        let queue = Queue::new("/locks/orders".into(), Layout::Curator, Acl::Open);
+        let request = Request {
+            core,
+            kind: Kind::Lock,
+            mode: Mode::Wait,
+            limit: Limit::NONE,
+            endures: None,
+            contended: false,
+            data: &[],
+            on_id: &|_| (),
+            on_blocked: &|_| (),
+            on_loss: &|| Box::new(|| ()),
+        };
+        let attempt = Attempt::new(&queue, &request);
+        let old = core.generation().unwrap();
+        let epoch = old.epoch();
+        assert!(attempt.is_undisturbed(&old, epoch));
+        assert!(server.expire_session(old.session_id().unwrap()));
+        let soon = Duration::from_secs(20);
+        while !matches!(events.recv_timeout(soon).unwrap(), SessionEvent::Connected { .. }) {}
+        assert_eq!((core.state(), old.epoch()), (SessionState::Connected, epoch));
+        assert!(!attempt.is_undisturbed(&old, epoch));
+    }
+}

@@ -461,6 +461,29 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
     folder.end();
 }
 
+/// The event comes right behind the answer to the read that left its watch. Who registers for the
+/// event only after that answer sleeps on.
+fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, _b, second) = folder.proxied(recipe, Duration::from_secs(30));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let read = proxy.hold_reply(OpKind::GetData.on(&holder), SOON);
+        let two = contend(scope, &second, &inside);
+        read.wait();
+        one.release();
+        until("the holder's node is gone", SOON, || (!folder.names().contains(&holder)).then_some(()));
+        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the answer
+        proxy.hold(Direction::ToClient, false);
+        two.granted();
+        two.release();
+    });
+    folder.end();
+}
+
 // ---- a foreign predecessor ----
 
 fn revocation_on_the_node_ahead_arms_the_watch_again(recipe: Recipe) {
@@ -560,6 +583,7 @@ per_recipe![
     waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
     data_set_behind_the_listing_does_not_disturb_the_queue,
     holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+    event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
 ];
 
 over_exclusive![
