@@ -317,13 +317,13 @@ mod tests {
                     _ => panic!("neither the turn nor cancelled"),
                 });
                 wait_for(&t, 1);
-                let state = t.0.lock();
-                token.cancel();
-                for _ in 0..20 {
-                    std::thread::yield_now(); // the waiter sees it, and waits for the lock
-                }
+                let mut state = t.0.lock();
+                token.cancel(); // the waiter wakes, and waits for the lock
+                assert_eq!(state.occupant, Some(number));
+                let next = state.queue.pop_front().unwrap(); // as `leave` does it
+                assert!(next.sender.try_send(Message::Turn(None)).is_ok());
+                state.occupant = Some(next.number);
                 drop(state);
-                t.leave(number);
                 waiter.join().unwrap();
             });
             assert_eq!(t.phase(), None, "nobody has the turn, and nobody can get it");
