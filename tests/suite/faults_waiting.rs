@@ -533,6 +533,32 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
     folder.end();
 }
 
+/// No event tells the waiter: its own node is missing in the listing that it makes when it is back.
+fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, session, second) = folder.proxied(recipe, Duration::from_secs(12));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
+        until("it waits", SOON, || recipe.waits(&proxy).then_some(()));
+        proxy.refuse(true);
+        proxy.cut();
+        until_state(&session, SessionState::Suspended);
+        folder.delete(&own);
+        proxy.refuse(false);
+        let again = folder.newcomer(&HashSet::from([holder, own]));
+        two.still_waits();
+        one.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
 /// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the folder.
 fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recipe: Recipe) {
     let folder = Folder::new();
@@ -584,6 +610,7 @@ per_recipe![
     data_set_behind_the_listing_does_not_disturb_the_queue,
     holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
     event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
+    waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again,
 ];
 
 over_exclusive![
