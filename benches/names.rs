@@ -18,6 +18,13 @@ mod queue {
     pub(crate) mod rule;
 }
 
+/// What the two files need of the world outside.
+mod world {
+    pub(crate) fn new_uuid() -> uuid::Uuid {
+        uuid::Uuid::new_v4()
+    }
+}
+
 /// A queue of so many contenders, in no order, as a server lists it; and the name of the last in
 /// the queue.
 fn listing(size: usize) -> (Vec<String>, String) {

@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
-use crossbeam_channel::Receiver;
-
 use crate::signal::Signal;
+use crate::world::Receiver;
 
 /// Cancels waits for locks, from any thread: every clone of a token is the same token.
 ///

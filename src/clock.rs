@@ -7,6 +7,8 @@ use std::ops::Add;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::world;
+
 /// A point on the boot-time clock, in nanoseconds since its start: they last for 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BootTime(u64);
@@ -15,25 +17,8 @@ impl BootTime {
     /// Later than any time.
     pub(crate) const END: BootTime = BootTime(u64::MAX);
 
-    #[cfg(unix)]
     pub(crate) fn now() -> Self {
-        use rustix::time::{ClockId, clock_gettime};
-        // On Apple systems CLOCK_MONOTONIC itself goes on during sleep.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let now = clock_gettime(ClockId::Boottime);
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let now = clock_gettime(ClockId::Monotonic);
-        let (secs, nanos) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
-        BootTime(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
-    }
-
-    /// On Windows `Instant` counts sleep.
-    #[cfg(not(unix))]
-    pub(crate) fn now() -> Self {
-        use std::sync::OnceLock;
-        use std::time::Instant;
-        static START: OnceLock<Instant> = OnceLock::new();
-        BootTime(nanos(START.get_or_init(Instant::now).elapsed()))
+        BootTime(nanos(world::boot_time()))
     }
 
     /// This time less `d`; the start of the clock, if that is later.

@@ -93,15 +93,22 @@ mod limit;
 mod local;
 mod multi;
 mod mutex;
+#[cfg(zk_sim)]
+pub mod observed;
 mod queue;
 mod rwlock;
 mod semaphore;
 mod session;
 mod settings;
 mod signal;
-#[cfg(feature = "testing")]
+#[cfg(all(feature = "testing", not(zk_sim)))]
+pub mod testing;
+#[cfg(zk_sim)]
+#[path = "testing/simulated.rs"]
+#[allow(missing_docs, private_interfaces, dead_code)] // it knows what it may see, and needs a part
 pub mod testing;
 mod wire;
+mod world;
 
 pub use cancel::CancelToken;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};

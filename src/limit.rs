@@ -1,11 +1,10 @@
 //! How long a caller is ready to wait: a deadline, a cancel token, both or neither.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::{Receiver, never, select};
+use std::time::Duration;
 
 use crate::cancel::CancelToken;
+use crate::world::{Instant, Receiver, RecvTimeoutError, Select};
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Limit<'a> {
@@ -66,26 +65,41 @@ impl<'a> Limit<'a> {
 
     /// Waits for a message. One that is there already wins over a deadline or a cancelled token.
     pub(crate) fn recv<T>(&self, from: &Receiver<T>) -> Ended<T> {
-        if let Ok(message) = from.try_recv() {
-            return Ended::Got(message);
+        let signals = [self.cancel.map(CancelToken::receiver), self.moot];
+        if signals.iter().all(Option::is_none) {
+            return self.recv_alone(from);
         }
-        let got = |r: Result<T, _>| r.map_or(Ended::Disconnected, Ended::Got);
-        let never = never();
-        let cancel = self.cancel.map_or(&never, CancelToken::receiver);
-        let moot = self.moot.unwrap_or(&never);
-        match self.deadline {
-            None if self.cancel.is_none() && self.moot.is_none() => got(from.recv()),
-            None => select! {
-                recv(from) -> r => got(r),
-                recv(cancel) -> _ => Ended::Cancelled,
-                recv(moot) -> _ => Ended::Cancelled,
-            },
-            Some(deadline) => select! {
-                recv(from) -> r => got(r),
-                recv(cancel) -> _ => Ended::Cancelled,
-                recv(moot) -> _ => Ended::Cancelled,
-                default(deadline.saturating_duration_since(Instant::now())) => Ended::Deadline,
-            },
+        let mut select = Select::new();
+        select.recv(from);
+        for signal in signals.into_iter().flatten() {
+            select.recv(signal);
+        }
+        loop {
+            match from.try_recv() {
+                Ok(message) => return Ended::Got(message),
+                Err(e) if e.is_disconnected() => return Ended::Disconnected,
+                Err(_) if self.is_cancelled() => return Ended::Cancelled,
+                Err(_) => {}
+            }
+            match self.deadline {
+                None => {
+                    select.ready();
+                }
+                Some(deadline) if select.ready_deadline(deadline).is_err() => return Ended::Deadline,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// As `recv`, where nothing but the deadline can end the wait early.
+    fn recv_alone<T>(&self, from: &Receiver<T>) -> Ended<T> {
+        let Some(deadline) = self.deadline else {
+            return from.recv().map_or(Ended::Disconnected, Ended::Got);
+        };
+        match from.recv_deadline(deadline) {
+            Ok(message) => Ended::Got(message),
+            Err(RecvTimeoutError::Timeout) => Ended::Deadline,
+            Err(RecvTimeoutError::Disconnected) => Ended::Disconnected,
         }
     }
 }

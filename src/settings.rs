@@ -12,6 +12,7 @@ use crate::queue::strategy::WaitStrategy;
 use crate::queue::{Holding, Queue};
 use crate::session::path;
 use crate::session::{Acl, ZkSession};
+use crate::world;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
@@ -240,9 +241,5 @@ impl<L: Recipe> LockBuilder<L> {
 
 /// Where a contender is found.
 fn default_data() -> Vec<u8> {
-    #[cfg(unix)]
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(unix))]
-    let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "?".into());
-    format!("{host}:{}", std::process::id()).into_bytes()
+    world::host_and_process().into_bytes()
 }

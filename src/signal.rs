@@ -3,8 +3,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+use crate::world::{Mutex, Receiver, Sender, bounded};
 
 /// Becomes ready once, by disconnection, and says with what.
 pub(crate) struct Signal<T> {

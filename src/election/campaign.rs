@@ -2,9 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
-
-use crossbeam_channel::never;
 
 use super::leadership::Mandate;
 use crate::cancel::CancelToken;
@@ -15,6 +12,7 @@ use crate::local::registry::Interned;
 use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Request, Trail};
 use crate::session::ZkSession;
+use crate::world::{Instant, never};
 
 /// What a candidate is, to the server.
 #[derive(Clone)]
@@ -87,7 +85,7 @@ impl Campaign {
     /// Makes a hold a mandate. `None`: the hold is lost.
     fn begin(&self, holding: Holding) -> Option<(Mandate, FencingToken)> {
         let path = self.session.core().shown(holding.path()).to_owned();
-        let token = FencingToken::new(holding.czxid(), 0);
+        let token = FencingToken::new(holding.hold().czxid(), 0);
         let mandate = Mandate::new(holding, path.clone());
         if !mandate.holding().is_held() {
             return None;

@@ -2,11 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::Receiver;
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::campaign::Campaign;
 use super::event::ElectionEvent;
@@ -16,6 +12,8 @@ use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::session::SessionState;
+use crate::world::thread::{Builder, JoinHandle};
+use crate::world::{Instant, Mutex, Receiver};
 
 /// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join) until
 /// it leaves or is dropped.

@@ -1,10 +1,8 @@
 //! What happens to a candidate, for those who want to know.
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use parking_lot::Mutex;
-
 use crate::error::{Error, LossReason};
 use crate::fencing::FencingToken;
+use crate::world::{Mutex, Receiver, Sender, TrySendError, bounded};
 
 /// What happens to a candidate; from [`ZkCandidate::events`](crate::ZkCandidate::events).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,6 @@
 //! What a candidate's owner and its thread share: how it stands, and the waits for that to change.
 
 use std::sync::Arc;
-use std::time::Instant;
-
-use crossbeam_channel::select;
-use parking_lot::Mutex;
 
 use super::campaign::Campaign;
 use super::event::{ElectionEvent, Events};
@@ -14,6 +10,7 @@ use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
 use crate::queue::Trail;
 use crate::session::bell::{Bell, Bells, Causes};
+use crate::world::{Instant, Mutex};
 
 /// How one candidate stands.
 pub(super) struct Standing {
@@ -147,9 +144,8 @@ impl Standing {
                 *status = Status { leadership: Some(leadership.clone()), ..Status::default() };
             });
             self.events.publish(ElectionEvent::Elected { token });
-            select! {
-                recv(lost) -> _ => {}
-                recv(self.left.receiver()) -> _ => return Ok(()),
+            if let Ended::Cancelled = Limit::cancelled_by(&self.left).recv(&lost) {
+                return Ok(());
             }
             self.events.publish(ElectionEvent::Lost(lost.reason().unwrap_or(LossReason::Internal)));
         }

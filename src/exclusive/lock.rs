@@ -2,9 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
-
-use parking_lot::Mutex;
 
 use super::attempt::{Attempt, Request};
 use super::holder::{self, Holder};
@@ -19,6 +16,8 @@ use crate::session::acl::Acl;
 use crate::session::hold::OnLoss;
 use crate::session::{SessionState, ZkSession};
 use crate::settings::Settings;
+use crate::world::thread::ThreadId;
+use crate::world::{Mutex, thread};
 
 /// No lock is handed over or shared here: its turns carry nothing.
 type Turns = Turnstile<Infallible, Infallible>;
@@ -76,7 +75,7 @@ impl Lock {
     }
 
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        let (common, thread) = (&self.common, std::thread::current().id());
+        let (common, thread) = (&self.common, thread::current().id());
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }

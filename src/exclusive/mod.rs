@@ -7,7 +7,7 @@ mod lock;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::holder::Holder;
 use self::lock::Lock;
@@ -18,6 +18,7 @@ use crate::limit::Limit;
 use crate::queue::Mode;
 use crate::session::ZkSession;
 use crate::settings::{LockBuilder, Recipe, Settings};
+use crate::world::Instant;
 
 /// The simple lock: whoever makes the one ephemeral node `lock` below the lock's path holds it, and
 /// everybody else watches that node and tries again when it goes. Not re-entrant; its guards may move

@@ -4,12 +4,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::tenure::Tenure;
 use crate::clock::BootTime;
 use crate::queue::name;
 use crate::session::generation::{Folder, FolderWatch, Generation};
+use crate::world::Mutex;
 
 /// What one process keeps of one lock.
 pub(super) struct Keeper {

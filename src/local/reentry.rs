@@ -1,31 +1,12 @@
 //! How often each thread holds a lock.
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::ThreadId;
 
-use parking_lot::Mutex;
-
-thread_local! {
-    /// Needs no destructor, so it is there for the destructors of all other thread-locals.
-    static THIS: Cell<Option<ThreadId>> = const { Cell::new(None) };
-}
-
-/// The calling thread's id. `std::thread::current().id()` takes and drops a reference to the thread
-/// each time.
-pub(crate) fn this_thread() -> ThreadId {
-    THIS.with(|this| {
-        this.get().unwrap_or_else(|| {
-            let id = std::thread::current().id();
-            this.set(Some(id));
-            id
-        })
-    })
-}
+use crate::world::thread::ThreadId;
+use crate::world::{HashMap, Mutex};
 
 /// The holds of a lock, by thread. A hold keeps its thread's id, so that the drop of a guard never
 /// asks which thread it is on: it may run in the destructor of a thread-local.
@@ -129,6 +110,7 @@ impl Hasher for Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::this_thread;
 
     #[test]
     fn the_last_guard_of_a_thread_ends_its_hold() {

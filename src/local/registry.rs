@@ -4,12 +4,11 @@
 //! Sessions know nothing of each other, so there is one registry for the whole process.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::world::{HashMap, LazyLock, Mutex};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::default);
 

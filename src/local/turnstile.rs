@@ -6,10 +6,8 @@
 
 use std::collections::VecDeque;
 
-use crossbeam_channel::{Sender, bounded};
-use parking_lot::Mutex;
-
 use crate::limit::{Ended, Limit};
+use crate::world::{Mutex, Sender, bounded};
 
 /// `B` is what goes from one to the next, `S` what several can have.
 pub(crate) struct Turnstile<B, S>(Mutex<State<B, S>>);

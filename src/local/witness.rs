@@ -1,12 +1,10 @@
 //! Warns a thread that is about to wait for itself: one path locked through two sessions.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
-use std::thread::ThreadId;
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::registry::Place;
+use crate::world::thread::ThreadId;
+use crate::world::{HashMap, LazyLock, Mutex};
 
 /// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that a thread that holds very many locks
 /// looks at those of one path only.

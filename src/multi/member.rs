@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use super::order::Place;
 use crate::error::Result;
@@ -15,6 +14,7 @@ use crate::queue::name::Kind;
 use crate::rwlock::ZkRwLock;
 use crate::semaphore::{ZkSemaphore, ZkSemaphoreMutex};
 use crate::session::ZkSession;
+use crate::world::thread::ThreadId;
 
 /// What a multi-lock asks of each of its members.
 pub(super) trait Part: Send + Sync {

@@ -6,7 +6,7 @@ mod order;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use self::guard::{HeldAll, OwnedZkMultiGuard, ZkMultiGuard};
 pub use self::member::Member;
@@ -14,6 +14,7 @@ use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::Mode;
+use crate::world::{Instant, thread};
 
 /// Several locks as one: all are held, or none.
 ///
@@ -234,7 +235,7 @@ impl ZkMultiLock {
 impl Set {
     /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was taken.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<HeldAll>> {
-        let thread = std::thread::current().id();
+        let thread = thread::current().id();
         for member in &self.members {
             if member.part().is_held_by(thread)? {
                 return Err(Error::WouldDeadlock {

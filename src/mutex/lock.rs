@@ -1,20 +1,21 @@
 //! A mutex as this process sees it: its threads' holds, and the lane to the queue.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
-use crate::local::reentry::{Nested, Reentry, this_thread};
+use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
+use crate::world::this_thread;
+use crate::world::thread::ThreadId;
 
 /// One `ZkMutex`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {

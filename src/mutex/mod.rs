@@ -5,7 +5,7 @@ mod persistent;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::lock::Lock;
 pub use self::persistent::PersistentLock;
@@ -16,6 +16,7 @@ use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings};
+use crate::world::{Instant, thread};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -290,7 +291,7 @@ impl ZkMutex {
 
     /// Whether the calling thread holds the lock now, validly.
     pub fn is_owned_by_current_thread(&self) -> bool {
-        self.lock.is_owned_by(std::thread::current().id())
+        self.lock.is_owned_by(thread::current().id())
     }
 
     /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The

@@ -1,16 +1,15 @@
 //! Waiting until the server has nothing left of what was given up.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::never;
-use parking_lot::Mutex;
-
-use crate::error::{Cause, Error, Result};
+use super::call::error;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
+use crate::session::generation::CallError;
 use crate::session::retry::Retry;
+use crate::world::{HashSet, Instant, Mutex, never};
 
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -43,11 +42,7 @@ impl Trail {
                 Err(e) => return Err(e),
             }
             if limit.is_past() {
-                return Err(Error::Unavailable {
-                    op: "leave",
-                    path: path.to_owned(),
-                    cause: Cause::ConnectionLost,
-                });
+                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
             }
             if !going.is_disjoint(&generation.pending_deletes()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());

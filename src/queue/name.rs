@@ -1,6 +1,6 @@
 //! Names of contenders' nodes: how ours are made, and which of a lock's children are contenders.
 
-use uuid::Uuid;
+use crate::world::new_uuid;
 
 /// Whose names a lock's nodes have, and so who takes part in it.
 ///
@@ -185,7 +185,7 @@ pub(crate) fn number(child: &str) -> i64 {
 
 /// A fresh id, written as this layout's clients write theirs.
 pub(crate) fn new_id(layout: Layout) -> String {
-    let id = Uuid::new_v4();
+    let id = new_uuid();
     match layout {
         Layout::Curator => id.hyphenated().to_string(),
         Layout::Kazoo => id.simple().to_string(),

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::queue::Holding;
+use crate::world::Mutex;
 
 /// A read node, held, and how many threads read under it.
 pub(super) struct Cohort {

@@ -1,23 +1,22 @@
 //! A read/write lock as this process sees it: who reads, who writes, and the lane to the queue.
 
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::cohort::Cohort;
 use crate::error::{Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
-use crate::local::reentry::{Nested, Reentry, this_thread};
+use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::witness::Witness;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
+use crate::world::thread::ThreadId;
+use crate::world::{Mutex, this_thread};
 
 /// One `ZkRwLock`: the shared lock, and what is this user's own.
 pub(crate) struct Lock {
@@ -187,7 +186,7 @@ impl Lock {
     /// Whether new members may join.
     fn is_open(&self, cohort: &Cohort) -> bool {
         let holding = &cohort.holding;
-        holding.is_held() && !holding.is_revoked() && holding.age() < self.settings.hand_over
+        holding.is_held() && !holding.hold().is_revoked() && holding.age() < self.settings.hand_over
     }
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
@@ -236,7 +235,7 @@ impl Lock {
         if let Some(reader) = &read {
             common.reads.give_up(reader);
             if reader.cohort.leave() {
-                reader.cohort.holding.release(false);
+                let _ = reader.cohort.holding.begin_release(false);
             }
         }
         if common.writes.count(thread) == 0 && common.reads.count(thread) == 0 {

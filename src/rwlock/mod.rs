@@ -5,7 +5,7 @@ mod lock;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::lock::Lock;
 use crate::cancel::CancelToken;
@@ -16,6 +16,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
+use crate::world::Instant;
 
 /// A read/write lock over ZooKeeper, re-entrant per thread: many hold it to read, or one to write.
 ///

@@ -6,7 +6,7 @@ mod mutex;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::lock::Lock;
 pub use self::mutex::{
@@ -19,6 +19,7 @@ use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::{Acl, ZkSession};
 use crate::settings::LockBuilder;
+use crate::world::Instant;
 
 /// A counting semaphore over ZooKeeper: at most as many permits are held at a time as it has, over all
 /// threads of all processes.

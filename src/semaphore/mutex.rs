@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::lock::Lock;
 use crate::cancel::CancelToken;
@@ -12,6 +12,7 @@ use crate::limit::Limit;
 use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::world::Instant;
 
 /// A mutual exclusion lock that belongs to no thread: lock it here, unlock it there.
 ///

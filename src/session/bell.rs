@@ -1,15 +1,12 @@
 //! Wakes one waiting thread, for whichever of several causes.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
-
 use crate::limit::{Ended, Limit};
+use crate::world::{HashMap, Mutex, Receiver, Sender, bounded};
 
 /// One waiter's bell. Rings that come together are one wake-up; none is lost.
 pub(crate) struct Bell {
@@ -37,6 +34,11 @@ impl Bell {
             Ended::Deadline => Ended::Deadline,
             Ended::Cancelled => Ended::Cancelled,
         }
+    }
+
+    /// The same without waiting, if there is a ring.
+    pub(crate) fn take(&self) -> Option<u8> {
+        self.receiver.try_recv().ok().map(|()| self.rung.swap(0, Ordering::AcqRel))
     }
 
     /// What rang since the last wait.
@@ -81,7 +83,7 @@ pub(crate) struct Registration<'a, K: Hash + Eq> {
 
 impl<K> Default for Bells<K> {
     fn default() -> Self {
-        Bells { next: AtomicU64::new(0), table: Mutex::new(HashMap::new()) }
+        Bells { next: AtomicU64::new(0), table: Mutex::new(HashMap::default()) }
     }
 }
 

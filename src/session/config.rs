@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::world::random;
 
 /// A pause this long is one without end, and the clocks can still count with it.
 const LONGEST: Duration = Duration::from_secs(1 << 24);
@@ -83,7 +84,7 @@ impl RetryPolicy {
     pub(super) fn pause(&self, failures: u32) -> Duration {
         let factor = 1u32.checked_shl(failures.saturating_sub(1).min(20)).unwrap_or(u32::MAX);
         let full = self.base.saturating_mul(factor).min(self.cap).min(LONGEST);
-        full.mul_f64(0.5 + fastrand::f64() / 2.0)
+        full.mul_f64(0.5 + random() / 2.0)
     }
 }
 

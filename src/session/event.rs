@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-
 use crate::error::LossReason;
+use crate::world::{Receiver, Sender, TrySendError, bounded};
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -17,24 +17,21 @@ pub(crate) mod lease;
 pub(crate) mod nonce;
 pub(crate) mod path;
 pub(crate) mod retry;
-pub(crate) mod revocation;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 pub use acl::Acl;
 pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
-pub use hold::LostSignal;
-pub use revocation::RevokeSignal;
+pub use hold::{LostSignal, RevokeSignal};
 
 use self::core::Core;
 use crate::clock::BootTime;
 use crate::error::Result;
+use crate::world::Receiver;
 
 /// A supervised ZooKeeper session: the ground that locks stand on.
 ///

@@ -2,11 +2,13 @@
 
 use uuid::Uuid;
 
+use crate::world::new_uuid;
+
 /// The length of a nonce.
 const LENGTH: usize = uuid::fmt::Hyphenated::LENGTH;
 
 pub(crate) fn new() -> String {
-    Uuid::new_v4().hyphenated().to_string()
+    new_uuid().hyphenated().to_string()
 }
 
 /// The node's data: the nonce, and what its maker says.

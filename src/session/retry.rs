@@ -1,9 +1,10 @@
 //! Since when one blocked call has made no progress, and when it may ask the servers again.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::config::RetryPolicy;
+use crate::world::Instant;
 
 /// The state of one call, from its first request to its end. A call that waits for its turn, with its node
 /// and its watches in place, does not fail, however long that takes.

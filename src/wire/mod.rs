@@ -8,4 +8,4 @@ pub(crate) mod record;
 
 /// What a peer sent is not ZooKeeper's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub struct Malformed(pub(crate) &'static str);

@@ -1,12 +1,13 @@
 //! Whom to dial next, and when: shuffled hosts, every address, resolved anew, back-off with jitter.
 
-use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::clock::BootTime;
 use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
+use crate::world::{self, HashMap, shuffle};
 
 /// A connection that lasted less than this counts as a failure, so that a server which cuts every
 /// client at once is not dialled in a loop.
@@ -48,7 +49,7 @@ impl Dialer {
             hosts,
             policy,
             plan: VecDeque::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
             resolving: false,
             in_round: false,
             next_round: now,
@@ -75,7 +76,7 @@ impl Dialer {
             }
             self.in_round = true;
             let mut hosts = self.hosts.clone();
-            fastrand::shuffle(&mut hosts);
+            shuffle(&mut hosts);
             let mut names = Vec::new();
             for host in hosts {
                 match host.name.parse::<IpAddr>() {
@@ -155,10 +156,8 @@ impl Dialer {
 /// Looks names up; blocks.
 pub(super) fn resolve(hosts: Vec<Host>) -> Resolved {
     let look_up = |host: &Host| {
-        let addrs: Vec<_> = (host.name.as_str(), host.port)
-            .to_socket_addrs()
-            .map_err(|e| format!("the name could not be resolved: {e}"))?
-            .collect();
+        let addrs = world::resolve(&host.name, host.port)
+            .map_err(|e| format!("the name could not be resolved: {e}"))?;
         if addrs.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addrs) }
     };
     hosts.iter().map(|host| (host.to_string(), look_up(host))).collect()

@@ -12,22 +12,15 @@ pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 
-use std::io::{ErrorKind, Write};
-#[cfg(unix)]
-use std::os::fd::AsRawFd;
+use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
-
-#[cfg(unix)]
-use mio::event::Source;
-use mio::net::TcpStream;
-#[cfg(unix)]
-use mio::unix::SourceFd;
-use mio::{Interest, Registry, Token, Waker};
-use parking_lot::Mutex;
 
 pub(super) use self::event_loop::EventLoop;
 use self::machine::{Machine, Settings};
 use crate::clock::BootTime;
+#[cfg(unix)]
+use crate::world::socket;
+use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
 
 /// The socket, among what the event loop waits for.
 const SERVER: Token = Token(1);
@@ -52,6 +45,9 @@ struct Inner {
     /// The calling thread that waits for the socket, in the place of the event loop.
     #[cfg(unix)]
     reader: Option<reader::Reader>,
+    /// How many there have been.
+    #[cfg(unix)]
+    readers: u64,
     /// What the event loop waits for at the socket.
     interest: Option<Interest>,
 }
@@ -65,6 +61,8 @@ impl Connection {
             failed: None,
             #[cfg(unix)]
             reader: None,
+            #[cfg(unix)]
+            readers: 0,
             interest: None,
         };
         Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
@@ -104,7 +102,7 @@ impl Inner {
     /// for bytes that were not taken.
     #[cfg(unix)]
     fn wait_for_socket(&mut self, registry: &Registry) {
-        let Some(socket) = &self.socket else { return };
+        let Some(server) = &self.socket else { return };
         let reads = self.reader.is_none().then_some(Interest::READABLE);
         let writes = (!self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
         let wanted = match (reads, writes) {
@@ -114,14 +112,10 @@ impl Inner {
         if wanted == self.interest {
             return;
         }
-        let fd = socket.as_raw_fd();
-        let mut source = SourceFd(&fd);
-        // Not by the registry's own methods: these call the application's logger, which may block or
-        // panic, and here the lock is held.
         let done = match (self.interest, wanted) {
-            (None, Some(wanted)) => source.register(registry, SERVER, wanted),
-            (Some(_), Some(wanted)) => source.reregister(registry, SERVER, wanted),
-            (_, None) => source.deregister(registry),
+            (None, Some(wanted)) => socket::register(server, registry, SERVER, wanted),
+            (Some(_), Some(wanted)) => socket::reregister(server, registry, SERVER, wanted),
+            (_, None) => socket::deregister(server, registry),
         };
         match done {
             Ok(()) => self.interest = wanted,
@@ -136,27 +130,33 @@ impl Inner {
     }
 
     fn write(&mut self) {
-        let (Some(socket), bytes) = (&self.socket, &mut self.machine.to_server) else { return };
-        let mut written = 0;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match (&**socket).write(rest) {
-                Ok(0) => {
-                    self.failed = Some("took no more bytes".to_owned());
-                    break;
-                }
-                Ok(n) => written += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => {
-                    self.failed = Some(e.to_string());
-                    break;
-                }
-            }
-        }
-        if written == bytes.len() {
-            bytes.clear();
-        } else {
-            bytes.drain(..written);
+        let Some(socket) = &self.socket else { return };
+        if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
+            self.failed = Some(e.to_string());
         }
     }
+}
+
+/// Writes as many of these bytes as the socket takes, and keeps the others.
+pub(super) fn write_some(socket: &mut impl Write, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut written = 0;
+    let end = loop {
+        let rest = bytes.get(written..).unwrap_or_default();
+        if rest.is_empty() {
+            break Ok(());
+        }
+        match socket.write(rest) {
+            Ok(0) => break Err(ErrorKind::WriteZero.into()),
+            Ok(n) => written += n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => break Err(e),
+        }
+    };
+    if written == bytes.len() {
+        bytes.clear();
+    } else {
+        bytes.drain(..written);
+    }
+    end
 }

@@ -4,10 +4,10 @@
 use crate::wire::Malformed;
 use crate::wire::code::err;
 use crate::wire::record::{Reader, Writer};
+use crate::world::HashSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
-use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, LazyLock};
 
@@ -132,7 +132,7 @@ pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a 
 /// Checks a list that a client with these identities wants, and puts its identities in place of `auth`.
 pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32> {
     let mut list: Vec<Acl> = Vec::new();
-    let mut seen = HashSet::new();
+    let mut seen: HashSet<_> = HashSet::default();
     for entry in wanted {
         if !seen.insert(entry.clone()) {
             continue;

@@ -31,26 +31,27 @@ use self::watch::Watches;
 use crate::wire::Malformed;
 use crate::wire::code::{err, op};
 use crate::wire::record::{Reader, ReplyHeader, Writer};
-use std::collections::{HashMap, VecDeque};
+use crate::world::{HashMap, wall_time};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A connection, as whoever owns the sockets calls it.
-pub(crate) type ConnId = u64;
+pub type ConnId = u64;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) tick: Duration,
-    pub(crate) min_session: Duration,
-    pub(crate) max_session: Duration,
+pub struct Settings {
+    pub tick: Duration,
+    pub min_session: Duration,
+    pub max_session: Duration,
     /// How often containers and nodes with a time to live are looked at.
-    pub(crate) reap_interval: Duration,
+    pub reap_interval: Duration,
 }
 
 /// What the engine wants done, in this order.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub enum Output {
     /// The answer to the request with this tag; frames are whole, their length in front.
     Reply { conn: ConnId, tag: u64, bytes: Vec<u8> },
     /// A watch event.
@@ -60,7 +61,7 @@ pub(crate) enum Output {
 }
 
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub struct Engine {
     settings: Settings,
     now: Duration,
     /// The wall clock at the beginning, in milliseconds since 1970.
@@ -80,8 +81,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(settings: Settings) -> Engine {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub fn new(settings: Settings) -> Engine {
+        let since = wall_time().duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = i64::try_from(since.as_millis()).unwrap_or(0);
         Engine {
             sessions: Sessions::new(settings.tick, epoch),
@@ -90,7 +91,7 @@ impl Engine {
             now: Duration::ZERO,
             epoch,
             store: Store { tree: Tree::new(), watches: Watches::default() },
-            conns: HashMap::new(),
+            conns: HashMap::default(),
             queue: VecDeque::new(),
             outstanding: Outstanding::default(),
             next_zxid: 0,
@@ -102,7 +103,7 @@ impl Engine {
     }
 
     /// Tells how long ago the engine was made, by a clock of the caller's. Before anything else below.
-    pub(crate) fn set_now(&mut self, now: Duration) {
+    pub fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);
     }
 
@@ -110,12 +111,12 @@ impl Engine {
         self.epoch.saturating_add(i64::try_from(self.now.as_millis()).unwrap_or(i64::MAX))
     }
 
-    pub(crate) fn accept(&mut self, conn: ConnId, peer: SocketAddr) {
+    pub fn accept(&mut self, conn: ConnId, peer: SocketAddr) {
         self.conns.insert(conn, Conn::new(peer, self.now));
     }
 
     /// Takes one frame, without its length. The answer bears `tag`. After an error the connection is to be closed.
-    pub(crate) fn prepare(&mut self, conn: ConnId, frame: &[u8], tag: u64) -> Result<(), Malformed> {
+    pub fn prepare(&mut self, conn: ConnId, frame: &[u8], tag: u64) -> Result<(), Malformed> {
         let state = self.conns.get(&conn).map_or(State::Ended, |client| client.state);
         match state {
             State::Ended => return Ok(()),
@@ -156,14 +157,14 @@ impl Engine {
     }
 
     /// Finishes all that was prepared.
-    pub(crate) fn apply(&mut self) {
+    pub fn apply(&mut self) {
         while let Some(request) = self.queue.pop_front() {
             self.finish(request);
         }
     }
 
     /// A connection is gone. What it asked is done all the same.
-    pub(crate) fn hang_up(&mut self, conn: ConnId) {
+    pub fn hang_up(&mut self, conn: ConnId) {
         let Some(client) = self.conns.remove(&conn) else { return };
         self.store.watches.hang_up(conn);
         if let Some(session) =
@@ -174,7 +175,7 @@ impl Engine {
     }
 
     /// Expires and reaps what is due.
-    pub(crate) fn tick(&mut self) {
+    pub fn tick(&mut self) {
         while let Some(session) = self.sessions.expired(self.now) {
             info!("test server: session {session:#x} has expired");
             self.end_session(session);
@@ -199,7 +200,7 @@ impl Engine {
     }
 
     /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
-    pub(crate) fn next_due(&self) -> Option<Duration> {
+    pub fn next_due(&self) -> Option<Duration> {
         self.sessions.next_expiry().into_iter().chain(self.next_reaping_due()).min()
     }
 
@@ -212,12 +213,12 @@ impl Engine {
         Some(self.next_reaping.saturating_add(later))
     }
 
-    pub(crate) fn take_outputs(&mut self) -> Vec<Output> {
+    pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
     /// Ends a session as if its time had come; false if there is none with this id.
-    pub(crate) fn expire(&mut self, session: i64) -> bool {
+    pub fn expire(&mut self, session: i64) -> bool {
         self.apply();
         let known = self.sessions.check(session).is_ok();
         if known {
@@ -233,7 +234,7 @@ impl Engine {
     }
 
     /// The server comes back with the data and the sessions it had; watches and connections are gone.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.apply();
         self.conns.clear();
         self.outputs.clear();
@@ -244,7 +245,7 @@ impl Engine {
     }
 
     /// The server comes back with nothing.
-    pub(crate) fn wipe(&mut self) {
+    pub fn wipe(&mut self) {
         self.sessions.clear();
         self.conns.clear();
         self.outputs.clear();
@@ -256,7 +257,7 @@ impl Engine {
     }
 
     /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
-    pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
+    pub fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
         self.apply();
         self.store.tree.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
     }

@@ -3,7 +3,8 @@
 
 use super::acl::Acl;
 use super::node::{Node, Stat};
-use std::collections::{HashMap, VecDeque};
+use crate::world::HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a node will be (`ChangeRecord`).

@@ -14,7 +14,7 @@ impl Engine {
     }
 
     /// By id, which is by age.
-    pub(crate) fn sessions(&self) -> Vec<SessionInfo> {
+    pub fn sessions(&self) -> Vec<SessionInfo> {
         let report = |(id, session): (i64, &Session)| SessionInfo {
             id,
             timeout: session.timeout,

@@ -2,7 +2,8 @@
 
 use super::ConnId;
 use crate::wire::code::err;
-use std::collections::{BTreeSet, HashMap};
+use crate::world::{HashMap, new_uuid};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub(crate) const PASSWORD: usize = 16;
@@ -31,13 +32,13 @@ impl Sessions {
     /// Ids begin with the time, so that no session of an earlier server comes back to life in this one.
     pub(crate) fn new(tick: Duration, wall_ms: i64) -> Sessions {
         let next_id = ((wall_ms << 24) as u64 >> 8) as i64;
-        Sessions { by_id: HashMap::new(), queue: BTreeSet::new(), next_id, tick }
+        Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), next_id, tick }
     }
 
     pub(crate) fn create(&mut self, timeout: Duration, conn: ConnId, now: Duration) -> i64 {
         let id = self.next_id;
         self.next_id += 1;
-        let password = uuid::Uuid::new_v4().into_bytes();
+        let password = new_uuid().into_bytes();
         let expires = self.bucket(now.saturating_add(timeout));
         let session = Session { password, timeout, conn: Some(conn), closing: false, expires };
         self.by_id.insert(id, session);

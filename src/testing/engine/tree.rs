@@ -3,7 +3,8 @@
 use super::acl::{self, Acl};
 use super::node::{Kind, Names, Node, Stat};
 use crate::wire::code::err;
-use std::collections::{BTreeSet, HashMap};
+use crate::world::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const ROOT: &str = "/";
@@ -38,13 +39,13 @@ impl Tree {
             let children = children.iter().map(|name| Box::from(*name)).collect();
             Node { data: Some([].into()), acl, stat: Stat { aversion, ..Stat::default() }, children }
         };
-        let nodes = HashMap::from([
+        let nodes = HashMap::from_iter([
             (ROOT.into(), node(acl::open(), 0, &["zookeeper"])),
             ("/zookeeper".into(), node(acl::open(), 0, &["quota", "config"])),
             ("/zookeeper/quota".into(), node(acl::open(), 0, &[])),
             ("/zookeeper/config".into(), node(acl::read_only(), -1, &[])),
         ]);
-        Tree { nodes, ephemerals: HashMap::new(), reapable: BTreeSet::new() }
+        Tree { nodes, ephemerals: HashMap::default(), reapable: BTreeSet::new() }
     }
 
     /// The node at `path`; the root answers to "" too.

@@ -3,7 +3,8 @@
 use super::ConnId;
 use super::acl::Acl;
 use crate::wire::code::event;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use crate::world::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

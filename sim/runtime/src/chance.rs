@@ -1,0 +1,40 @@
+//! Chance: all of it comes of the seed.
+
+use crate::core;
+
+/// A stream of random numbers.
+pub type Rng = fastrand::Rng;
+
+/// A stream of its own for each use, so that one more number drawn here leaves the others as they were.
+pub(crate) fn stream(seed: u64, number: u64) -> Rng {
+    let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    rng.u64(..);
+    rng
+}
+
+/// At least zero and below one.
+pub fn random() -> f64 {
+    core::with(|sim| sim.library_rng.borrow_mut().f64())
+}
+
+/// Brings them into a random order.
+pub fn shuffle<T>(items: &mut [T]) {
+    core::with(|sim| sim.library_rng.borrow_mut().shuffle(items));
+}
+
+/// A random one.
+pub fn new_uuid() -> uuid::Uuid {
+    core::with(|sim| {
+        let bytes = sim.library_rng.borrow_mut().u128(..).to_be_bytes();
+        uuid::Builder::from_random_bytes(bytes).into_uuid()
+    })
+}
+
+/// Between `least` and `most`, where small ones are as likely as large ones on a scale of powers.
+pub(crate) fn log_uniform(rng: &mut Rng, least: u64, most: u64) -> u64 {
+    if most <= least {
+        return least;
+    }
+    let (low, high) = ((least.max(1) as f64).ln(), (most as f64).ln());
+    ((low + rng.f64() * (high - low)).exp() as u64).clamp(least, most)
+}

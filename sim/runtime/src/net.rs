@@ -1,0 +1,475 @@
+//! The network between hosts, and the servers in it.
+//!
+//! Processes connect with [`TcpStream`](crate::library::TcpStream). The other end of a connection is a [`Service`],
+//! which has no threads: it is called when something arrives. Between servers, [`Wire`] carries whatever they say to
+//! each other. Each direction between two hosts is a link, which delays what goes over it, or freezes it, or loses it.
+//! What goes over one wire (one direction of one connection) arrives in order or not at all.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::{self, Sim};
+use crate::net_client::Socket;
+use crate::process::{self, Death, ProcessId};
+
+/// A connection of a client to a service. No number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+impl fmt::Display for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What serves connections at an address. It is called between the steps of the threads, and must not block. It
+/// answers with [`send`] and [`close`].
+pub trait Service {
+    /// A client has connected, to `at` from `from`.
+    fn opened(&mut self, conn: ConnId, at: SocketAddr, from: SocketAddr);
+    /// The client sent this. Where one message ends and the next one begins is for the service to find.
+    fn bytes(&mut self, conn: ConnId, bytes: &[u8]);
+    /// The client's end is closed, or the connection is cut. Not called after [`close`].
+    fn closed(&mut self, conn: ConnId);
+}
+
+/// What becomes of what goes from one host to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flow {
+    /// It arrives after the link's delay.
+    #[default]
+    Open,
+    /// It is held, and arrives when the flow is open again.
+    Frozen,
+    /// It vanishes, and with it all that comes after it on the same wire: a connection that has lost something is
+    /// stuck for good in that direction, as if a firewall had forgotten it. New connections are not.
+    Hole,
+}
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The process's.
+    Client,
+    /// The service's.
+    Server,
+}
+
+/// A connection, to those who choose one for a fault.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Its number.
+    pub id: ConnId,
+    /// The client.
+    pub process: ProcessId,
+    /// The client's address.
+    pub from: SocketAddr,
+    /// The service's address.
+    pub to: SocketAddr,
+}
+
+#[derive(Default)]
+struct Link {
+    delay: Option<(Duration, Duration)>,
+    flow: Flow,
+    /// On which wires something has arrived while the link was frozen.
+    held: VecDeque<Rc<Wire>>,
+}
+
+struct Conn {
+    about: Connection,
+    client: Arc<Socket>,
+    up: Rc<Wire>,
+    down: Rc<Wire>,
+    /// Gone when the service's end is closed.
+    service: Option<Rc<RefCell<dyn Service>>>,
+    is_client_gone: bool,
+}
+
+struct Name {
+    ips: Vec<IpAddr>,
+    takes: Duration,
+}
+
+pub(crate) struct Net {
+    links: BTreeMap<(IpAddr, IpAddr), Link>,
+    delay: (Duration, Duration),
+    down: BTreeSet<IpAddr>,
+    listeners: BTreeMap<SocketAddr, Rc<RefCell<dyn Service>>>,
+    conns: BTreeMap<ConnId, Conn>,
+    names: BTreeMap<String, Name>,
+    next_conn: u64,
+}
+
+impl Default for Net {
+    fn default() -> Self {
+        Net {
+            links: BTreeMap::new(),
+            delay: (Duration::from_micros(50), Duration::from_micros(500)),
+            down: BTreeSet::new(),
+            listeners: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_conn: 1,
+        }
+    }
+}
+
+/// Something on its way, and what happens when it arrives.
+type Delivery = Box<dyn FnOnce()>;
+
+/// One direction between two hosts in which nothing overtakes: of a connection, or of what two servers say to each
+/// other.
+pub struct Wire {
+    from: IpAddr,
+    to: IpAddr,
+    on_the_way: RefCell<VecDeque<Delivery>>,
+    last_arrival: Cell<u64>,
+    is_broken: Cell<bool>,
+}
+
+impl Wire {
+    /// A new one, from host to host.
+    pub fn new(from: IpAddr, to: IpAddr) -> Rc<Wire> {
+        Rc::new(Wire {
+            from,
+            to,
+            on_the_way: RefCell::default(),
+            last_arrival: Cell::new(0),
+            is_broken: Cell::new(false),
+        })
+    }
+
+    /// This happens after the link's delay, if nothing is lost.
+    pub fn send(self: &Rc<Self>, arrives: impl FnOnce() + 'static) {
+        if self.is_broken.get() {
+            return;
+        }
+        self.on_the_way.borrow_mut().push_back(Box::new(arrives));
+        let wire = self.clone();
+        core::with(|sim| {
+            let (least, most) = {
+                let net = sim.net.borrow();
+                net.links.get(&(self.from, self.to)).and_then(|link| link.delay).unwrap_or(net.delay)
+            };
+            let (least, most) = (nanos(least), nanos(most));
+            let delay = sim.net_rng.borrow_mut().u64(least..=most.max(least));
+            let at = (sim.now.get() + delay).max(self.last_arrival.get() + 1);
+            self.last_arrival.set(at);
+            sim.call_at(at, move || wire.arrival());
+        });
+    }
+
+    /// What is on its way is lost, and nothing more arrives.
+    pub fn break_off(&self) {
+        self.is_broken.set(true);
+        let lost = std::mem::take(&mut *self.on_the_way.borrow_mut());
+        drop(lost);
+    }
+
+    /// Whether it lost something, so that nothing more arrives.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.get()
+    }
+
+    fn arrival(self: Rc<Self>) {
+        let flow = core::with(|sim| {
+            let mut net = sim.net.borrow_mut();
+            if net.down.contains(&self.from) || net.down.contains(&self.to) {
+                return Flow::Hole;
+            }
+            let Some(link) = net.links.get_mut(&(self.from, self.to)) else { return Flow::Open };
+            if link.flow == Flow::Frozen {
+                link.held.push_back(self.clone());
+            }
+            link.flow
+        });
+        match flow {
+            Flow::Frozen => {}
+            Flow::Hole => self.break_off(),
+            Flow::Open => {
+                let first = self.on_the_way.borrow_mut().pop_front();
+                if let Some(deliver) = first {
+                    deliver();
+                }
+            }
+        }
+    }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn with_net<T>(f: impl FnOnce(&mut Net) -> T) -> T {
+    core::with(|sim| f(&mut sim.net.borrow_mut()))
+}
+
+// ---- for services ----
+
+/// From now on this service takes connections to the address.
+pub fn listen(at: SocketAddr, service: Rc<RefCell<dyn Service>>) {
+    with_net(|net| net.listeners.insert(at, service));
+}
+
+/// From now on connections to the address are refused. Those that are open stay.
+pub fn refuse(at: SocketAddr) {
+    with_net(|net| net.listeners.remove(&at));
+}
+
+/// Sends this to the client.
+pub fn send(conn: ConnId, bytes: Vec<u8>) {
+    let Some((wire, client)) = with_net(|net| {
+        let conn = net.conns.get(&conn).filter(|conn| conn.service.is_some())?;
+        Some((conn.down.clone(), conn.client.clone()))
+    }) else {
+        return;
+    };
+    // Now and then a message arrives in two pieces.
+    let cut = core::with(|sim| {
+        let mut rng = sim.net_rng.borrow_mut();
+        if bytes.len() > 1 && rng.u32(..50) == 0 { rng.usize(1..bytes.len()) } else { bytes.len() }
+    });
+    let (first, second) = bytes.split_at(cut);
+    for piece in [first, second] {
+        if !piece.is_empty() {
+            let (client, piece) = (client.clone(), piece.to_vec());
+            wire.send(move || client.receive(&piece));
+        }
+    }
+}
+
+/// Closes the service's end: the client reads an end behind what was sent.
+pub fn close(conn: ConnId) {
+    if let Some((wire, client)) = take_server_end(conn) {
+        wire.send(move || client.receive_end());
+    }
+}
+
+/// Closes the service's end at once, with a reset.
+pub fn reset(conn: ConnId) {
+    if let Some((wire, client)) = take_server_end(conn) {
+        wire.send(move || client.fail(ErrorKind::ConnectionReset));
+    }
+}
+
+fn take_server_end(conn: ConnId) -> Option<(Rc<Wire>, Arc<Socket>)> {
+    with_net(|net| {
+        let open = net.conns.get_mut(&conn)?;
+        open.service.take()?;
+        Some((open.down.clone(), open.client.clone()))
+    })
+}
+
+/// A server is gone: its address refuses, and its ends of connections are closed without a call of the service. The
+/// clients hear of it, unless it went `silently`.
+pub fn server_gone(at: SocketAddr, silently: bool) {
+    refuse(at);
+    for connection in connections().into_iter().filter(|connection| connection.to == at) {
+        if silently {
+            take_server_end(connection.id);
+        } else {
+            reset(connection.id);
+        }
+    }
+}
+
+// ---- faults ----
+
+/// The connections whose two ends are open, as far as the ends know.
+pub fn connections() -> Vec<Connection> {
+    with_net(|net| {
+        let open = net.conns.values().filter(|conn| conn.service.is_some() && !conn.is_client_gone);
+        open.map(|conn| conn.about.clone()).collect()
+    })
+}
+
+/// Cuts a connection: both ends hear of it.
+pub fn cut(conn: ConnId) {
+    core::with(|sim| sim.note(&format!("connection {conn} is cut")));
+    if let Some(up) = with_net(|net| net.conns.get(&conn).map(|conn| conn.up.clone())) {
+        // The service hears first what is on its way.
+        up.send(move || client_is_gone(conn));
+    }
+    let down = with_net(|net| net.conns.get(&conn).map(|conn| (conn.down.clone(), conn.client.clone())));
+    if let Some((down, client)) = down {
+        down.send(move || client.fail(ErrorKind::ConnectionReset));
+    }
+}
+
+/// One side finds its end closed; the other one hears nothing of it.
+pub fn half_open(conn: ConnId, closed: Side) {
+    core::with(|sim| sim.note(&format!("connection {conn} is closed for its {closed:?} alone")));
+    let Some((up, down, client)) = with_net(|net| {
+        let conn = net.conns.get(&conn)?;
+        Some((conn.up.clone(), conn.down.clone(), conn.client.clone()))
+    }) else {
+        return;
+    };
+    match closed {
+        Side::Client => {
+            up.break_off();
+            client.fail(ErrorKind::ConnectionReset);
+        }
+        Side::Server => {
+            down.break_off();
+            client_is_gone(conn);
+        }
+    }
+}
+
+/// What becomes of what goes from one host to another, from now on and of what is on its way.
+pub fn set_flow(from: IpAddr, to: IpAddr, flow: Flow) {
+    core::with(|sim| sim.note(&format!("{from} to {to}: {flow:?}")));
+    let held = with_net(|net| {
+        let link = net.links.entry((from, to)).or_default();
+        link.flow = flow;
+        if flow == Flow::Frozen { VecDeque::new() } else { std::mem::take(&mut link.held) }
+    });
+    for wire in held {
+        core::with(|sim| sim.call_at(sim.now.get(), move || wire.arrival()));
+    }
+}
+
+/// How long it takes from one host to another, at least and at most.
+pub fn set_delay(from: IpAddr, to: IpAddr, least: Duration, most: Duration) {
+    with_net(|net| net.links.entry((from, to)).or_default().delay = Some((least, most)));
+}
+
+/// How long it takes where nothing else was set.
+pub fn set_default_delay(least: Duration, most: Duration) {
+    with_net(|net| net.delay = (least, most));
+}
+
+/// A host that is down hears nothing and says nothing.
+pub fn set_host_down(ip: IpAddr, is_down: bool) {
+    core::with(|sim| sim.note(&format!("host {ip} is {}", if is_down { "down" } else { "up" })));
+    with_net(|net| if is_down { net.down.insert(ip) } else { net.down.remove(&ip) });
+}
+
+/// What a name resolves to, and how long that takes. No address: it cannot be resolved.
+pub fn set_name(name: &str, ips: Vec<IpAddr>, takes: Duration) {
+    with_net(|net| net.names.insert(name.to_owned(), Name { ips, takes }));
+}
+
+// ---- the clients' side ----
+
+pub(crate) fn lookup(name: &str) -> (Vec<IpAddr>, Duration) {
+    with_net(|net| net.names.get(name).map(|name| (name.ips.clone(), name.takes)).unwrap_or_default())
+}
+
+pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
+    let process = sim.current_process().expect("a connection of no process");
+    let ip = process::ip_of(sim, Some(process));
+    let (socket, up, down) = {
+        let mut net = sim.net.borrow_mut();
+        let id = ConnId(net.next_conn);
+        net.next_conn += 1;
+        let port = u16::try_from(20_000 + id.0 % 40_000).unwrap_or(1);
+        let from = SocketAddr::new(ip, port);
+        let socket = Socket::new(id, from, to);
+        let (up, down) = (Wire::new(ip, to.ip()), Wire::new(to.ip(), ip));
+        let conn = Conn {
+            about: Connection { id, process, from, to },
+            client: socket.clone(),
+            up: up.clone(),
+            down: down.clone(),
+            service: None,
+            is_client_gone: false,
+        };
+        net.conns.insert(id, conn);
+        (socket, up, down)
+    };
+    let client = socket.clone();
+    up.send(move || {
+        let conn = client.conn();
+        let service = with_net(|net| {
+            let service = net.listeners.get(&to).cloned();
+            let open = net.conns.get_mut(&conn)?;
+            open.service.clone_from(&service);
+            service
+        });
+        match service {
+            Some(service) => {
+                service.borrow_mut().opened(conn, to, client.from());
+                down.send(move || client.established());
+            }
+            None => down.send(move || client.fail(ErrorKind::ConnectionRefused)),
+        }
+    });
+    socket
+}
+
+/// Sends bytes of a client. `arrived` is called with their number when they have left the sender's buffer.
+pub(crate) fn client_sends(client: &Arc<Socket>, bytes: Vec<u8>) {
+    let conn = client.conn();
+    let Some(up) = with_net(|net| net.conns.get(&conn).map(|conn| conn.up.clone())) else { return };
+    let client = client.clone();
+    up.send(move || {
+        client.taken(bytes.len());
+        let (service, down) = match with_net(|net| {
+            net.conns.get(&conn).map(|conn| (conn.service.clone(), conn.down.clone()))
+        }) {
+            Some(ends) => ends,
+            None => return,
+        };
+        match service {
+            Some(service) => service.borrow_mut().bytes(conn, &bytes),
+            None => down.send(move || client.fail(ErrorKind::ConnectionReset)),
+        }
+    });
+}
+
+/// The client has closed its end.
+pub(crate) fn client_closes(conn: ConnId) {
+    let up = with_net(|net| {
+        let open = net.conns.get_mut(&conn)?;
+        open.is_client_gone = true;
+        Some(open.up.clone())
+    });
+    if let Some(up) = up {
+        up.send(move || client_is_gone(conn));
+    }
+}
+
+/// The service hears that the client's end is closed.
+fn client_is_gone(conn: ConnId) {
+    let service = with_net(|net| {
+        let open = net.conns.get_mut(&conn)?;
+        let service = open.service.take();
+        if open.is_client_gone {
+            net.conns.remove(&conn);
+        }
+        service
+    });
+    if let Some(service) = service {
+        service.borrow_mut().closed(conn);
+    }
+}
+
+pub(crate) fn process_ended(process: ProcessId, death: Death) {
+    let all = with_net(|net| {
+        let own = net.conns.values().filter(|conn| conn.about.process == process && !conn.is_client_gone);
+        own.map(|conn| conn.about.id).collect::<Vec<_>>()
+    });
+    for conn in all {
+        match death {
+            Death::Killed => client_closes(conn),
+            Death::PowerLost => {
+                with_net(|net| {
+                    if let Some(open) = net.conns.get_mut(&conn) {
+                        open.is_client_gone = true;
+                        open.up.break_off();
+                        open.down.break_off();
+                    }
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Threads, as `std::thread`'s.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::core::{self, Tid};
+use crate::time::Instant;
+use crate::trace::Op;
+
+/// A thread of this run. No number is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(u64);
+
+/// What can be asked of a thread.
+pub struct Thread {
+    id: ThreadId,
+}
+
+impl Thread {
+    /// Its id.
+    pub fn id(&self) -> ThreadId {
+        self.id
+    }
+}
+
+/// What a thread gave, or what it panicked with.
+pub type Result<T> = std::thread::Result<T>;
+
+struct Packet<T> {
+    result: parking_lot::Mutex<Option<Result<T>>>,
+    waiters: parking_lot::Mutex<Vec<Tid>>,
+}
+
+/// To wait for a thread's end.
+pub struct JoinHandle<T> {
+    packet: Arc<Packet<T>>,
+    thread: Tid,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    ///
+    /// What it panicked with.
+    pub fn join(self) -> Result<T> {
+        core::point(Op::Join, self.thread as u64);
+        loop {
+            if let Some(result) = self.packet.result.lock().take() {
+                return result;
+            }
+            core::with(|sim| {
+                self.packet.waiters.lock().extend(sim.current());
+                sim.block("the end of thread", self.thread as u64, None);
+            });
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.packet.result.lock().is_some()
+    }
+}
+
+/// Makes a thread with a name.
+#[derive(Debug, Default)]
+pub struct Builder {
+    name: Option<String>,
+}
+
+impl Builder {
+    /// Without a name.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// The thread's name.
+    #[must_use]
+    pub fn name(self, name: String) -> Builder {
+        Builder { name: Some(name) }
+    }
+
+    /// Starts it, in the process of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// None so far.
+    pub fn spawn<F, T>(self, body: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let packet = Arc::new(Packet {
+            result: parking_lot::Mutex::new(None),
+            waiters: parking_lot::Mutex::default(),
+        });
+        let ends = packet.clone();
+        let thread = core::with(|sim| {
+            let process = sim.current_process().expect("a thread of no process");
+            let body = move || {
+                let result = catch_unwind(AssertUnwindSafe(body));
+                *ends.result.lock() = Some(result);
+                core::with(|sim| sim.wake_all(&ends.waiters.lock()));
+            };
+            sim.start(self.name.unwrap_or_default(), process, Box::new(body))
+        });
+        core::point(Op::Spawn, thread as u64);
+        Ok(JoinHandle { packet, thread })
+    }
+}
+
+/// Starts a thread without a name.
+pub fn spawn<F, T>(body: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match Builder::new().spawn(body) {
+        Ok(thread) => thread,
+        Err(e) => resume_unwind(Box::new(e)),
+    }
+}
+
+/// The calling thread.
+pub fn current() -> Thread {
+    Thread { id: this_thread() }
+}
+
+/// The calling thread's id.
+pub fn this_thread() -> ThreadId {
+    let thread = core::try_with(|sim| sim.current()).flatten();
+    ThreadId(thread.map_or(0, |thread| thread as u64 + 1))
+}
+
+/// Waits for so long.
+pub fn sleep(pause: Duration) {
+    core::point(Op::Sleep, 0);
+    core::with(|sim| {
+        let until = Instant::now_at(sim) + pause;
+        while Instant::now_at(sim) < until {
+            sim.block("its sleep", 0, Some(until.nanos()));
+        }
+    });
+}
+
+/// Lets others run.
+pub fn yield_now() {
+    core::point(Op::Yield, 0);
+}

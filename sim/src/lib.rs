@@ -1,0 +1,53 @@
+//! zk-mutex in a simulated world: several processes run the library, on a virtual clock, over a network in memory,
+//! against a ZooKeeper server that is the embedded server's engine. Faults strike by a plan that a seed makes. An
+//! observer checks the library's guarantees. `tests/simulate` runs seeds; one seed is one run, which replays exactly.
+//!
+//! | file | what it is for |
+//! | --- | --- |
+//! | `scenario.rs` | one seed from beginning to end: what there is, the phases, the checks at the end |
+//! | `server.rs` | ZooKeeper in the simulated network |
+//! | `workload.rs` | what the processes do with the library |
+//! | `faults.rs` | which faults there are, and the plan of a seed |
+//! | `observer.rs` | the checks |
+
+pub mod faults;
+pub mod observer;
+pub mod scenario;
+pub mod server;
+pub mod workload;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use zk_sim_runtime::{Rng, note};
+
+/// The host of the process of this number.
+pub fn client_host(number: usize) -> IpAddr {
+    [10, 0, 1, u8::try_from(number).unwrap_or(u8::MAX)].into()
+}
+
+/// The host of the server of this number.
+pub fn server_host(number: usize) -> IpAddr {
+    [10, 0, 0, u8::try_from(number).unwrap_or(u8::MAX)].into()
+}
+
+/// Between `least` and `most`, where short ones are as likely as long ones on a scale of powers.
+pub fn between(rng: &mut Rng, least: Duration, most: Duration) -> Duration {
+    let (low, high) = (least.as_secs_f64().max(1e-9).ln(), most.as_secs_f64().max(1e-9).ln());
+    Duration::from_secs_f64((low + rng.f64() * (high - low)).exp())
+}
+
+/// The library's log goes to the trace.
+pub struct TraceLog;
+
+impl log::Log for TraceLog {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        note(&format!("{}: {}", record.level(), record.args()));
+    }
+
+    fn flush(&self) {}
+}

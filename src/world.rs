@@ -1,0 +1,152 @@
+//! All that the library needs of the world outside: time, threads, blocking, chance, sockets, and what exists once
+//! per process.
+//!
+//! In a normal build these are the names of the standard library, `crossbeam-channel`, `parking_lot` and `mio`, and
+//! nothing stands between. In the simulation (`sim/`, which compiles the library with `cfg(zk_sim)`) the same names
+//! are those of `sim/runtime`: a virtual clock, threads of which one runs at a time, a network in memory. So a module
+//! that took a clock, a lock or a random number from anywhere else would make the simulation differ from run to run.
+//! Hash maps are here too, because the standard library's iterate in an order that chance decides. Atomics and `Arc`
+//! are the same in both. The module `client` and the sockets of `testing` are not part of the simulation.
+
+#[cfg(not(zk_sim))]
+pub(crate) use self::real::*;
+#[cfg(zk_sim)]
+pub(crate) use zk_sim_runtime::library::*;
+
+#[cfg(not(zk_sim))]
+#[allow(unused_imports)] // one list for all features and platforms
+mod real {
+    use std::io;
+    use std::net::{SocketAddr, ToSocketAddrs};
+    use std::time::{Duration, SystemTime};
+
+    pub(crate) use std::collections::{HashMap, HashSet};
+    pub(crate) use std::sync::{LazyLock, OnceLock};
+    pub(crate) use std::thread;
+    pub(crate) use std::time::Instant;
+
+    pub(crate) use crossbeam_channel::{
+        Receiver, RecvTimeoutError, Select, Sender, TrySendError, bounded, never, unbounded,
+    };
+    pub(crate) use mio::net::TcpStream;
+    pub(crate) use mio::{Events, Interest, Poll, Registry, Token, Waker};
+    pub(crate) use parking_lot::Mutex;
+
+    /// The time on a clock that goes on while the host sleeps, since that clock's start.
+    #[cfg(unix)]
+    pub(crate) fn boot_time() -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+        // On Apple systems CLOCK_MONOTONIC itself goes on during sleep.
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        let now = clock_gettime(ClockId::Boottime);
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    /// On Windows `Instant` counts sleep.
+    #[cfg(not(unix))]
+    pub(crate) fn boot_time() -> Duration {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed()
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn wall_time() -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// The calling thread's id.
+    pub(crate) fn this_thread() -> thread::ThreadId {
+        use std::cell::Cell;
+        thread_local! {
+            /// Needs no destructor, so it is there for the destructors of all other thread-locals.
+            static THIS: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
+        }
+        // `thread::current().id()` takes and drops a reference to the thread each time.
+        THIS.with(|this| {
+            this.get().unwrap_or_else(|| {
+                let id = thread::current().id();
+                this.set(Some(id));
+                id
+            })
+        })
+    }
+
+    /// Where this process runs, for people who look for it: host and process id.
+    pub(crate) fn host_and_process() -> String {
+        #[cfg(unix)]
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        #[cfg(not(unix))]
+        let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "?".into());
+        format!("{host}:{}", std::process::id())
+    }
+
+    /// Looks a name up; blocks.
+    pub(crate) fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        (name, port).to_socket_addrs().map(Iterator::collect)
+    }
+
+    pub(crate) fn new_uuid() -> uuid::Uuid {
+        uuid::Uuid::new_v4()
+    }
+
+    /// At least zero and below one.
+    pub(crate) fn random() -> f64 {
+        fastrand::f64()
+    }
+
+    pub(crate) fn shuffle<T>(items: &mut [T]) {
+        fastrand::shuffle(items);
+    }
+
+    /// What an event loop waits for at a connected socket. Not by the registry's own methods: these call the
+    /// application's logger, which may block or panic, and callers hold a lock.
+    #[cfg(unix)]
+    pub(crate) mod socket {
+        use std::io;
+        use std::os::fd::AsRawFd;
+        use std::time::Duration;
+
+        use mio::event::Source;
+        use mio::unix::SourceFd;
+        use mio::{Interest, Registry, Token};
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        use rustix::io::Errno;
+
+        use super::TcpStream;
+
+        pub(crate) fn register(
+            socket: &TcpStream,
+            registry: &Registry,
+            token: Token,
+            interest: Interest,
+        ) -> io::Result<()> {
+            SourceFd(&socket.as_raw_fd()).register(registry, token, interest)
+        }
+
+        pub(crate) fn reregister(
+            socket: &TcpStream,
+            registry: &Registry,
+            token: Token,
+            interest: Interest,
+        ) -> io::Result<()> {
+            SourceFd(&socket.as_raw_fd()).reregister(registry, token, interest)
+        }
+
+        pub(crate) fn deregister(socket: &TcpStream, registry: &Registry) -> io::Result<()> {
+            SourceFd(&socket.as_raw_fd()).deregister(registry)
+        }
+
+        /// Waits until there is something to read, or an end or a failure to find. False: not in this time, which
+        /// is less than a second, or a signal came.
+        pub(crate) fn wait_readable(socket: &TcpStream, timeout: Duration) -> io::Result<bool> {
+            let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+                Ok(ready) => Ok(ready > 0),
+                Err(Errno::INTR) => Ok(false),
+                Err(e) => Err(e.into()),
+            }
+        }
+    }
+}
