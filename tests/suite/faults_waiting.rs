@@ -464,6 +464,27 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
 /// The event comes right behind the answer to the read that left its watch. Who registers for the
 /// event only after that answer sleeps on.
 fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
+    the_one_ahead_goes_while_its_read_travels(recipe, |_, _| (), |own, granted| assert_eq!(granted, own));
+}
+
+/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's own,
+/// then the one ahead. The end of the one ahead is no grant.
+fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(recipe: Recipe) {
+    the_one_ahead_goes_while_its_read_travels(
+        recipe,
+        |folder, own| folder.delete(own),
+        |own, granted| assert_ne!(granted, own),
+    );
+}
+
+fn the_one_ahead_goes_while_its_read_travels(
+    recipe: Recipe,
+    before: impl FnOnce(&Folder, &str),
+    then: impl FnOnce(String, String),
+) {
+    if recipe == Recipe::Herd {
+        return; // it reads nobody's node
+    }
     let folder = Folder::new();
     let (_a, first) = folder.lock(recipe.sole());
     let (proxy, _b, second) = folder.proxied(recipe, Duration::from_secs(30));
@@ -473,12 +494,14 @@ fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: R
         let holder = one.granted();
         let read = proxy.hold_reply(OpKind::GetData.on(&holder), SOON);
         let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
         read.wait();
+        before(&folder, &own);
         one.release();
         until("the holder's node is gone", SOON, || (!folder.names().contains(&holder)).then_some(()));
-        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the answer
+        thread::sleep(Duration::from_millis(300)); // the events reach the proxy behind the answers
         proxy.hold(Direction::ToClient, false);
-        two.granted();
+        then(own, two.granted());
         two.release();
     });
     folder.end();
@@ -610,6 +633,7 @@ per_recipe![
     data_set_behind_the_listing_does_not_disturb_the_queue,
     holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
     event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
+    waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node,
     waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again,
 ];
 

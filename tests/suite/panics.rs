@@ -1,10 +1,10 @@
 //! The application's code that panics where the library calls it: its logger, its event handler. No
 //! thread of the library ends by that, no call panics, nothing is left behind.
 use crate::support::{
-    Server, Shared,
+    Raw, Server, Shared,
     contend::{proxied, spawn_waiting},
     logged, scenarios,
-    scene::{SOON, next, queue, session, session_of, until_empty, until_event},
+    scene::{SOON, full_path, next, queue, session, session_of, until_empty, until_event},
     until,
 };
 use crossbeam_channel::{Sender, unbounded};
@@ -180,7 +180,8 @@ fn dead_connection_thread_is_a_new_session() {
 fn waiter_of_a_dead_connection_thread_queues_again() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
-    let (theirs, ours) = (session(&at), session_of(&through, Duration::from_secs(6)));
+    // The old session outlives the scenario.
+    let (theirs, ours) = (session(&at), session_of(&through, Duration::from_secs(40)));
     let (events, level) = (ours.subscribe(), log::max_level());
     let [first, second] = [&theirs, &ours].map(|session| ZkMutex::new(session, PATH).unwrap());
     let guard = first.lock().unwrap();
@@ -198,7 +199,8 @@ fn waiter_of_a_dead_connection_thread_queues_again() {
         proxy.cut();
         until_event(&events, |event| *event == SessionEvent::Lost(LossReason::Internal));
         log::set_max_level(level);
-        let new = newcomer(&[old]);
+        let new = newcomer(std::slice::from_ref(&old));
+        Raw::connect(&at).unwrap().delete(&full_path(&at, &format!("{PATH}/{old}"))).unwrap();
         drop(guard);
         assert_eq!(waiter.join().unwrap(), format!("{PATH}/{new}"));
     });

@@ -182,7 +182,7 @@ impl Inner {
 #[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::super::codec::Operation;
-    use super::super::machine::{Batch, Settle};
+    use super::super::machine::Batch;
     use super::*;
     use crate::ZkSession;
     use crate::testing::{Op, TestServer};
@@ -193,12 +193,13 @@ mod tests {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
-        let connection = &generation.connection;
         let held = server.hold_requests(Op::GetChildren);
         let (mut batch, answers) = Batch::new();
-        batch.push(&Operation::GetChildren { path: "/", watch: false }, Settle::Nothing);
-        let number = connection.with(|machine, now| machine.submit(batch, now)).unwrap();
-        let reading = connection.become_reader(number, &Limit::NONE).unwrap();
+        batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
+        generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
+        let done = || answers.try_recv().ok();
+        let reading = generation.become_reader(done, &Limit::NONE);
+        assert!(matches!(reading, Some(Start::Reading(_))));
         drop(held);
         let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(answers.all.iter().all(Result::is_ok), "{:?}", answers.all);
