@@ -145,6 +145,7 @@ mod tests {
         let holds: Vec<_> =
             threads.iter().enumerate().map(|(i, thread)| reentry.insert(*thread, i)).collect();
         assert!(threads.iter().enumerate().all(|(i, thread)| **reentry.hold_of(*thread).unwrap() == i));
+        assert!(reentry.hold_of(this_thread()).is_none(), "the hold of another thread");
         assert!(reentry.any(|hold| *hold == 99) && !reentry.any(|hold| *hold == 100));
         assert!(holds.iter().all(|hold| reentry.leave(hold)));
         assert!(!reentry.any(|_| true));

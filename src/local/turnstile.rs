@@ -301,6 +301,38 @@ mod tests {
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Turn { .. }));
     }
 
+    /// The waiter's time is over, and the turn comes before the waiter can leave the queue: it has the
+    /// turn then. (Where the turn comes a little earlier, that is the same to it.)
+    #[test]
+    fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
+        for _ in 0..200 {
+            let t = Turnstile::<&str, &str>::new();
+            let (number, _) = turn(&t, &Limit::NONE);
+            std::thread::scope(|s| {
+                s.spawn(|| match t.enter(false, Wants::All, &Limit::after(Duration::ZERO)) {
+                    Entry::Turn { number, .. } => t.leave(number),
+                    Entry::Deadline { .. } => t.leave(number),
+                    _ => panic!("neither the turn nor the deadline"),
+                });
+                loop {
+                    let mut state = t.0.lock();
+                    if let Some(next) = state.queue.pop_front() {
+                        for _ in 0..5 {
+                            std::thread::yield_now(); // the waiter finds no turn, and wants the lock
+                        }
+                        assert!(next.sender.try_send(Message::Turn(None)).is_ok()); // as `leave` does it
+                        state.occupant = Some(next.number);
+                        return;
+                    }
+                    if state.next > number && state.queue.is_empty() {
+                        return; // it has left already
+                    }
+                }
+            });
+            assert_eq!(t.phase(), None, "nobody has the turn, and nobody can get it");
+        }
+    }
+
     #[test]
     fn a_cancelled_waiter_leaves_the_queue() {
         let (t, token) = (Turnstile::<&str, &str>::new(), CancelToken::new());

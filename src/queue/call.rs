@@ -158,3 +158,29 @@ pub(super) fn error(op: &'static str, path: String, e: CallError) -> Error {
         CallError::Other(code) => Error::Server { op, path, code },
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+    use crate::{SessionEvent, ZkSession};
+    use std::time::Duration;
+
+    /// It sleeps, as on a busy computer, until its session is lost and the next one is connected. On
+    /// the old connection no event can come any more: it must not go on waiting for one.
+    #[test]
+    fn a_waiter_that_wakes_in_the_next_session_finds_its_watches_gone() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let (events, core) = (session.subscribe(), session.core());
+        let call = Call::new(core, "/locks/orders", Limit::NONE, false);
+        let old = core.generation().unwrap();
+        let epoch = old.epoch();
+        assert!(call.is_undisturbed(&old, epoch));
+        assert!(server.expire_session(old.session_id().unwrap()));
+        let soon = Duration::from_secs(20);
+        while !matches!(events.recv_timeout(soon).unwrap(), SessionEvent::Connected { .. }) {}
+        assert_eq!((core.state(), old.epoch()), (SessionState::Connected, epoch));
+        assert!(!call.is_undisturbed(&old, epoch));
+    }
+}

@@ -118,3 +118,44 @@ impl<K: Hash + Eq> Drop for Registration<'_, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_rang_before_the_wait_ends_it_at_once_and_is_told_once() {
+        let bell = Bell::new();
+        bell.ring(1);
+        bell.ring(4);
+        assert_eq!(bell.rung(), 5);
+        assert!(matches!(bell.wait(&Limit::after(Duration::ZERO)), Ended::Got(5)));
+        assert!(matches!(bell.wait(&Limit::after(Duration::ZERO)), Ended::Deadline));
+    }
+
+    #[test]
+    fn what_was_hushed_is_not_told_and_what_rings_after_that_is() {
+        let bell = Bell::new();
+        bell.ring(3);
+        bell.hush(1);
+        assert_eq!(bell.rung(), 2);
+        bell.ring(8);
+        assert!(matches!(bell.wait(&Limit::after(Duration::ZERO)), Ended::Got(10)));
+    }
+
+    #[test]
+    fn each_registration_hears_of_its_key_until_it_is_dropped() {
+        let (bells, bell, other) = (Bells::<u8>::default(), Bell::new(), Bell::new());
+        let first = bells.register(7, &bell, Causes { gone: 1, changed: 2 });
+        let second = bells.register(7, &other, Causes { gone: 4, changed: 8 });
+        bells.ring(&7, true);
+        bells.ring(&8, false);
+        assert_eq!((bell.rung(), other.rung()), (1, 4));
+        drop(first);
+        bells.ring(&7, false);
+        assert_eq!((bell.rung(), other.rung()), (1, 12));
+        drop(second);
+        assert!(bells.table.lock().is_empty());
+    }
+}

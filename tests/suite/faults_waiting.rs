@@ -461,6 +461,52 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
     folder.end();
 }
 
+/// The event comes right behind the answer to the read that left its watch. Who registers for the
+/// event only after that answer sleeps on.
+fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
+    the_one_ahead_goes_while_its_read_travels(recipe, |_, _| (), |own, granted| assert_eq!(granted, own));
+}
+
+/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's own,
+/// then the one ahead. The end of the one ahead is no grant.
+fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(recipe: Recipe) {
+    the_one_ahead_goes_while_its_read_travels(
+        recipe,
+        |folder, own| folder.delete(own),
+        |own, granted| assert_ne!(granted, own),
+    );
+}
+
+fn the_one_ahead_goes_while_its_read_travels(
+    recipe: Recipe,
+    before: impl FnOnce(&Folder, &str),
+    then: impl FnOnce(String, String),
+) {
+    if recipe == Recipe::Herd {
+        return; // it reads nobody's node
+    }
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, _b, second) = folder.proxied(recipe, Duration::from_secs(30));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let read = proxy.hold_reply(OpKind::GetData.on(&holder), SOON);
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
+        read.wait();
+        before(&folder, &own);
+        one.release();
+        until("the holder's node is gone", SOON, || (!folder.names().contains(&holder)).then_some(()));
+        thread::sleep(Duration::from_millis(300)); // the events reach the proxy behind the answers
+        proxy.hold(Direction::ToClient, false);
+        then(own, two.granted());
+        two.release();
+    });
+    folder.end();
+}
+
 // ---- a foreign predecessor ----
 
 fn revocation_on_the_node_ahead_arms_the_watch_again(recipe: Recipe) {
@@ -506,6 +552,32 @@ fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe
         waiter.granted();
         assert_eq!(session.session_id(), id);
         waiter.release();
+    });
+    folder.end();
+}
+
+/// No event tells the waiter: its own node is missing in the listing that it makes when it is back.
+fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, session, second) = folder.proxied(recipe, Duration::from_secs(12));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
+        until("it waits", SOON, || recipe.waits(&proxy).then_some(()));
+        proxy.refuse(true);
+        proxy.cut();
+        until_state(&session, SessionState::Suspended);
+        folder.delete(&own);
+        proxy.refuse(false);
+        let again = folder.newcomer(&HashSet::from([holder, own]));
+        two.still_waits();
+        one.release();
+        assert_eq!(two.granted(), again);
+        two.release();
     });
     folder.end();
 }
@@ -560,6 +632,9 @@ per_recipe![
     waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
     data_set_behind_the_listing_does_not_disturb_the_queue,
     holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+    event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
+    waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node,
+    waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again,
 ];
 
 over_exclusive![

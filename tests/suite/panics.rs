@@ -1,10 +1,10 @@
 //! The application's code that panics where the library calls it: its logger, its event handler. No
 //! thread of the library ends by that, no call panics, nothing is left behind.
 use crate::support::{
-    Server, Shared,
+    Raw, Server, Shared,
     contend::{proxied, spawn_waiting},
     logged, scenarios,
-    scene::{SOON, next, queue, session, session_of, until_empty, until_event},
+    scene::{SOON, full_path, next, queue, session, session_of, until_empty, until_event},
     until,
 };
 use crossbeam_channel::{Sender, unbounded};
@@ -175,6 +175,38 @@ fn dead_connection_thread_is_a_new_session() {
     until_empty(&at, PATH);
 }
 
+/// The session of a waiter is lost while its node still stands. That node goes with its own session:
+/// in the next one the waiter makes another.
+fn waiter_of_a_dead_connection_thread_queues_again() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    // The old session outlives the scenario.
+    let (theirs, ours) = (session(&at), session_of(&through, Duration::from_secs(40)));
+    let (events, level) = (ours.subscribe(), log::max_level());
+    let [first, second] = [&theirs, &ours].map(|session| ZkMutex::new(session, PATH).unwrap());
+    let guard = first.lock().unwrap();
+    let held = queue(&at, PATH);
+    let newcomer = |but: &[String]| {
+        until("a new node in the queue", SOON, || {
+            queue(&at, PATH).into_iter().find(|name| !held.contains(name) && !but.contains(name))
+        })
+    };
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| second.lock().unwrap().path().to_owned());
+        let old = newcomer(&[]);
+        logged::trap("registering event source");
+        log::set_max_level(log::LevelFilter::Trace);
+        proxy.cut();
+        until_event(&events, |event| *event == SessionEvent::Lost(LossReason::Internal));
+        log::set_max_level(level);
+        let new = newcomer(std::slice::from_ref(&old));
+        Raw::connect(&at).unwrap().delete(&full_path(&at, &format!("{PATH}/{old}"))).unwrap();
+        drop(guard);
+        assert_eq!(waiter.join().unwrap(), format!("{PATH}/{new}"));
+    });
+    until_empty(&at, PATH);
+}
+
 fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -218,6 +250,7 @@ scenarios![on embedded;
     all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
     handler_that_panics_is_called_again_though_the_logger_panics_at_that,
     dead_connection_thread_is_a_new_session,
+    waiter_of_a_dead_connection_thread_queues_again,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
     session_is_had_in_the_end_though_the_logger_panics_at_each_attempt,
 ];

@@ -8,7 +8,7 @@ use crate::support::{
     until,
 };
 use std::{
-    sync::atomic::{AtomicI32, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -226,6 +226,28 @@ fn no_other_thread_reads_under_our_write() {
     until_empty(&at, LOCK);
 }
 
+fn no_other_thread_writes_beside_who_ends_its_write_and_reads_on() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let lock = ZkRwLock::builder(&session, LOCK).hand_over(SOON).build().unwrap();
+    let is_reading = AtomicBool::new(true);
+    let writes = || queue(&at, LOCK).into_iter().find(|name| name.contains("__WRIT__"));
+    thread::scope(|scope| {
+        let writing = lock.write().unwrap();
+        let (reading, own) = (lock.read().unwrap(), writes());
+        let writer = spawn_waiting(scope, || {
+            let _writing = lock.write().unwrap();
+            assert!(!is_reading.load(Ordering::SeqCst), "a writer beside a reader");
+        });
+        drop(writing);
+        until("it waits behind the read", SOON, || writes().filter(|name| Some(name) != own.as_ref()));
+        is_reading.store(false, Ordering::SeqCst);
+        drop(reading);
+        writer.join().unwrap();
+    });
+    until_empty(&at, LOCK);
+}
+
 fn who_reads_reads_again_whoever_waits() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -376,6 +398,7 @@ scenarios![
     a_downgrade_keeps_a_queued_writer_out,
     a_downgrade_keeps_a_queued_writer_out_in_kazoos_layout,
     no_other_thread_reads_under_our_write,
+    no_other_thread_writes_beside_who_ends_its_write_and_reads_on,
     who_reads_reads_again_whoever_waits,
     readers_of_one_process_share_a_node_for_as_long_as_they_may,
     a_timeout_leaves_no_node_behind,

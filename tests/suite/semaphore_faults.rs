@@ -253,6 +253,26 @@ fn permit_whose_node_is_deleted_is_lost() {
     until_nothing_left(&at);
 }
 
+/// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free no
+/// more.
+fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
+    drop(other.acquire().unwrap()); // its folders are made
+    until_nothing_left(&at);
+    let held = server.hold_requests(Op::Create.on("-lock-").session(ours.session_id().unwrap()));
+    thread::scope(|scope| {
+        let trying = scope.spawn(|| one.try_acquire().unwrap().map(drop));
+        assert!(held.wait(SOON));
+        let permit = other.acquire().unwrap();
+        drop(held);
+        assert_eq!(trying.join().unwrap(), None, "two have the one permit");
+        assert!(permit.is_held());
+    });
+    until_nothing_left(&at);
+}
+
 /// Between the listing that shows it and the grant: whoever gets a permit then does not keep it.
 fn permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid() {
     let (server, at) = start();
@@ -790,6 +810,7 @@ scenarios![
     one_that_fails_half_way_leaves_nothing_of_many on embedded,
     session_that_expires_between_two_of_many_gets_all_in_the_next on embedded,
     making_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,
+    last_permit_that_goes_behind_the_first_count_is_not_given_twice on embedded,
     outage_is_no_contention,
     own_node_that_is_on_its_way_out_takes_no_permit_from_us,
     permit_whose_node_is_deleted_is_lost,

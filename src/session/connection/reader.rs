@@ -178,3 +178,31 @@ impl Inner {
         self.reader.as_ref().is_some_and(|reader| reader.number == number)
     }
 }
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use super::super::codec::Operation;
+    use super::super::machine::Batch;
+    use super::*;
+    use crate::ZkSession;
+    use crate::testing::{Op, TestServer};
+
+    /// The reader gets no processor for longer than its moment.
+    #[test]
+    fn the_event_loop_reads_when_the_moment_of_a_reader_is_over() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let held = server.hold_requests(Op::GetChildren);
+        let (mut batch, answers) = Batch::new();
+        batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
+        generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
+        let done = || answers.try_recv().ok();
+        let reading = generation.become_reader(done, &Limit::NONE);
+        assert!(matches!(reading, Some(Start::Reading(_))));
+        drop(held);
+        let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(answers.all.iter().all(Result::is_ok), "{:?}", answers.all);
+        drop(reading);
+    }
+}

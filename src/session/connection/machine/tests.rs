@@ -379,6 +379,20 @@ fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
 }
 
+/// A server that is no longer the leader answers it too.
+#[test]
+fn a_handshake_extends_no_lease_by_itself() {
+    let mut rig = Rig::up();
+    let _hold = rig.hold("/l/n");
+    let end = rig.lease.end_time();
+    rig.now = rig.now + T / 16;
+    rig.cut();
+    assert_eq!(rig.lease.end_time(), end);
+    let proof = rig.sent()[0].0;
+    rig.reply(proof, err::NO_NODE, &[]);
+    assert!(rig.lease.end_time() > end);
+}
+
 #[test]
 fn answers_out_of_turn_are_cut_before_they_reach_the_wrong_caller() {
     let mut rig = Rig::up();

@@ -205,6 +205,20 @@ fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
     assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
 }
 
+/// A server that has lost the leader refuses a write by itself; its answer bears no new zxid.
+#[test]
+fn nothing_is_looked_for_behind_the_refusal_of_a_server_that_is_alone() {
+    for task in [sweep(), Task::Remove(Removal::signed("/l/lock".into(), nonce::new(), None))] {
+        let mut rig = Rig::up();
+        rig.task(task);
+        let xid = rig.one(op::DELETE, "/l/noop");
+        rig.bytes(&ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]));
+        assert_eq!(rig.sent(), []);
+        rig.pass(T / 8);
+        assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
+    }
+}
+
 #[test]
 fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
     for refused in [op::GET_DATA, op::DELETE] {
