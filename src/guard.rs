@@ -121,7 +121,7 @@ impl Held {
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        self.signals().lost.get_or_init(|| self.owner.holding().signal()).clone()
+        self.signals().lost.get_or_init(|| self.owner.holding().hold().signal()).clone()
     }
 
     /// A signal that becomes ready once somebody asks for the lock back, by
@@ -156,7 +156,7 @@ impl Held {
     /// Source: Curator's `Revocable.makeRevocable`.
     pub fn revoke_requested(&self) -> RevokeSignal {
         self.ask_for_watch();
-        self.signals().revoked.get_or_init(|| self.owner.holding().revoke_signal()).clone()
+        self.signals().revoked.get_or_init(|| self.owner.holding().hold().revoke_signal()).clone()
     }
 
     /// Why the hold was lost, if it was.
@@ -175,7 +175,7 @@ impl Held {
     /// Re-entry keeps it. It costs nothing: the server has said it when it made the node. A hold that is
     /// lost keeps its token; the store refuses it once it has seen a newer one.
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.owner.holding().czxid(), self.owner.hand_over())
+        FencingToken::new(self.owner.holding().hold().czxid(), self.owner.hand_over())
     }
 
     /// How many guards this thread has on the lock.
@@ -195,11 +195,11 @@ impl Held {
 
     /// From now on, until `part`, its loss raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        self.owner.holding().join(signal);
+        self.owner.holding().hold().join(signal);
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.owner.holding().part(signal);
+        self.owner.holding().hold().part(signal);
     }
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
@@ -230,9 +230,9 @@ impl Held {
     /// any more.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            let holding = self.owner.holding();
-            signals.lost.get().into_iter().for_each(|signal| holding.part(signal));
-            signals.revoked.get().into_iter().for_each(|signal| holding.part_revoked(signal));
+            let hold = self.owner.holding().hold();
+            signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
+            signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
         }
     }
 

@@ -24,8 +24,8 @@ use protocol::{
 };
 use std::ops::Deref;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
@@ -164,7 +164,8 @@ fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
 /// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
 ///
 /// The holder has a session of its own, so that each session of the waiters shows one node in the
-/// queue. The threads behind that node queue within this process.
+/// queue. The threads behind that node queue within this process. No thread ends before all have had
+/// their cycle: with 1,000 threads their ends would take longer than the hand-overs between them.
 fn waiters(args: &Args) -> Outcome<()> {
     let threads = args.threads()?;
     let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
@@ -174,17 +175,18 @@ fn waiters(args: &Args) -> Outcome<()> {
     let held = ZkMutex::new(&holding, args.path())?;
     let guard = held.lock()?;
     mark("ready")?;
-    let (counter, calling) = (Counter::default(), AtomicUsize::new(0));
+    let (counter, calling, all) = (Counter::default(), AtomicUsize::new(0), Barrier::new(threads));
     let before = resident();
     let (start, cycles, memory) = thread::scope(|scope| -> Outcome<(u64, Vec<Cycle>, String)> {
-        let (counter, calling) = (&counter, &calling);
+        let (counter, calling, all) = (&counter, &calling, &all);
         let mut started = Vec::new();
         for number in 0..threads {
-            let session = &sessions[number % count];
+            let mutex = ZkMutex::new(&sessions[number % count], args.path())?;
             let wait = move || -> Outcome<Vec<Cycle>> {
-                let mutex = ZkMutex::new(session, args.path())?;
                 calling.fetch_add(1, Relaxed);
-                Ok(vec![cycle(&mutex, || counter.bump())?])
+                let cycle = cycle(&mutex, || counter.bump());
+                all.wait();
+                Ok(vec![cycle?])
             };
             started.push(Builder::new().stack_size(STACK).spawn_scoped(scope, wait)?);
         }

@@ -85,7 +85,7 @@ impl Campaign {
     /// Makes a hold a mandate. `None`: the hold is lost.
     fn begin(&self, holding: Holding) -> Option<(Mandate, FencingToken)> {
         let path = self.session.core().shown(holding.path()).to_owned();
-        let token = FencingToken::new(holding.czxid(), 0);
+        let token = FencingToken::new(holding.hold().czxid(), 0);
         let mandate = Mandate::new(holding, path.clone());
         if !mandate.holding().is_held() {
             return None;

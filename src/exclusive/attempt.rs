@@ -5,17 +5,14 @@ use std::time::Duration;
 
 use super::bid::{Bid, Sight};
 use crate::clock::BootTime;
-use crate::error::{Error, Result};
-use crate::limit::{Ended, Limit};
-use crate::queue::{Holding, Mode, failure};
-use crate::session::SessionState;
+use crate::error::Result;
+use crate::limit::Limit;
+use crate::queue::{Call, Holding, Mode, Step, Stop};
 use crate::session::acl::Acl;
 use crate::session::bell::{Bell, Causes};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
-use crate::session::lease::Refused;
-use crate::session::retry::Retry;
 use crate::session::{nonce, path};
 use crate::world::{HashSet, Instant};
 
@@ -45,24 +42,9 @@ pub(super) struct Request<'a> {
 
 pub(super) struct Attempt<'a> {
     request: &'a Request<'a>,
+    call: Call<'a>,
     bell: Arc<Bell>,
-    retry: Retry,
-    /// Somebody else's node was in the way.
-    seen_other: bool,
 }
-
-/// Why a step did not lead on.
-enum Stop {
-    /// Somebody else has it, and the request goes no further.
-    Busy,
-    Fail(Error),
-    /// The connection was lost, or our node: try again.
-    Again,
-    /// The session was lost, or our node: begin anew, under another nonce.
-    Anew,
-}
-
-type Step<T> = std::result::Result<T, Stop>;
 
 /// Whose node is in the way.
 enum Whose {
@@ -77,30 +59,37 @@ enum Whose {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(request: &'a Request<'a>) -> Self {
-        Attempt { request, bell: Bell::new(), retry: Retry::new(), seen_other: request.contended }
+        let dir = path::parent(request.node);
+        let call = Call::new(request.core, dir, request.limit, request.contended);
+        Attempt { request, call, bell: Bell::new() }
     }
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
-        let Request { core, node, .. } = *self.request;
+        let core = self.request.core;
         // From before anything is asked: an event may come before the answer to the read that armed its watch, and a session may be
         // lost before its connection has said so.
         let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
-        'anew: loop {
-            let generation = self.connected()?;
-            let causes = Causes { gone: GONE, changed: CHANGED };
-            let _node = generation.nodes.register(node.to_owned(), &self.bell, causes);
-            let mut bid = Bid::new(generation.clone(), node.to_owned());
-            loop {
-                match self.advance(&mut bid).and_then(|sight| self.grant(&mut bid, &sight)) {
-                    Ok(holding) => return Ok(Some(holding)),
-                    Err(Stop::Again) => (self.request.on_blocked)(false),
-                    Err(Stop::Anew) => {
-                        (self.request.on_blocked)(false);
-                        continue 'anew;
-                    }
-                    Err(Stop::Busy) => return Ok(None),
-                    Err(Stop::Fail(e)) => return Err(e),
-                }
+        loop {
+            match self.begin() {
+                Ok(holding) => return Ok(Some(holding)),
+                Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+            }
+        }
+    }
+
+    /// Goes on under one nonce.
+    fn begin(&mut self) -> Step<Holding> {
+        let node = self.request.node;
+        let generation = self.call.connected()?;
+        let causes = Causes { gone: GONE, changed: CHANGED };
+        let _node = generation.nodes.register(node.to_owned(), &self.bell, causes);
+        let mut bid = Bid::new(generation.clone(), node.to_owned());
+        loop {
+            match self.advance(&mut bid).and_then(|sight| self.grant(&mut bid, &sight)) {
+                Err(Stop::Again) => (self.request.on_blocked)(false),
+                end => return end,
             }
         }
     }
@@ -112,34 +101,32 @@ impl<'a> Attempt<'a> {
         let Request { node, acl, data, mode, limit, .. } = *self.request;
         loop {
             if limit.is_past() {
-                return Err(self.stop(node, CallError::Deadline)); // nothing is sent for nothing
+                return Err(self.call.stop(node, CallError::Deadline)); // nothing is sent for nothing
             }
             self.bell.hush(u8::MAX);
-            let generation = self.connected().map_err(Stop::Fail)?;
-            if generation.number != bid.generation.number {
-                return Err(Stop::Anew);
-            }
+            self.call.connected_still(&bid.generation)?;
+            let generation = bid.generation.clone();
             let epoch = generation.epoch();
             let debris = generation.pending_deletes();
             let is_made = match bid.create(data, acl, &limit) {
                 Ok(()) => {
-                    self.retry.progress();
+                    self.call.progress();
                     true
                 }
                 Err(CallError::NodeExists) => false,
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
-                    generation.make_parents(dir, acl, &limit).map_err(|e| self.stop(dir, e))?;
+                    generation.make_parents(dir, acl, &limit).map_err(|e| self.call.stop(dir, e))?;
                     continue;
                 }
-                Err(e) => return Err(self.stop(node, e)),
+                Err(e) => return Err(self.call.stop(node, e)),
             };
             // The bell hears of every node of this name. What rang until the create was answered was about one that is gone; from now
             // on it is about the one that stands: ours, or the one that is in our way.
             self.bell.hush(GONE | CHANGED);
             // Where nothing of ours was about, what was in the way is somebody else's: the read need not say so.
             let is_others = !is_made && debris.is_empty() && !bid.may_exist();
-            self.seen_other |= is_others;
+            self.call.is_contended.set(self.call.is_contended.get() || is_others);
             let whose = if is_others && mode == Mode::Try {
                 Whose::Others
             } else {
@@ -155,7 +142,7 @@ impl<'a> Attempt<'a> {
                 Whose::Debris => debug!("{node}: waiting for an earlier node of ours to go"),
                 Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
                 Whose::Others => {
-                    self.seen_other = true;
+                    self.call.is_contended.set(true);
                     (self.request.on_blocked)(true);
                     debug!("{node}: waiting for it to go");
                 }
@@ -171,7 +158,7 @@ impl<'a> Attempt<'a> {
         let node = match bid.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Nobodys),
-            Err(e) => return Err(self.stop(path, e)),
+            Err(e) => return Err(self.call.stop(path, e)),
         };
         // The answer that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node while
         // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
@@ -187,20 +174,11 @@ impl<'a> Attempt<'a> {
 
     /// Waits until something happens to the node, or to the watch on it.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
-        let Request { core, node, limit, .. } = self.request;
-        let is_undisturbed = || {
-            core.state() == SessionState::Connected
-                && generation.epoch() == epoch
-                && !generation.lease.is_over()
-        };
-        while is_undisturbed() {
-            self.retry.progress(); // the one in the way is there, and watched
-            match self.bell.wait(&limit.or_at(Instant::now() + SAFETY_POLL)) {
-                Ended::Got(rung) if rung & (GONE | CHANGED) != 0 => return Ok(()),
-                Ended::Got(_) => {}
-                Ended::Deadline if !limit.is_past() => return Ok(()),
-                Ended::Deadline | Ended::Disconnected => return Err(self.stop(node, CallError::Deadline)),
-                Ended::Cancelled => return Err(self.stop(node, CallError::Cancelled)),
+        while self.call.is_undisturbed(generation, epoch) {
+            self.call.progress(); // the one in the way is there, and watched
+            match self.call.wait(generation, &self.bell, Instant::now() + SAFETY_POLL)? {
+                Some(rung) if rung & (GONE | CHANGED) == 0 => {}
+                _ => break,
             }
         }
         Ok(())
@@ -208,7 +186,7 @@ impl<'a> Attempt<'a> {
 
     /// Makes our node a hold; what remains is to show that it and its session live.
     fn grant(&mut self, bid: &mut Bid, sight: &Sight) -> Step<Holding> {
-        let Request { node, limit, on_loss, .. } = self.request;
+        let Request { node, on_loss, .. } = self.request;
         loop {
             if self.bell.rung() & GONE != 0 {
                 return Err(self.own_gone());
@@ -225,10 +203,7 @@ impl<'a> Attempt<'a> {
                     debug!("{node}: held");
                     return Ok(holding);
                 }
-                Err(Refused::Stale) => {
-                    bid.generation.prove(path::parent(node), limit).map_err(|e| self.stop(node, e))?;
-                }
-                Err(Refused::Over(_)) => return Err(self.stop(node, CallError::Expired)),
+                Err(refused) => self.call.renew(&refused, &bid.generation, path::parent(node))?,
             }
         }
     }
@@ -236,29 +211,5 @@ impl<'a> Attempt<'a> {
     fn own_gone(&self) -> Stop {
         warn!("{}: our node was deleted by somebody; trying again", self.request.node);
         Stop::Anew
-    }
-
-    // ---- what stops a step ----
-
-    fn connected(&self) -> Result<Arc<Generation>> {
-        let Request { core, node, limit, .. } = self.request;
-        core.connected("lock", core.shown(path::parent(node)), limit, &self.retry)
-    }
-
-    fn stop(&self, path: &str, e: CallError) -> Stop {
-        let core = self.request.core;
-        if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
-            core.failed(&self.retry);
-        }
-        match e {
-            CallError::ConnectionLoss => Stop::Again,
-            CallError::Expired => Stop::Anew,
-            // Contention only if the server has shown it, and an outage is not what kept us since.
-            CallError::Deadline if self.seen_other && core.state() == SessionState::Connected => Stop::Busy,
-            CallError::Deadline | CallError::Cancelled => {
-                Stop::Fail(failure(core, path::parent(self.request.node), e))
-            }
-            e => Stop::Fail(failure(core, path, e)),
-        }
     }
 }

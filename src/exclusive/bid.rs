@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::limit::Limit;
-use crate::queue::{Going, Holding};
+use crate::queue::Holding;
 use crate::session::acl::Acl;
-use crate::session::generation::{CallError, Generation, Node};
+use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
 use crate::session::hold::{Hold, OnLoss};
 use crate::session::lease::Refused;
 use crate::session::nonce;
@@ -36,10 +36,17 @@ impl Bid {
         self.may_exist
     }
 
+    /// If this fails otherwise than by a refusal, the node may exist: another create or the drop settles
+    /// that. Not if the caller's own time is up before the answer: then the connection removes the node
+    /// whatever the answer says, if this create or one before it may have made it.
     pub(super) fn create(&mut self, data: &[u8], acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
         let before = std::mem::replace(&mut self.may_exist, true);
         let data = nonce::sign(&self.nonce, data);
-        let made = self.generation.create_fixed(&self.path, &self.nonce, &data, acl, before, limit);
+        let mut removal = Removal::signed(self.path.clone(), self.nonce.clone(), None);
+        removal.may_exist = before;
+        let create = Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
+        let flight = self.generation.flight(&[(create, Some(removal))], limit);
+        let made = flight.and_then(|mut answers| answers.take(0)).map(drop);
         match made {
             Ok(()) | Err(CallError::ConnectionLoss | CallError::Other(_)) => {}
             // It is removed when the answer comes, that is seen to; before, nothing can be said of it.
@@ -64,8 +71,8 @@ impl Bid {
         let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.epoch, on_loss);
         self.generation.grant(&hold)?;
         self.may_exist = false;
-        let nonce = self.nonce.clone();
-        Ok((Holding::new(&self.generation, hold.clone(), Going::Signed { nonce }), hold))
+        let removal = Removal::signed(self.path.clone(), self.nonce.clone(), Some(sight.czxid));
+        Ok((Holding::new(&self.generation, hold.clone(), removal), hold))
     }
 }
 
@@ -73,7 +80,7 @@ impl Drop for Bid {
     fn drop(&mut self) {
         if self.may_exist {
             let (path, nonce) = (std::mem::take(&mut self.path), std::mem::take(&mut self.nonce));
-            self.generation.remove(path, nonce, None, None);
+            self.generation.remove(Removal::signed(path, nonce, None));
         }
     }
 }

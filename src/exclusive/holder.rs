@@ -4,11 +4,10 @@ use std::time::SystemTime;
 
 use crate::error::Result;
 use crate::limit::Limit;
-use crate::queue::failure;
+use crate::queue::ask;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::nonce;
-use crate::session::retry::Retry;
 
 /// Who holds a [`ZkExclusiveLock`](crate::ZkExclusiveLock), as its node says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,21 +24,13 @@ pub struct Holder {
 
 /// `limit` is for the connection; the read itself has a time of its own.
 pub(super) fn read(core: &Core, node: &str, limit: &Limit<'_>) -> Result<Option<Holder>> {
-    let retry = Retry::new();
-    loop {
-        let generation = core.connected("holder", core.shown(node), limit, &retry)?;
-        return match generation.read(node, false, &Limit::NONE) {
-            Ok(node) => Ok(Some(Holder {
-                data: nonce::split(&node.data).1.to_vec(),
-                session_id: node.stat.owner,
-                created: node.created(),
-            })),
-            Err(CallError::NoNode) => Ok(None),
-            Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {
-                core.failed(&retry);
-                continue;
-            }
-            Err(e) => Err(failure(core, node, e)),
-        };
-    }
+    ask("holder", core, node, limit, |generation, _| match generation.read(node, false, &Limit::NONE) {
+        Ok(node) => Ok(Some(Holder {
+            data: nonce::split(&node.data).1.to_vec(),
+            session_id: node.stat.owner,
+            created: node.created(),
+        })),
+        Err(CallError::NoNode) => Ok(None),
+        Err(e) => Err(e),
+    })
 }

@@ -160,7 +160,7 @@ impl<S: Send + 'static> Lane<S> {
         if holding.loss().is_none() {
             let is_kept = !keep.is_zero() && self.keeper.is_alone(tenure);
             // Asked behind that: a request to let go that comes later is told to the keeper.
-            if !holding.is_revoked() {
+            if !holding.hold().is_revoked() {
                 let goes_on = is_kept || holding.age() < hand_over;
                 if goes_on && self.turnstile.pass(turn, tenure.clone()).is_ok() {
                     return Release::of_guard_only(holding, false);

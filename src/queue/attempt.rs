@@ -3,21 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::failure::failure;
-use super::name::{self, Kind, Name};
+use super::call::{Call, Step, Stop};
+use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
 use super::ticket::Ticket;
-use super::{Contender, Holding, Mode, Queue, Request};
+use super::{Holding, Mode, Queue, Request};
 use crate::clock::BootTime;
-use crate::error::{Cause, Error, Result};
-use crate::limit::{Ended, Limit};
-use crate::session::SessionState;
+use crate::error::Result;
 use crate::session::bell::{Bell, Causes};
-use crate::session::generation::{CallError, Generation, Node, Operation, Settle};
-use crate::session::lease::Refused;
+use crate::session::generation::{Answers, CallError, CreateMode, Generation, Operation, Reply, contender};
 use crate::session::path;
-use crate::session::retry::Retry;
 use crate::world::Instant;
 
 pub(super) const OWN_GONE: u8 = 1;
@@ -35,24 +31,9 @@ const SAFETY_POLL: Duration = Duration::from_secs(60);
 pub(super) struct Attempt<'a> {
     pub(super) queue: &'a Queue,
     pub(super) request: &'a Request<'a>,
+    pub(super) call: Call<'a>,
     pub(super) bell: Arc<Bell>,
-    retry: Retry,
-    /// Somebody else's live contender was listed ahead of us.
-    seen_ahead: bool,
 }
-
-/// Why a step did not lead on.
-pub(super) enum Stop {
-    /// Somebody is ahead, and the request goes no further.
-    Busy,
-    Fail(Error),
-    /// The connection was lost: read the queue again.
-    Again,
-    /// Our node is gone, or its session: begin anew.
-    Requeue,
-}
-
-pub(super) type Step<T> = std::result::Result<T, Stop>;
 
 /// Whom a listing shows ahead of us.
 pub(super) struct Ahead {
@@ -62,49 +43,45 @@ pub(super) struct Ahead {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
-        let retry = if request.endures.is_some() { Retry::enduring() } else { Retry::new() };
-        Attempt { queue, request, bell: Bell::new(), retry, seen_ahead: request.contended }
+        let call = Call::new(request.core, &queue.dir, request.limit, request.contended);
+        let call = if request.endures.is_some() { call.enduring() } else { call };
+        Attempt { queue, request, call, bell: Bell::new() }
     }
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
-        if self.request.mode == Mode::Try && self.is_taken()? {
-            return Ok(None);
-        }
-        'anew: loop {
-            if self.request.limit.is_past() {
-                // Nothing is sent for nothing.
-                return match self.stop(&self.queue.dir, CallError::Deadline) {
-                    Stop::Fail(e) => Err(e),
-                    _ => Ok(None),
-                };
-            }
-            let generation = self.connected()?;
-            self.bell.hush(u8::MAX);
-            // Registered before the first watch: an event that arrives between two waits would
-            // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
-            let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
-                let causes = Causes { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
-                generation.nodes.register(self.queue.dir.clone(), &self.bell, causes)
-            });
-            let mut ticket = match self.enqueue(&generation) {
-                Ok(ticket) => ticket,
-                Err(Stop::Again | Stop::Requeue) => continue,
+        loop {
+            match self.begin() {
+                Ok(holding) => return Ok(Some(holding)),
+                Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
-            };
-            let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
-            let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes);
-            loop {
-                match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
-                    Ok(holding) => return Ok(Some(holding)),
-                    Err(Stop::Again) => (self.request.on_blocked)(false),
-                    Err(Stop::Requeue) => {
-                        (self.request.on_blocked)(false);
-                        continue 'anew;
-                    }
-                    Err(Stop::Busy) => return Ok(None),
-                    Err(Stop::Fail(e)) => return Err(e),
-                }
+            }
+        }
+    }
+
+    /// Goes through the queue with one node.
+    fn begin(&mut self) -> Step<Holding> {
+        if self.request.limit.is_past() {
+            return Err(self.call.stop(&self.queue.dir, CallError::Deadline)); // nothing is sent for nothing
+        }
+        if self.request.mode == Mode::Try && self.is_taken()? {
+            return Err(Stop::Busy);
+        }
+        let generation = self.connected()?;
+        self.bell.hush(u8::MAX);
+        // Registered before the first watch: an event that arrives between two waits would
+        // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
+        let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
+            let causes = Causes { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
+            generation.nodes.register(self.queue.dir.clone(), &self.bell, causes)
+        });
+        let mut ticket = self.enqueue(&generation)?;
+        let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
+        let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes);
+        loop {
+            match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
+                Err(Stop::Again) => (self.request.on_blocked)(false),
+                end => return end,
             }
         }
     }
@@ -112,22 +89,15 @@ impl<'a> Attempt<'a> {
     // ---- the steps ----
 
     /// For those who only try: one read, and no write while somebody else is in the queue.
-    fn is_taken(&mut self) -> Result<bool> {
-        loop {
-            let generation = self.connected()?;
-            let listed = match generation.children(&self.queue.dir, false, &self.request.limit) {
-                Ok(listed) => listed,
-                Err(CallError::NoNode) => return Ok(false),
-                Err(e) => match self.stop(&self.queue.dir, e) {
-                    Stop::Fail(e) => return Err(e),
-                    Stop::Busy => return Ok(true),
-                    Stop::Again | Stop::Requeue => continue,
-                },
-            };
-            let claim = Claim::of(self.request.kind);
-            let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
-            return Ok(self.queue.parse(&listed.children.names()).iter().any(blocks));
-        }
+    fn is_taken(&self) -> Step<bool> {
+        let dir = &self.queue.dir;
+        let listed = match self.connected()?.children(dir, false, &self.request.limit) {
+            Err(CallError::NoNode) => return Ok(false),
+            listed => listed.map_err(|e| self.call.stop(dir, e))?,
+        };
+        let claim = Claim::of(self.request.kind);
+        let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
+        Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
     }
 
     /// Puts a node of ours in the queue, and lists the queue behind it.
@@ -139,21 +109,24 @@ impl<'a> Attempt<'a> {
         (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
-            match generation.enter(&prefix, &id, self.request.data, acl, watch, limit) {
-                Ok((created, listed)) => {
-                    let sequence = name::parse(path::name(&created.path)).map_or(0, |own| own.sequence);
+            // The server does these in order: the listing is there whenever the node is.
+            let create = contender(&prefix, &id, CreateMode::EphemeralSequential, self.request.data, acl);
+            let list = (Operation::GetChildren { path: dir, watch }, None);
+            let flight = generation.flight(&[create, list], limit);
+            match flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers))) {
+                Ok((created, mut answers)) => {
+                    let sequence = name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
                     let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
                     // Without the listing the queue is listed again.
-                    ticket.listed = listed.ok();
+                    ticket.listed = answers.listed(1).ok();
                     debug!("{}: queued", ticket.path);
-                    self.retry.progress();
+                    self.call.progress();
                     return Ok(ticket);
                 }
-                Err(CallError::NoNode) => match self.queue.make(generation, limit) {
-                    Ok(()) => {}
-                    Err(e) => return Err(self.stop(dir, e)),
-                },
-                Err(e) => return Err(self.stop(dir, e)),
+                Err(CallError::NoNode) => {
+                    self.queue.make(generation, limit).map_err(|e| self.call.stop(dir, e))?;
+                }
+                Err(e) => return Err(self.call.stop(dir, e)),
             }
         }
     }
@@ -161,10 +134,8 @@ impl<'a> Attempt<'a> {
     /// Reads the queue and waits until nobody is ahead.
     fn advance(&mut self, ticket: &mut Ticket) -> Step<()> {
         loop {
-            let generation = self.connected().map_err(Stop::Fail)?;
-            if generation.number != ticket.generation.number {
-                return Err(Stop::Requeue);
-            }
+            self.tell_if_overdue();
+            self.call.connected_still(&ticket.generation)?;
             let is_first = match self.queue.strategy {
                 WaitStrategy::Predecessor => self.behind_predecessor(ticket)?,
                 WaitStrategy::Parent => self.before_parent(ticket)?,
@@ -176,8 +147,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Somebody is listed ahead of us: for those who only try that is the end.
-    pub(super) fn blocked(&mut self) -> Step<()> {
-        self.seen_ahead = true;
+    pub(super) fn blocked(&self) -> Step<()> {
+        self.call.is_contended.set(true);
         if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
@@ -194,9 +165,8 @@ impl<'a> Attempt<'a> {
             None => ticket.generation.children(dir, watch, &self.request.limit),
         };
         let listed = match listed {
-            Ok(listed) => listed,
-            Err(CallError::NoNode) => return Err(Stop::Requeue),
-            Err(e) => return Err(self.stop(dir, e)),
+            Err(CallError::NoNode) => return Err(Stop::Anew),
+            listed => listed.map_err(|e| self.call.stop(dir, e))?,
         };
         let children = listed.children.names();
         let names = self.queue.parse(&children);
@@ -205,36 +175,20 @@ impl<'a> Attempt<'a> {
         let ordered;
         let verdict = if rule::unordered(&names) {
             self.queue.warn_numbers();
-            ordered = self.by_czxid(&ticket.generation, names)?;
+            let dated = self.queue.by_czxid(&ticket.generation, names, &self.request.limit);
+            ordered = dated.map_err(|e| self.call.stop(dir, e))?;
             rule::verdict_in_order(&ordered, ticket.name(), claim, &is_debris)
         } else {
             rule::verdict(&names, ticket.name(), claim, &is_debris)
         };
         match verdict {
             Verdict::Held => Ok((None, listed.epoch)),
-            Verdict::Gone => Err(Stop::Requeue),
+            Verdict::Gone => Err(Stop::Anew),
             Verdict::Wait { predecessor, sole } => {
                 let ahead = Ahead { path: path::join(dir, predecessor.full), sole };
                 Ok((Some(ahead), listed.epoch))
             }
         }
-    }
-
-    /// The queue's order where its numbers carry none: one read for each of the contenders concerned.
-    fn by_czxid<'n>(&self, generation: &Generation, names: Vec<Name<'n>>) -> Step<Vec<Name<'n>>> {
-        let mut dated = Vec::with_capacity(names.len());
-        for name in names {
-            if !rule::is_unordered(name.sequence) {
-                dated.push((name, None));
-                continue;
-            }
-            let path = path::join(&self.queue.dir, name.full);
-            match generation.czxid(&path, &self.request.limit) {
-                Ok(czxid) => dated.push((name, czxid)),
-                Err(e) => return Err(self.stop(&path, e)),
-            }
-        }
-        Ok(rule::order_by_czxid(dated))
     }
 
     /// Arms the watch on our own node, if it is not armed on this connection.
@@ -243,33 +197,26 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         let read = Operation::GetData { path: &ticket.path, watch: true };
-        let answers = ticket.generation.flight(&[(read, Settle::Nothing)], &self.request.limit);
-        self.own_watched(
-            ticket,
-            answers.and_then(|mut answers| Ok((answers.take(0)?.node()?, answers.epoch))),
-        )
+        let flight = ticket.generation.flight(&[(read, None)], &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&ticket.path, e))?;
+        self.own_watched(ticket, &mut answers, 0)
     }
 
-    /// Takes what a read of our own node says that leaves a watch on it, and the connection it stands on.
-    pub(super) fn own_watched(
-        &self,
-        ticket: &mut Ticket,
-        read: std::result::Result<(Node, u64), CallError>,
-    ) -> Step<()> {
-        match read {
-            Ok((node, epoch)) => {
-                ticket.armed_on = epoch;
-                ticket.data = node.data;
+    /// Takes the answer to a read of our own node that leaves a watch on it.
+    pub(super) fn own_watched(&self, ticket: &mut Ticket, answers: &mut Answers, at: usize) -> Step<()> {
+        match answers.take(at).and_then(Reply::node) {
+            Ok(node) => {
+                (ticket.armed_on, ticket.data) = (answers.epoch, node.data);
                 Ok(())
             }
-            Err(CallError::NoNode) => Err(Stop::Requeue),
-            Err(e) => Err(self.stop(&ticket.path, e)),
+            Err(CallError::NoNode) => Err(Stop::Anew),
+            Err(e) => Err(self.call.stop(&ticket.path, e)),
         }
     }
 
     fn own_gone(&self, ticket: &Ticket) -> Stop {
         warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
-        Stop::Requeue
+        Stop::Anew
     }
 
     /// Waits, with watches that stand on the connection `epoch`, until a notification comes for which
@@ -282,27 +229,20 @@ impl<'a> Attempt<'a> {
         outcome: impl Fn(&Ticket, u8) -> Option<bool>,
     ) -> Step<bool> {
         let generation = ticket.generation.clone();
-        let limit = &self.request.limit;
         let mut look_after_own = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let rung = match self.bell.wait(&limit.or_at(until)) {
-                Ended::Got(rung) => rung,
-                Ended::Deadline if !limit.is_past() && look_after_own => {
-                    look_after_own = false;
-                    until = Instant::now() + SAFETY_POLL;
-                    self.watch_own(ticket, epoch)?;
-                    self.retry.progress(); // all that a waiter needs is in place
-                    continue;
+            let Some(rung) = self.call.wait(&generation, &self.bell, until)? else {
+                if !std::mem::take(&mut look_after_own) {
+                    return Ok(false);
                 }
-                Ended::Deadline if !limit.is_past() => return Ok(false),
-                Ended::Deadline | Ended::Disconnected => {
-                    return Err(self.stop(&self.queue.dir, CallError::Deadline));
-                }
-                Ended::Cancelled => return Err(self.stop(&self.queue.dir, CallError::Cancelled)),
+                until = Instant::now() + SAFETY_POLL;
+                self.watch_own(ticket, epoch)?;
+                self.call.progress(); // all that a waiter needs is in place
+                continue;
             };
             if rung & !SESSION != 0 {
-                self.retry.progress();
+                self.call.progress();
             }
             if rung & OWN_GONE != 0 {
                 return Err(self.own_gone(ticket));
@@ -314,18 +254,10 @@ impl<'a> Attempt<'a> {
             if let Some(outcome) = outcome(ticket, rung) {
                 return Ok(outcome);
             }
-            if rung & SESSION != 0 && !self.is_undisturbed(&generation, epoch) {
+            if rung & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
                 return Ok(false);
             }
         }
-    }
-
-    /// Whether the watches still stand, as far as is known.
-    fn is_undisturbed(&self, generation: &Generation, epoch: u64) -> bool {
-        // A later session may be connected already; nothing stands of an earlier one then.
-        self.request.core.state() == SessionState::Connected
-            && generation.epoch() == epoch
-            && !generation.lease.is_over()
     }
 
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.
@@ -347,94 +279,21 @@ impl<'a> Attempt<'a> {
                     debug!("{}: held", ticket.path);
                     return Ok(holding);
                 }
-                Err(Refused::Stale) => match generation.prove(&self.queue.dir, &self.request.limit) {
-                    Ok(()) => {}
-                    Err(e) => return Err(self.stop(&self.queue.dir, e)),
-                },
-                Err(Refused::Over(_)) => return Err(self.stop(&self.queue.dir, CallError::Expired)),
+                Err(refused) => self.call.renew(&refused, &generation, &self.queue.dir)?,
             }
         }
     }
 
-    /// Everybody in the queue, in order, with what their nodes say. `limit` is for the connection;
-    /// each request has a time of its own, since there may be many.
-    pub(super) fn contenders(self, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        let core = self.request.core;
-        loop {
-            let generation = core.connected("contenders", core.shown(&self.queue.dir), limit, &self.retry)?;
-            match self.all(&generation) {
-                Ok(all) => return Ok(all),
-                Err(Stop::Fail(e)) => return Err(e),
-                Err(_) if limit.is_past() => return Err(self.unavailable(Cause::ConnectionLost)),
-                Err(_) => {}
-            }
-        }
+    fn connected(&self) -> Step<Arc<Generation>> {
+        self.tell_if_overdue();
+        self.call.connected()
     }
 
-    fn all(&self, generation: &Generation) -> Step<Vec<Contender>> {
-        let Queue { dir, .. } = self.queue;
-        let listed = match generation.children(dir, false, &self.request.limit) {
-            Ok(listed) => listed,
-            Err(CallError::NoNode) => return Ok(Vec::new()),
-            Err(e) => return Err(self.stop(dir, e)),
-        };
-        let mut names = self.queue.parse(&listed.children.names());
-        if rule::unordered(&names) {
-            names = self.by_czxid(generation, names)?;
-        } else {
-            rule::in_order(&mut names);
-        }
-        let mut all = Vec::with_capacity(names.len());
-        for name in names {
-            let path = path::join(dir, name.full);
-            match generation.read(&path, false, &self.request.limit) {
-                Ok(node) => all.push(Contender {
-                    name: name.full.to_owned(),
-                    reads: name.kind == Kind::Read,
-                    sequence: name.sequence,
-                    session_id: node.stat.owner,
-                    created: node.created(),
-                    data: node.data,
-                }),
-                Err(CallError::NoNode) => {}
-                Err(e) => return Err(self.stop(&path, e)),
-            }
-        }
-        Ok(all)
-    }
-
-    // ---- what stops a step ----
-
-    fn connected(&self) -> Result<Arc<Generation>> {
-        let core = self.request.core;
-        let (op, path, limit) = ("lock", core.shown(&self.queue.dir), &self.request.limit);
+    fn tell_if_overdue(&self) {
         if let Some(told) = self.request.endures
-            && core.is_overdue(&self.retry)
+            && let Some(e) = self.call.overdue()
         {
-            told(&self.unavailable(Cause::NoProgress(core.patience())));
+            told(&e);
         }
-        core.connected(op, path, limit, &self.retry)
-    }
-
-    pub(super) fn stop(&self, path: &str, e: CallError) -> Stop {
-        let core = self.request.core;
-        if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
-            core.failed(&self.retry);
-        }
-        Stop::Fail(match e {
-            CallError::ConnectionLoss => return Stop::Again,
-            CallError::Expired => return Stop::Requeue,
-            // Contention only if the server has shown it, and an outage is not what kept us since.
-            CallError::Deadline if self.seen_ahead && core.state() == SessionState::Connected => {
-                return Stop::Busy;
-            }
-            CallError::Deadline | CallError::Cancelled => failure(core, &self.queue.dir, e),
-            e => failure(core, path, e),
-        })
-    }
-
-    fn unavailable(&self, cause: Cause) -> Error {
-        let path = self.request.core.shown(&self.queue.dir).to_owned();
-        Error::Unavailable { op: "lock", path, cause }
     }
 }

@@ -3,9 +3,11 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use crate::error::{Cause, Error, Result};
+use super::call::error;
+use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
+use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 use crate::world::{HashSet, Instant, Mutex, never};
 
@@ -40,11 +42,7 @@ impl Trail {
                 Err(e) => return Err(e),
             }
             if limit.is_past() {
-                return Err(Error::Unavailable {
-                    op: "leave",
-                    path: path.to_owned(),
-                    cause: Cause::ConnectionLost,
-                });
+                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
             }
             if !going.is_disjoint(&generation.pending_deletes()) {
                 limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());

@@ -4,38 +4,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::call::error;
 use crate::clock::BootTime;
-use crate::error::LossReason;
-use crate::session::RevokeSignal;
-use crate::session::generation::{Generation, Outcome};
-use crate::session::hold::{Hold, LostSignal};
-use crate::world::{Receiver, bounded};
+use crate::error::{Cause, Error, LossReason, Result};
+use crate::limit::{Ended, Limit};
+use crate::session::core::Core;
+use crate::session::generation::{CallError, Generation, Outcome, Removal};
+use crate::session::hold::Hold;
+use crate::world::{Receiver, Sender, bounded};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
 /// that nobody knows of.
 pub(crate) struct Holding {
     generation: Arc<Generation>,
     hold: Arc<Hold>,
-    going: Going,
+    /// How its node goes.
+    removal: Removal,
     /// How often it was handed to another thread of this process.
     hand_overs: AtomicU64,
     is_released: AtomicBool,
 }
 
-/// How its node goes.
-pub(crate) enum Going {
-    /// It has this id in its name, and nobody else's has. `renew_parent`: the parent's numbers should start anew once it is empty.
-    Named { id: String, renew_parent: bool },
-    /// Others may have a node of the same name; ours bears this nonce.
-    Signed { nonce: String },
+/// The end of a guard, begun: several may be begun before the first is waited for.
+#[must_use = "tell the caller how it went"]
+pub(crate) struct Release {
+    loss: Option<LossReason>,
+    /// Only if somebody wants to wait for it.
+    deleted: Option<Receiver<Outcome>>,
+    limit: Limit<'static>,
 }
 
 impl Holding {
-    pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, going: Going) -> Self {
+    pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, removal: Removal) -> Self {
         Holding {
             generation: generation.clone(),
             hold,
-            going,
+            removal,
             hand_overs: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
         }
@@ -44,6 +48,11 @@ impl Holding {
     /// The session that it is held in.
     pub(crate) fn generation(&self) -> &Arc<Generation> {
         &self.generation
+    }
+
+    /// Its node, and the signals of that.
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     /// The node's full path.
@@ -65,32 +74,10 @@ impl Holding {
         if self.is_held() { None } else { self.hold.loss() }
     }
 
-    /// A new signal for one guard, until `part`.
-    pub(crate) fn signal(&self) -> LostSignal {
-        self.hold.signal()
-    }
-
-    /// From now on, until `part`, its loss raises that signal too.
-    pub(crate) fn join(&self, signal: &LostSignal) {
-        self.hold.join(signal);
-    }
-
-    pub(crate) fn part(&self, signal: &LostSignal) {
-        self.hold.part(signal);
-    }
-
-    /// Whether somebody asked for the lock back, as far as is known.
-    pub(crate) fn is_revoked(&self) -> bool {
-        self.hold.is_revoked()
-    }
-
-    /// A new signal for one guard, until `part_revoked`.
-    pub(crate) fn revoke_signal(&self) -> RevokeSignal {
-        self.hold.revoke_signal()
-    }
-
-    pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
-        self.hold.part_revoked(signal);
+    /// An error if it is lost.
+    pub(super) fn check(&self, core: &Core) -> Result<()> {
+        let path = core.shown(self.path()).to_owned();
+        self.loss().map_or(Ok(()), |reason| Err(Error::Lost { path, reason }))
     }
 
     pub(crate) fn valid_for(&self) -> Duration {
@@ -112,16 +99,6 @@ impl Holding {
         self.hand_overs.load(Ordering::Acquire)
     }
 
-    /// The session timeout, on which the bounds of single steps stand.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.generation.timeout()
-    }
-
-    /// The zxid that made the node.
-    pub(crate) fn czxid(&self) -> i64 {
-        self.hold.czxid()
-    }
-
     /// Asks for the watch on the node, without waiting for it.
     pub(crate) fn ask_for_watch(&self) {
         if self.hold.armed_on() == 0 {
@@ -138,31 +115,57 @@ impl Holding {
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
         self.generation.lease.resign(&self.hold, BootTime::now());
-        self.release(false);
+        self.release(None);
     }
 
-    /// Lets the lock go; its node is deleted, whatever happens. The receiver hears how that went.
-    pub(crate) fn release(&self, wait: bool) -> Option<Receiver<Outcome>> {
+    /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the outcome can be waited
+    /// for.
+    pub(crate) fn begin_release(&self, wait: bool) -> Release {
+        let loss = self.loss();
+        let (done, deleted) = wait.then(|| bounded(1)).unzip();
+        self.release(done);
+        Release { loss, deleted, limit: Limit::after(self.generation.timeout() / 6) }
+    }
+
+    fn release(&self, done: Option<Sender<Outcome>>) {
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
-        let (done, outcome) = wait.then(|| bounded(1)).unzip();
-        let path = self.hold.path().to_owned();
-        match &self.going {
-            Going::Named { id, renew_parent } => {
-                self.generation.delete(path, id.clone(), *renew_parent, false, done);
-            }
-            Going::Signed { nonce } => {
-                self.generation.remove(path, nonce.clone(), Some(self.hold.czxid()), done);
-            }
-        }
-        outcome
+        let mut removal = self.removal.clone();
+        removal.done = done;
+        self.generation.remove(removal);
     }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
         if !*self.is_released.get_mut() {
-            self.release(false);
+            self.release(None);
+        }
+    }
+}
+
+impl Release {
+    /// Of a guard whose node stays: nested, shared, or handed over. Whether its hold was lost before
+    /// is only looked up if somebody wants to `wait` for it: that takes a clock and a lock, and
+    /// most nested guards are just dropped.
+    pub(crate) fn of_guard_only(holding: &Holding, wait: bool) -> Self {
+        let loss = if wait { holding.loss() } else { None };
+        Release { loss, deleted: None, limit: Limit::NONE }
+    }
+
+    /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that was asked for. `path` is that of the
+    /// node, as its user knows it.
+    pub(crate) fn wait(self, path: &str) -> Result<()> {
+        let (op, path) = ("unlock", path.to_owned());
+        if let Some(reason) = self.loss {
+            return Err(Error::Lost { path, reason });
+        }
+        let Some(deleted) = self.deleted else { return Ok(()) };
+        match self.limit.recv(&deleted) {
+            // Without an answer the session is gone, and the node with it.
+            Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => Ok(()),
+            Ended::Got(Err(code)) => Err(error(op, path, CallError::of_code(code))),
+            Ended::Deadline => Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost }),
         }
     }
 }

@@ -5,18 +5,17 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
+mod call;
 mod downgrade;
-mod failure;
 mod gone;
 mod holding;
 pub(crate) mod leases;
 pub(crate) mod name;
-mod parent;
 mod persist;
 mod predecessor;
-mod release;
 mod revoke;
 mod rule;
+mod stand_in;
 pub(crate) mod strategy;
 mod ticket;
 
@@ -25,19 +24,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
-pub(crate) use self::failure::failure;
+pub(crate) use self::call::{Call, Step, Stop, ask};
 pub(crate) use self::gone::Trail;
-pub(crate) use self::holding::{Going, Holding};
+pub(crate) use self::holding::{Holding, Release};
 use self::leases::Count;
 use self::name::{Family, Kind, Layout, Name};
-pub(crate) use self::release::Release;
 use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation};
+use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::hold::OnLoss;
+use crate::session::path;
 
 pub(crate) struct Queue {
     /// The znode's full path.
@@ -101,6 +100,11 @@ pub struct Contender {
 }
 
 impl Contender {
+    fn of(name: &str, reads: bool, sequence: i64, node: Node) -> Self {
+        let (session_id, created) = (node.stat.owner, node.created());
+        Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
+    }
+
     /// Whether it is a lock that outlives sessions, until somebody
     /// [releases it by name](crate::ZkMutex::release_persistent).
     pub fn is_persistent(&self) -> bool {
@@ -168,33 +172,52 @@ impl Queue {
         Attempt::new(self, request).run()
     }
 
-    /// A read node in the place of a write that is held, for who holds it: it has the write's number, so that whoever waits for the
-    /// write waits for it too (as Curator's `InterProcessReadWriteLock` since 5.5).
-    pub(crate) fn downgrade(
-        &self,
-        core: &Core,
-        write: &Holding,
-        data: &[u8],
-        limit: &Limit<'_>,
-    ) -> Result<Holding> {
-        downgrade::downgrade(self, core, write, data, limit)
-    }
-
     /// Everybody in the queue, in order; `limit` is for the connection.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        let request = Request {
-            core,
-            kind: Kind::Lock,
-            mode: Mode::Try,
-            limit: Limit::NONE,
-            endures: None,
-            contended: false,
-            data: &[],
-            on_id: &|_| (),
-            on_blocked: &|_| (),
-            on_loss: &|| Box::new(|| ()),
-        };
-        Attempt::new(self, &request).contenders(limit)
+        ask("contenders", core, &self.dir, limit, |generation, at| {
+            // Each request has a time of its own, since there may be many.
+            let listed = match generation.children(&self.dir, false, &Limit::NONE) {
+                Err(CallError::NoNode) => return Ok(Vec::new()),
+                listed => listed?,
+            };
+            let mut names = self.parse(&listed.children.names());
+            if rule::unordered(&names) {
+                names = self.by_czxid(generation, names, &Limit::NONE)?;
+            } else {
+                rule::in_order(&mut names);
+            }
+            let mut all = Vec::with_capacity(names.len());
+            for name in names {
+                *at = path::join(&self.dir, name.full);
+                match generation.read(at, false, &Limit::NONE) {
+                    Err(CallError::NoNode) => {}
+                    node => {
+                        all.push(Contender::of(name.full, name.kind == Kind::Read, name.sequence, node?));
+                    }
+                }
+            }
+            Ok(all)
+        })
+    }
+
+    /// The queue's order where its numbers carry none: one read for each of the contenders concerned.
+    fn by_czxid<'n>(
+        &self,
+        generation: &Generation,
+        names: Vec<Name<'n>>,
+        limit: &Limit<'_>,
+    ) -> std::result::Result<Vec<Name<'n>>, CallError> {
+        let mut dated = Vec::with_capacity(names.len());
+        for name in names {
+            let path = path::join(&self.dir, name.full);
+            let exists = || generation.call(Operation::Exists { path: &path }, limit);
+            match rule::is_unordered(name.sequence).then(exists).transpose() {
+                Ok(Some(Reply::Stat(stat))) => dated.push((name, Some(stat.czxid))),
+                Ok(_) | Err(CallError::NoNode) => dated.push((name, None)),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(rule::order_by_czxid(dated))
     }
 
     /// A listing's contenders; what an operator should know of the rest is said once.

@@ -1,9 +1,12 @@
-//! Waiting for the one node whose end concerns us: a release wakes one waiter.
+//! Waiting, by either strategy: for the one node whose end concerns us, so that a release wakes one waiter; or for any change of the
+//! list of children, which wakes every waiter.
 
-use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Ahead, Attempt, OWN_CHANGED, OWN_GONE, SESSION, Step};
+use super::Mode;
+use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
+use super::call::Step;
 use super::ticket::Ticket;
 use crate::session::bell::Causes;
-use crate::session::generation::{CallError, Operation, Reply, Settle};
+use crate::session::generation::{CallError, Operation, Reply};
 
 impl Attempt<'_> {
     /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false: the queue must be read again.
@@ -11,13 +14,7 @@ impl Attempt<'_> {
         let (ahead, epoch) = self.look(ticket, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
-        self.wait(ticket, &ahead, epoch)
-    }
-
-    /// Waits for the one ahead. True: it is gone and we hold; false: the queue must be read again.
-    fn wait(&mut self, ticket: &mut Ticket, ahead: &Ahead, epoch: u64) -> Step<bool> {
         let generation = ticket.generation.clone();
-        let limit = &self.request.limit;
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         // Bells before watches: an event may come before the answer to the read that armed its watch.
         let causes = |gone, changed| Causes { gone, changed };
@@ -28,22 +25,19 @@ impl Attempt<'_> {
         // With a watch on its own node the next in line needs no second listing. It is read in the same
         // flight. A contender further back sets that watch later, if it waits for long.
         let own = ticket.path.clone();
-        let read = |path| (Operation::GetData { path, watch: true }, Settle::Nothing);
+        let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
         let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
-        let mut answers = match generation.flight(requests, limit) {
-            Ok(answers) => answers,
-            Err(e) => return Err(self.stop(&ahead.path, e)),
-        };
+        let flight = generation.flight(requests, &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {
-            let own = answers.take(1).and_then(Reply::node).map(|node| (node, watched));
-            self.own_watched(ticket, own)?;
+            self.own_watched(ticket, &mut answers, 1)?;
         }
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,
             Err(CallError::NoNode) => return Ok(false),
-            Err(e) => return Err(self.stop(&ahead.path, e)),
+            Err(e) => return Err(self.call.stop(&ahead.path, e)),
         };
         // All watches stand on the connection that the listing came from, or nothing is known.
         if watched != epoch || generation.epoch() != epoch {
@@ -58,5 +52,32 @@ impl Attempt<'_> {
             let stood = sole && ticket.armed_on == epoch && generation.epoch() == epoch;
             (rung & AHEAD_GONE != 0).then_some(stood)
         })
+    }
+
+    /// Lists the queue with a watch on the list, and waits for a change if somebody is ahead. True: nobody is; false: the queue must be
+    /// read again.
+    ///
+    /// The end of our own node is a change like any other; it has a watch of its own all the same after a while, for the time between
+    /// the last listing and the hold.
+    pub(super) fn before_parent(&mut self, ticket: &mut Ticket) -> Step<bool> {
+        let generation = ticket.generation.clone();
+        // What came before the listing that is about to be made is in it. The listing that came with
+        // our node left a watch: an event of it counts.
+        if ticket.listed.is_none() {
+            self.bell.hush(!(OWN_GONE | OWN_CHANGED));
+        }
+        let causes = Causes { gone: SESSION, changed: SESSION };
+        let _session = self.request.core.changes.register((), &self.bell, causes);
+        let (ahead, epoch) = self.look(ticket, self.request.mode == Mode::Wait)?;
+        if ahead.is_none() {
+            return Ok(true);
+        }
+        self.blocked()?;
+        // The watch stands on the connection that is known, or nothing is known.
+        if generation.epoch() != epoch {
+            return Ok(false);
+        }
+        debug!("{}: waiting for a change of the queue", ticket.path);
+        self.until_changed(ticket, epoch, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
     }
 }

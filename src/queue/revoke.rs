@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use super::Queue;
-use super::failure::failure_of;
+use super::call::ask;
 use super::name;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
-use crate::session::generation::CallError;
-use crate::session::retry::Retry;
-use crate::session::revocation::REVOKE_MESSAGE;
+use crate::session::generation::{CallError, Operation};
+use crate::session::hold::REVOKE_MESSAGE;
 use crate::session::{ZkSession, path};
-
-const OP: &str = "attempt_revoke";
 
 impl Queue {
     /// Asks the contender whose node bears this name. False: there is no such node.
@@ -66,18 +63,15 @@ fn is_contender(name: &str) -> bool {
 }
 
 fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
-    let (limit, retry) = (Limit::after(patience), Retry::new());
-    loop {
-        let generation = core.connected(OP, core.shown(path), &limit, &retry)?;
-        match generation.set_data(path, REVOKE_MESSAGE, None, &limit) {
-            Ok(()) => {
-                debug!("{path}: asked to let go");
-                return Ok(true);
-            }
-            Err(CallError::NoNode) => return Ok(false),
-            // To ask twice is to ask once.
-            Err(CallError::ConnectionLoss | CallError::Expired) => core.failed(&retry),
-            Err(e) => return Err(failure_of(OP, core, path, e)),
+    let limit = Limit::after(patience);
+    let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
+    // To ask twice is to ask once.
+    ask("attempt_revoke", core, path, &limit, |generation, _| match generation.call(write, &limit) {
+        Ok(_) => {
+            debug!("{path}: asked to let go");
+            Ok(true)
         }
-    }
+        Err(CallError::NoNode) => Ok(false),
+        Err(e) => Err(e),
+    })
 }

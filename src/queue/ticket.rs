@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::holding::{Going, Holding};
+use super::holding::Holding;
 use super::rule::RENEW_PARENT_ABOVE;
-use crate::session::generation::{Created, Generation, Listed};
+use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::hold::{Hold, OnLoss};
 use crate::session::lease::Refused;
+use crate::session::path;
 
 pub(super) struct Ticket {
     pub(super) generation: Arc<Generation>,
@@ -22,13 +23,20 @@ pub(super) struct Ticket {
     pub(super) armed_on: u64,
     /// The data that the read said which armed it.
     pub(super) data: Vec<u8>,
-    outlives_session: bool,
+    /// It is deleted even if the session ends first, until it is kept.
+    pub(super) outlives_session: bool,
+    /// Somebody else sees to the node from now on.
     is_granted: bool,
 }
 
 impl Ticket {
-    pub(super) fn new(generation: Arc<Generation>, created: Created, id: String, sequence: i64) -> Self {
-        let Created { path, czxid } = created;
+    /// `path` and `czxid`: of the node, as the answer to its create says.
+    pub(super) fn new(
+        generation: Arc<Generation>,
+        (path, czxid): (String, i64),
+        id: String,
+        sequence: i64,
+    ) -> Self {
         Ticket {
             generation,
             path,
@@ -43,14 +51,8 @@ impl Ticket {
         }
     }
 
-    /// Of a node that outlives its session: until it is kept it is deleted even if the session ends.
-    pub(super) fn lasting(mut self) -> Self {
-        self.outlives_session = true;
-        self
-    }
-
     pub(super) fn name(&self) -> &str {
-        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+        path::name(&self.path)
     }
 
     /// Leaves the node where it is; gives its path.
@@ -65,16 +67,18 @@ impl Ticket {
         self.generation.grant(&hold)?;
         hold.told(&self.data);
         self.is_granted = true;
-        let renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
-        Ok(Holding::new(&self.generation, hold, Going::Named { id: self.id.clone(), renew_parent }))
+        let mut removal = Removal::named(self.path.clone(), self.id.clone());
+        removal.renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
+        Ok(Holding::new(&self.generation, hold, removal))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.is_granted {
-            let (path, id) = (std::mem::take(&mut self.path), std::mem::take(&mut self.id));
-            self.generation.delete(path, id, false, self.outlives_session, None);
+            let mut removal = Removal::named(std::mem::take(&mut self.path), std::mem::take(&mut self.id));
+            removal.outlives_session = self.outlives_session;
+            self.generation.remove(removal);
         }
     }
 }

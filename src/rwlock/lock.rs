@@ -186,7 +186,7 @@ impl Lock {
     /// Whether new members may join.
     fn is_open(&self, cohort: &Cohort) -> bool {
         let holding = &cohort.holding;
-        holding.is_held() && !holding.is_revoked() && holding.age() < self.settings.hand_over
+        holding.is_held() && !holding.hold().is_revoked() && holding.age() < self.settings.hand_over
     }
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
@@ -235,7 +235,7 @@ impl Lock {
         if let Some(reader) = &read {
             common.reads.give_up(reader);
             if reader.cohort.leave() {
-                reader.cohort.holding.release(false);
+                let _ = reader.cohort.holding.begin_release(false);
             }
         }
         if common.writes.count(thread) == 0 && common.reads.count(thread) == 0 {

@@ -1,6 +1,5 @@
 //! A semaphore as this process sees it: its threads' way through the mutex to the leases.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +8,9 @@ use crate::guard::{Held, Owner};
 use crate::lane::{Ask, Lane, Tenure};
 use crate::limit::Limit;
 use crate::local::registry::Interned;
-use crate::queue::leases::{self, Count, Leases, Taken, Want};
+use crate::queue::leases::{self, Count, Leases, Want};
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Holding, Mode, Queue, Release};
-use crate::session::retry::Retry;
+use crate::queue::{Call, Contender, Holding, Mode, Queue, Release, Stop};
 use crate::session::{SessionState, ZkSession, path};
 use crate::settings::Settings;
 use crate::world::Instant;
@@ -72,17 +70,8 @@ impl Lock {
         let limit =
             if mode == Mode::Try { limit.or_at(Instant::now() + self.settings.patience()) } else { limit };
         self.check(number, &limit)?;
-        let (seen_full, retry) = (Cell::new(false), Retry::new());
-        let core = self.settings.session.core();
-        let want = Want {
-            core,
-            number,
-            mode,
-            limit,
-            data: &self.settings.data,
-            seen_full: &seen_full,
-            retry: &retry,
-        };
+        let call = Call::new(self.settings.session.core(), self.common.leases.count.path(), limit, false);
+        let want = Want { call: &call, number, mode, data: &self.settings.data };
         let mut slice = self.settings.patience() / 2;
         loop {
             if mode == Mode::Try && self.common.leases.is_full(&want)? {
@@ -96,7 +85,7 @@ impl Lock {
                 Ok(Some(passage)) => passage,
                 Ok(None) if patient || limit.is_past() => return Ok(None),
                 Ok(None) => {
-                    seen_full.set(true); // somebody ahead was shown: that is contention too
+                    call.is_contended.set(true); // somebody ahead was shown: that is contention too
                     slice *= 2;
                     continue;
                 }
@@ -106,20 +95,22 @@ impl Lock {
                 }
                 // As in the queue: it was shown, and an outage is not what kept us since.
                 Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                    if seen_full.get() && self.settings.session.state() == SessionState::Connected =>
+                    if call.is_contended.get()
+                        && self.settings.session.state() == SessionState::Connected =>
                 {
                     return Ok(None);
                 }
                 Err(e) => return Err(e),
             };
             let lane = &self.common.lane;
-            match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses)? {
-                Taken::Leases(leases) => {
+            match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses) {
+                Ok(leases) => {
                     drop(passage);
                     return Ok(Some(leases.into_iter().map(|lease| self.held(lease)).collect()));
                 }
-                Taken::Full => return Ok(None),
-                Taken::Anew => {}
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Again | Stop::Anew) => {}
             }
         }
     }

@@ -36,6 +36,11 @@ impl Bell {
         }
     }
 
+    /// The same without waiting, if there is a ring.
+    pub(crate) fn take(&self) -> Option<u8> {
+        self.receiver.try_recv().ok().map(|()| self.rung.swap(0, Ordering::AcqRel))
+    }
+
     /// What rang since the last wait.
     pub(crate) fn rung(&self) -> u8 {
         self.rung.load(Ordering::Acquire)

@@ -15,51 +15,46 @@ use crate::world::{Instant, thread};
 #[must_use = "nothing happens until connect() is called"]
 pub struct SessionBuilder {
     connect_string: String,
-    timeout: Duration,
-    connect_timeout: Duration,
-    auth: Vec<(String, Vec<u8>)>,
-    retry: RetryPolicy,
+    config: Config,
     handler: Option<Box<dyn EventHandler>>,
-    tick: Option<Duration>,
 }
 
 impl SessionBuilder {
     pub(super) fn new(connect_string: String) -> Self {
-        SessionBuilder {
-            connect_string,
+        let config = Config {
             timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             auth: Vec::new(),
             retry: RetryPolicy::default(),
-            handler: None,
             tick: None,
-        }
+        };
+        SessionBuilder { connect_string, config, handler: None }
     }
 
     /// The session timeout to ask for; default 30 s. The server grants what lies within its own
     /// bounds (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.config.timeout = timeout;
         self
     }
 
     /// How long [`connect`](Self::connect) tries; default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.config.connect_timeout = timeout;
         self
     }
 
     /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
     /// are presented anew on every connection, before anything else.
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
-        self.auth.push((scheme.into(), credentials.into()));
+        self.config.auth.push((scheme.into(), credentials.into()));
         self
     }
 
     /// How the session comes back after an outage and how long calls wait for that; see
     /// [`RetryPolicy`].
     pub fn retry_policy(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
+        self.config.retry = policy;
         self
     }
 
@@ -92,7 +87,7 @@ impl SessionBuilder {
     /// Keep the stated tick at or below half of the session timeout. With a longer one the session
     /// attaches anew to its servers often, because that alone keeps its lease; a warning says so.
     pub fn server_tick(mut self, tick: Duration) -> Self {
-        self.tick = Some(tick);
+        self.config.tick = Some(tick);
         self
     }
 
@@ -105,22 +100,23 @@ impl SessionBuilder {
     /// and its reason; [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
-        check_millis("session timeout", self.timeout)?;
-        check_millis("connect timeout", self.connect_timeout)?;
-        self.retry.check()?;
-        if let Some(tick) = self.tick {
+        let Config { timeout, connect_timeout, auth, retry, tick } = &self.config;
+        let (timeout, connect_timeout) = (*timeout, *connect_timeout);
+        check_millis("session timeout", timeout)?;
+        check_millis("connect timeout", connect_timeout)?;
+        retry.check()?;
+        if let Some(tick) = *tick {
             check_millis("server tick", tick)?;
-            if tick > self.timeout {
+            if tick > timeout {
                 return Err(Error::InvalidConfig {
                     what: "server tick",
                     reason: format!(
-                        "{tick:?} is longer than the session timeout, {:?}: ask for a session timeout of two ticks or more",
-                        self.timeout
+                        "{tick:?} is longer than the session timeout, {timeout:?}: ask for a session timeout of two ticks or more"
                     ),
                 });
             }
         }
-        for (scheme, credentials) in &self.auth {
+        for (scheme, credentials) in auth {
             if scheme.is_empty() || scheme.len() > 1024 || credentials.len() > 64 << 10 {
                 return Err(Error::InvalidConfig {
                     what: "auth",
@@ -130,18 +126,8 @@ impl SessionBuilder {
                 });
             }
         }
-        let connect_timeout = self.connect_timeout;
-        let config = Config {
-            ensemble,
-            timeout: self.timeout,
-            connect_timeout,
-            auth: self.auth,
-            // The wait below has its own bound.
-            retry: self.retry,
-            tick: self.tick,
-        };
         let start = Instant::now();
-        let session = ZkSession::from_core(Core::start(config, self.handler)?);
+        let session = ZkSession::from_core(Core::start(ensemble, self.config, self.handler)?);
         match session.core().first_connection(&Limit::after(connect_timeout)) {
             Ok(_) => Ok(session),
             Err(Error::Unavailable { .. }) => {

@@ -10,8 +10,6 @@ use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
-#[cfg(feature = "client")]
-use super::generation::CallError;
 use super::generation::Generation;
 use super::retry::Retry;
 use crate::clock::BootTime;
@@ -34,7 +32,6 @@ const ATTEMPT: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) struct Config {
-    pub(crate) ensemble: ConnectString,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
@@ -47,6 +44,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct Core {
     number: u64,
+    ensemble: ConnectString,
     config: Config,
     state: Mutex<State>,
     /// Rings at each change of state.
@@ -76,11 +74,16 @@ enum News {
 }
 
 impl Core {
-    pub(super) fn start(config: Config, handler: Option<Box<dyn EventHandler>>) -> Result<Arc<Self>> {
+    pub(super) fn start(
+        ensemble: ConnectString,
+        config: Config,
+        handler: Option<Box<dyn EventHandler>>,
+    ) -> Result<Arc<Self>> {
         let (news, inbox) = unbounded();
         let (alive, supervised) = bounded(0);
         let core = Arc::new(Core {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            ensemble,
             config,
             state: Mutex::new(State {
                 state: SessionState::Connecting,
@@ -114,12 +117,12 @@ impl Core {
     }
 
     pub(crate) fn chroot(&self) -> &str {
-        &self.config.ensemble.chroot
+        &self.ensemble.chroot
     }
 
     /// The ensemble's hosts, in an order and a case that do not depend on how they were written.
     pub(crate) fn ensemble(&self) -> Vec<String> {
-        let hosts = self.config.ensemble.hosts.iter();
+        let hosts = self.ensemble.hosts.iter();
         let mut hosts: Vec<String> = hosts.map(|host| host.to_string().to_ascii_lowercase()).collect();
         hosts.sort();
         hosts
@@ -232,7 +235,9 @@ impl Core {
             // The session does not live longer for its client.
             let session = Arc::downgrade(&generation);
             let submit = move |number, op, body: Vec<u8>| {
-                session.upgrade().ok_or(CallError::Expired)?.submit_client(number, op, &body)
+                if let Some(session) = session.upgrade() {
+                    session.submit_client(number, op, &body);
+                }
             };
             return match generation.client_end.client(self.chroot(), Box::new(submit)) {
                 // The session was lost just now: the next one has a client.
@@ -288,7 +293,7 @@ impl Core {
             reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
             host,
         };
-        self.config.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
+        self.ensemble.hosts.iter().map(|host| failure(host.to_string())).collect()
     }
 
     // ---- the end ----
@@ -411,7 +416,7 @@ impl Core {
             state.generations
         };
         self.changes.ring(&(), true);
-        let hosts = u32::try_from(config.ensemble.hosts.len()).unwrap_or(u32::MAX);
+        let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,
             attempt: (config.timeout / 6).max(ATTEMPT).min(config.connect_timeout / hosts.saturating_add(1)),
@@ -421,7 +426,7 @@ impl Core {
         };
         let news = self.news.clone();
         let report = Box::new(move |event| drop(news.send(News::Session(number, event))));
-        let hosts = config.ensemble.hosts.clone();
+        let hosts = self.ensemble.hosts.clone();
         let (generation, ended) = Generation::start(number, settings, hosts, config.retry, report)
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::acl::Acl;
-use super::bell::Bells;
+use super::bell::{Bell, Bells};
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
 use super::config::RetryPolicy;
@@ -17,22 +17,19 @@ use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
-pub(crate) use super::connection::machine::{Answers, Outcome, Settle};
-use super::connection::machine::{Batch, Output, Removal, Settings, Task};
+pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
+use super::connection::machine::{Batch, Output, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::hold::Hold;
-use super::lease::{Lease, Refused};
+use super::lease::{self, Lease, Refused, WATCH_AFTER};
 use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::wire::code::event;
-use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
-
-/// A hold this old gets a watch on its node, if it has none yet.
-const WATCH_AFTER: Duration = Duration::from_millis(50);
+use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
@@ -95,13 +92,6 @@ impl FolderWatch {
     }
 }
 
-/// A node that was just made.
-pub(crate) struct Created {
-    /// As the server made it.
-    pub(crate) path: String,
-    pub(crate) czxid: i64,
-}
-
 /// What a listing shows.
 pub(crate) struct Listed {
     pub(crate) children: Listing,
@@ -109,17 +99,6 @@ pub(crate) struct Listed {
     pub(crate) pending: Arc<HashSet<String>>,
     /// The connection that it came on.
     pub(crate) epoch: u64,
-}
-
-/// How a contender's node gets its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// The server appends the next number.
-    Numbered,
-    /// The name is whole.
-    AsGiven,
-    /// The same, and the node outlives the session.
-    Persistent,
 }
 
 impl Generation {
@@ -167,16 +146,6 @@ impl Generation {
         self.connection.with(|machine, _| machine.pending_deletes())
     }
 
-    /// The holds whose nodes are to be watched now, on this connection, and when to look again.
-    pub(super) fn to_watch(&self, epoch: u64, now: BootTime) -> (Vec<Arc<Hold>>, Option<BootTime>) {
-        self.lease.to_watch(epoch, WATCH_AFTER, now)
-    }
-
-    /// When to ask [`to_watch`](Self::to_watch) again.
-    pub(super) fn next_to_watch(&self, epoch: u64) -> Option<BootTime> {
-        self.lease.next_watch(epoch, WATCH_AFTER)
-    }
-
     pub(super) fn host_failed(&self, host: &str, reason: String) {
         self.failures.lock().insert(host.to_owned(), reason);
     }
@@ -200,23 +169,22 @@ impl Generation {
     // ---- requests whose callers wait ----
 
     /// Sends these requests together, and waits for all their answers as long as `limit` says. If the
-    /// caller leaves before, what its requests have made or may still make is deleted.
+    /// caller leaves before, what its requests have made or may still make is removed, as the removal
+    /// beside each says.
     ///
     /// Each request is answered within T/6, whatever the network does.
     pub(crate) fn flight(
         &self,
-        requests: &[(Operation<'_>, Settle)],
+        requests: &[(Operation<'_>, Option<Removal>)],
         limit: &Limit<'_>,
     ) -> Result<Answers, CallError> {
         let (mut batch, answers) = Batch::new();
-        for (operation, settle) in requests {
-            batch.push(operation, settle.clone());
+        for (operation, removal) in requests {
+            batch.push(operation, removal.clone());
         }
         let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
         #[cfg(unix)]
-        let read = |output| self.take_output(output);
-        #[cfg(unix)]
-        if let Some(answers) = self.connection.read_answers(number, &answers, limit, read) {
+        if let Some(answers) = self.read_until(|| answers.try_recv().ok(), limit) {
             return Ok(answers);
         }
         let why = match limit.recv(&answers) {
@@ -237,76 +205,29 @@ impl Generation {
         answers.recv().map_err(|_| CallError::Expired)
     }
 
-    fn one(&self, operation: Operation<'_>, settle: Settle, limit: &Limit<'_>) -> Result<Reply, CallError> {
-        self.flight(&[(operation, settle)], limit)?.take(0)
+    /// Waits for a ring of a bell that is registered with `nodes`.
+    pub(crate) fn wait(&self, bell: &Bell, limit: &Limit<'_>) -> Ended<u8> {
+        #[cfg(unix)]
+        if let Some(rung) = self.read_until(|| bell.take(), limit) {
+            return Ended::Got(rung);
+        }
+        bell.wait(limit)
     }
 
-    fn simple(&self, operation: Operation<'_>, limit: &Limit<'_>) -> Result<Reply, CallError> {
-        self.one(operation, Settle::Nothing, limit)
-    }
-
-    /// Makes a node; the id is a part of its name. If the node may exist although this call fails, it
-    /// is deleted.
-    pub(crate) fn create_contender(
-        &self,
-        prefix: &str,
-        id: &str,
-        naming: Naming,
-        data: &[u8],
-        acl: &Acl,
-        limit: &Limit<'_>,
-    ) -> Result<Created, CallError> {
-        let (request, settle) = contender(prefix, id, naming, data, acl);
-        self.one(request, settle, limit)?.created()
-    }
-
-    /// Makes a contender's node and lists its parent behind that, in one flight. The listing is there
-    /// whenever the node is.
-    pub(crate) fn enter(
-        &self,
-        prefix: &str,
-        id: &str,
-        data: &[u8],
-        acl: &Acl,
-        watch: bool,
-        limit: &Limit<'_>,
-    ) -> Result<(Created, Result<Listed, CallError>), CallError> {
-        let list = Operation::GetChildren { path: path::parent(prefix), watch };
-        let create = contender(prefix, id, Naming::Numbered, data, acl);
-        let mut answers = self.flight(&[create, (list, Settle::Nothing)], limit)?;
-        let created = answers.take(0)?.created()?;
-        Ok((created, answers.listed(1)))
-    }
-
-    /// Makes an ephemeral node whose name is fixed; its data bears `nonce`.
-    ///
-    /// If this fails otherwise than by a refusal, the node may exist: that is the caller's to settle,
-    /// by another create or by [`remove`](Self::remove). Not if its own time is up before the answer:
-    /// then the node is removed whatever the answer says, if this create or one before it
-    /// (`may_exist`) may have made it.
-    pub(crate) fn create_fixed(
-        &self,
-        path: &str,
-        nonce: &str,
-        data: &[u8],
-        acl: &Acl,
-        may_exist: bool,
-        limit: &Limit<'_>,
-    ) -> Result<(), CallError> {
-        let create = Operation::Create { path, data, acl, mode: CreateMode::Ephemeral };
-        let settle = Settle::Fixed { path: path.to_owned(), nonce: nonce.to_owned(), may_exist };
-        self.one(create, settle, limit).map(drop)
+    /// Sends one request that makes nothing which must go, and waits for its answer.
+    pub(crate) fn call(&self, operation: Operation<'_>, limit: &Limit<'_>) -> Result<Reply, CallError> {
+        self.flight(&[(operation, None)], limit)?.take(0)
     }
 
     /// Makes a container and the containers above it that are missing.
     pub(crate) fn make_parents(&self, dir: &str, acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
         // From the bottom: an ACL further up may forget to allow what is not needed.
         let create = Operation::Create { path: dir, data: &[], acl, mode: CreateMode::Container };
-        match self.simple(create, limit) {
+        match self.call(create, limit) {
             Ok(_) | Err(CallError::NodeExists) => Ok(()),
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
-                match self.simple(create, limit) {
+                match self.call(create, limit) {
                     // Somebody may delete the parent meanwhile; the caller's own loop starts again then.
                     Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
                     Err(e) => Err(e),
@@ -316,52 +237,15 @@ impl Generation {
         }
     }
 
-    /// Makes a node that stays, whatever becomes of its children and of us.
-    pub(crate) fn create_lasting(
-        &self,
-        path: &str,
-        data: &[u8],
-        acl: &Acl,
-        limit: &Limit<'_>,
-    ) -> Result<(), CallError> {
-        let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
-        self.simple(create, limit).map(drop)
-    }
-
     /// Lists a node's children; `watch` leaves a watch on the list, if the node exists.
     pub(crate) fn children(&self, dir: &str, watch: bool, limit: &Limit<'_>) -> Result<Listed, CallError> {
         let list = Operation::GetChildren { path: dir, watch };
-        self.flight(&[(list, Settle::Nothing)], limit)?.listed(0)
+        self.flight(&[(list, None)], limit)?.listed(0)
     }
 
     /// Reads a node; `watch` leaves a watch on it, if it exists.
     pub(crate) fn read(&self, path: &str, watch: bool, limit: &Limit<'_>) -> Result<Node, CallError> {
-        self.simple(Operation::GetData { path, watch }, limit)?.node()
-    }
-
-    /// Changes a node's data; with a `version`, if it is as it was at that.
-    pub(crate) fn set_data(
-        &self,
-        path: &str,
-        data: &[u8],
-        version: Option<i32>,
-        limit: &Limit<'_>,
-    ) -> Result<(), CallError> {
-        self.simple(Operation::SetData { path, data, version }, limit).map(drop)
-    }
-
-    /// Deletes a node, once; see [`delete`](Self::delete) for what must go.
-    pub(crate) fn delete_now(&self, path: &str, limit: &Limit<'_>) -> Result<(), CallError> {
-        self.simple(Operation::Delete { path }, limit).map(drop)
-    }
-
-    /// The node's czxid, if it exists.
-    pub(crate) fn czxid(&self, path: &str, limit: &Limit<'_>) -> Result<Option<i64>, CallError> {
-        match self.simple(Operation::Exists { path }, limit) {
-            Ok(Reply::Stat(stat)) => Ok(Some(stat.czxid)),
-            Ok(_) | Err(CallError::NoNode) => Ok(None),
-            Err(e) => Err(e),
-        }
+        self.call(Operation::GetData { path, watch }, limit)?.node()
     }
 
     /// Waits until the lease is renewed so far that it is fresh. The write of the renewal, which has
@@ -380,46 +264,26 @@ impl Generation {
 
     // ---- the application's client ----
 
-    /// Takes a request of the client; the answer goes to the client's end, under this number.
+    /// Takes a request of the client; the answer goes to the client's end, under this number. The end of
+    /// the session answers what is not taken any more.
     #[cfg(feature = "client")]
-    pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) -> Result<(), CallError> {
+    pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::of_client(number, op, body);
-        self.connection.with(|machine, now| machine.submit(batch, now)).map(drop)
+        let _ = self.connection.with(|machine, now| machine.submit(batch, now));
     }
 
     // ---- what nobody waits for ----
 
     /// Deletes a node of ours, for sure: until that is acknowledged, or the session is gone.
-    /// `renew_parent`: the parent too, if that leaves it empty. The outcome is sent to `done`, whose
-    /// sender is dropped if the session ends first.
-    pub(crate) fn delete(
-        &self,
-        path: String,
-        id: String,
-        renew_parent: bool,
-        outlives_session: bool,
-        done: Option<Sender<Outcome>>,
-    ) {
-        let task = Task::Delete { path, id, renew_parent, outlives_session, done };
-        self.connection.with(|machine, now| machine.add_task(task, now));
-    }
-
-    /// As [`delete`](Self::delete), for a node with a fixed name, which is deleted only if it is ours:
-    /// if its data bears `nonce`, or its czxid is this one.
-    pub(crate) fn remove(
-        &self,
-        path: String,
-        nonce: String,
-        czxid: Option<i64>,
-        done: Option<Sender<Outcome>>,
-    ) {
-        let task = Task::Remove(Removal::new(path, nonce, czxid, done));
-        self.connection.with(|machine, now| machine.add_task(task, now));
+    pub(crate) fn remove(&self, removal: Removal) {
+        self.connection.with(|machine, now| machine.add_task(Task::Remove(removal), now));
     }
 
     /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next change.
     pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
-        self.folders.lock().insert(watch.dir.clone(), watch.clone());
+        // What it takes the place of is dropped when the lock is released: that may run any code.
+        let replaced = self.folders.lock().insert(watch.dir.clone(), watch.clone());
+        drop(replaced);
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
     }
 
@@ -478,8 +342,18 @@ impl Generation {
 
     // ---- what comes out of the machine ----
 
-    /// Carries out an output of the machine: on the event loop's thread, or on a calling thread that
-    /// reads its own answer.
+    /// Whether an output only wakes threads that wait. Then a calling thread that reads may carry it
+    /// out: it runs no foreign code, and waits for nobody.
+    pub(super) fn is_light(&self, output: &Output) -> bool {
+        match output {
+            Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
+            Output::Watch { path, .. } => !self.folders.lock().contains_key(path),
+            _ => false,
+        }
+    }
+
+    /// Carries out an output of the machine: on the event loop's thread, or, if it is light, on a calling
+    /// thread that reads.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -534,6 +408,7 @@ impl Generation {
                 }
             }
             Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
+            Output::TellLoss(lost) => lease::tell(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
             }
@@ -561,7 +436,7 @@ impl Generation {
         // First the hold is marked as lost, then the waiters are notified. In the other order a waiter of
         // this process could take the lock while our guard still says that it is held.
         if is_gone {
-            self.lease.node_deleted(path, BootTime::now());
+            self.held_node_gone(path);
         }
         self.nodes.ring(path, is_gone);
         #[cfg(feature = "client")]
@@ -572,10 +447,19 @@ impl Generation {
         // Once more behind the notification: a caller may have made its node a hold in between. Either it
         // finds the notification after that, or its hold is found here.
         if is_gone {
-            self.lease.node_deleted(path, BootTime::now());
+            self.held_node_gone(path);
         } else if let Some(hold) = self.lease.hold_on(path) {
-            self.lease.rearm(&hold); // the event loop looks for it next
+            self.lease.rearm(&hold);
+            self.connection.wake(); // the event loop looks for it next
         }
+    }
+
+    /// Marks the hold on this node as lost, if there is one. Its holder is told by the event loop, since
+    /// that runs foreign code, and this thread may be one that waits for something else.
+    fn held_node_gone(&self, path: &str) {
+        let Some(hold) = self.lease.hold_on(path) else { return };
+        let lost = self.lease.mark_gone(&hold, BootTime::now());
+        self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
     }
 }
 
@@ -597,9 +481,10 @@ impl Answers {
 }
 
 impl Reply {
-    pub(crate) fn created(self) -> Result<Created, CallError> {
+    /// The path and the czxid of a node that was just made.
+    pub(crate) fn created(self) -> Result<(String, i64), CallError> {
         match self {
-            Reply::Created(path, czxid) => Ok(Created { path, czxid }),
+            Reply::Created(path, czxid) => Ok((path, czxid)),
             _ => Err(unexpected()),
         }
     }
@@ -617,180 +502,19 @@ fn unexpected() -> CallError {
     CallError::Other("an answer to another request".to_owned())
 }
 
-/// The request for a contender's node.
+/// The request for a contender's node; the id is a part of its name. If the node may exist although the
+/// call fails, it is deleted.
 pub(crate) fn contender<'a>(
-    prefix: &'a str,
+    path: &'a str,
     id: &str,
-    naming: Naming,
+    mode: CreateMode,
     data: &'a [u8],
     acl: &'a Acl,
-) -> (Operation<'a>, Settle) {
-    let mode = match naming {
-        Naming::Numbered => CreateMode::EphemeralSequential,
-        Naming::AsGiven => CreateMode::Ephemeral,
-        Naming::Persistent => CreateMode::Persistent,
-    };
-    let settle = Settle::Named {
-        prefix: prefix.to_owned(),
-        id: id.to_owned(),
-        outlives_session: naming == Naming::Persistent,
-    };
-    (Operation::Create { path: prefix, data, acl, mode }, settle)
+) -> (Operation<'a>, Option<Removal>) {
+    let mut removal = Removal::of_create(path, id);
+    removal.outlives_session = mode == CreateMode::Persistent;
+    (Operation::Create { path, data, acl, mode }, Some(removal))
 }
 
 #[cfg(all(test, feature = "testing"))]
-mod tests {
-    use super::*;
-    use crate::{ZkMutex, ZkSession, testing::TestServer};
-
-    /// Holds the event loop up, as a busy computer may do, until what this gives is dropped.
-    fn stop_event_loop(generation: &Generation) -> Sender<()> {
-        let (stopped, is_stopped) = bounded(0);
-        let (go_on, gate) = bounded::<()>(0);
-        let stop = move || {
-            let _ = (stopped.send(()), gate.recv());
-        };
-        generation.at(BootTime::now(), Box::new(stop));
-        is_stopped.recv().unwrap();
-        go_on
-    }
-
-    #[test]
-    fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
-        let server = TestServer::start().unwrap();
-        let session = || ZkSession::connect(&server.connect_string()).unwrap();
-        let (ours, theirs) = (session(), session());
-        let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
-        let guard = mutex.lock().unwrap();
-        let generation = ours.core().generation().unwrap();
-        let go_on = stop_event_loop(&generation);
-        std::thread::scope(|scope| {
-            scope.spawn(|| ours.close());
-            let other = ZkMutex::new(&theirs, "/locks/orders").unwrap();
-            let theirs = other.lock().unwrap();
-            assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
-            drop(go_on);
-        });
-    }
-
-    const SOON: Duration = Duration::from_secs(20);
-
-    /// A listing that is sent and not read yet.
-    #[cfg(unix)]
-    fn sent(generation: &Generation) -> (u64, Receiver<Answers>) {
-        let (mut batch, answers) = Batch::new();
-        batch.push(&Operation::GetChildren { path: "/", watch: false }, Settle::Nothing);
-        (generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap(), answers)
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
-        let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        // The event loop may be first, once in a while.
-        let panics = (0..100).any(|_| {
-            let (number, answers) = sent(&generation);
-            let panic = |_| panic!("a defect");
-            let read = || generation.connection.read_answers(number, &answers, &Limit::NONE, panic);
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err()
-        });
-        assert!(panics);
-        assert!(generation.children("/", false, &Limit::after(SOON)).is_ok());
-        assert_eq!(server.count(crate::testing::Op::Connect), 1);
-    }
-
-    /// Its answers are read by another thread, before it comes to that itself.
-    #[cfg(unix)]
-    #[test]
-    fn a_caller_does_not_wait_for_the_socket_when_its_answers_were_read() {
-        let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        let (number, answers) = sent(&generation);
-        answers.recv_timeout(SOON).unwrap();
-        let fails = |_| panic!("it reads");
-        assert!(generation.connection.read_answers(number, &answers, &Limit::NONE, fails).is_none());
-        assert!(generation.connection.with(|machine, _| !machine.is_under_way(number)));
-    }
-
-    /// The session is so long that the event loop looks by itself every four minutes.
-    #[test]
-    fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
-        let hour = Duration::from_secs(3600);
-        let server = TestServer::builder().max_session_timeout(hour).start().unwrap();
-        let session = ZkSession::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
-        let generation = session.core().generation().unwrap();
-        server.delay(Duration::from_millis(1));
-        let is_over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::SeqCst) {
-                    let _ = generation.children("/", false, &Limit::NONE);
-                }
-            });
-            let proven: Vec<_> = (0..30).map(|_| generation.prove("/", &Limit::after(SOON))).collect();
-            is_over.store(true, Ordering::SeqCst);
-            assert!(proven.iter().all(Result::is_ok), "{proven:?}");
-        });
-    }
-
-    /// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer already.
-    #[test]
-    fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code() {
-        let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        let go_on = stop_event_loop(&generation);
-        let (blocked, is_blocked) = bounded(1);
-        let (unblock, gate) = bounded::<()>(0);
-        let tell = move |_: Folder<'_>| {
-            let _ = (blocked.try_send(()), gate.recv());
-            true
-        };
-        generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
-        let (left, has_left) = bounded(1);
-        std::thread::scope(|scope| {
-            let call = || {
-                let limit = Limit::after(Duration::from_secs(1));
-                let _ = left.send(generation.children("/", false, &limit).map(drop));
-            };
-            scope.spawn(call);
-            let both = crate::testing::Matcher::from(crate::testing::Op::GetChildren).skip(1);
-            server.wait_request(both, SOON).unwrap();
-            drop(go_on);
-            is_blocked.recv_timeout(SOON).unwrap();
-            let outcome = has_left.recv_timeout(SOON);
-            drop(unblock);
-            assert!(outcome.is_ok(), "it waits for the event loop");
-        });
-    }
-
-    /// It comes in many reads.
-    #[test]
-    fn a_large_listing_is_whole_while_other_callers_read_too() {
-        const NODES: usize = 2_000;
-        let server = TestServer::start().unwrap();
-        let session = ZkSession::connect(&server.connect_string()).unwrap();
-        let generation = session.core().generation().unwrap();
-        let paths: Vec<String> = (0..NODES).map(|i| format!("/{}-{i}", "n".repeat(60))).collect();
-        let mode = CreateMode::Ephemeral;
-        let create = |path| (Operation::Create { path, data: &[], acl: &Acl::Open, mode }, Settle::Nothing);
-        let creates: Vec<_> = paths.iter().map(|path| create(path.as_str())).collect();
-        let made = generation.flight(&creates, &Limit::NONE).unwrap();
-        assert!(made.all.iter().all(Result::is_ok));
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for _ in 0..10 {
-                        let listed = generation.children("/", false, &Limit::NONE).unwrap();
-                        let names: HashSet<&str> = listed.children.names().into_iter().collect();
-                        assert!(paths.iter().all(|path| names.contains(&path[1..])));
-                    }
-                });
-            }
-        });
-        assert_eq!(server.count(crate::testing::Op::Connect), 1);
-    }
-}
+mod tests;

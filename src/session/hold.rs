@@ -1,4 +1,4 @@
-//! One znode of ours that is a hold: whether it stands, and the signal that it was lost.
+//! One znode of ours that is a hold: whether it stands, and the signals that it was lost, or is asked for.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,11 +6,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::revocation::{REVOKE_MESSAGE, RevokeSignal};
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
 use crate::world::{Mutex, Receiver};
+
+/// What is written to the node of a holder who is asked to let go; Curator's `LockInternals.REVOKE_MESSAGE`.
+pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
 /// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not block.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
@@ -185,5 +187,38 @@ impl Deref for LostSignal {
 impl fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LostSignal").field("reason", &self.reason()).finish()
+    }
+}
+
+/// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
+/// is released, and never otherwise.
+///
+/// It is a `crossbeam_channel::Receiver` that carries no message, as [`LostSignal`](crate::LostSignal): `recv()` returns `Err` (and
+/// `select!` picks its arm) once somebody asked, in every clone of this value, and from then on.
+/// A release, a loss, or a request to a later holder does not fire it.
+///
+/// Keep or clone the `RevokeSignal` itself: a receiver cloned out of it is only good while a
+/// `RevokeSignal` of the same guard lives.
+#[derive(Clone)]
+pub struct RevokeSignal(Arc<Signal<()>>);
+
+impl RevokeSignal {
+    /// Whether the holder was asked.
+    pub fn is_requested(&self) -> bool {
+        self.0.value().is_some()
+    }
+}
+
+impl Deref for RevokeSignal {
+    type Target = Receiver<Infallible>;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.receiver()
+    }
+}
+
+impl fmt::Debug for RevokeSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RevokeSignal").field("is_requested", &self.is_requested()).finish()
     }
 }

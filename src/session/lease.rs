@@ -40,7 +40,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::hold::Hold;
@@ -49,14 +48,15 @@ use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::world::{HashMap, Mutex};
 
+/// A hold this old gets a watch on its node, if it has none yet.
+pub(super) const WATCH_AFTER: Duration = Duration::from_millis(50);
+
 #[derive(Default)]
 pub(crate) struct Lease {
     state: Mutex<State>,
     /// When the lease ends, for readers without the lock: what `State::end` says, or the start of
     /// the clock if that says nothing. Written under the lock.
     end: SharedTime,
-    /// How many holds there are, to be read without the lock.
-    held: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -119,7 +119,7 @@ impl Lease {
     pub(crate) fn watch(&self, now: BootTime) -> Option<BootTime> {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
-        let next = if state.holds.is_empty() { None } else { state.end() };
+        let next = state.needed_end();
         drop(state);
         tell(&lapsed);
         next
@@ -144,14 +144,9 @@ impl Lease {
         self.state.lock().is_fresh(now)
     }
 
-    /// When the lease ends, if a hold depends on it.
+    /// When the lease ends, if a hold depends on it: then the session keeps writing.
     pub(crate) fn needed_end(&self) -> Option<BootTime> {
-        if self.is_needed() { self.end_time() } else { None }
-    }
-
-    /// When the lease ends, if a session was made.
-    pub(crate) fn end_time(&self) -> Option<BootTime> {
-        self.state.lock().end()
+        self.state.lock().needed_end()
     }
 
     /// The directory of a held node: there our own writes are allowed.
@@ -175,7 +170,6 @@ impl Lease {
             epoch if epoch != state.epoch => state.unwatched.push_front(hold.clone()),
             _ => {}
         }
-        self.held.store(state.holds.len(), Ordering::Release);
         Ok(())
     }
 
@@ -198,9 +192,7 @@ impl Lease {
 
     /// The hold was let go; its node may go now.
     pub(crate) fn release(&self, hold: &Arc<Hold>) {
-        let mut state = self.state.lock();
-        state.take_out(hold);
-        self.held.store(state.holds.len(), Ordering::Release);
+        self.state.lock().take_out(hold);
     }
 
     /// The hold was let go while others may still look at it: to them it is lost.
@@ -210,14 +202,8 @@ impl Lease {
         if let Some(hold) = state.take_out(hold) {
             hold.mark(LossReason::Resigned);
         }
-        self.held.store(state.holds.len(), Ordering::Release);
         drop(state);
         tell(&lapsed);
-    }
-
-    /// Whether any hold depends on the lease: then the session keeps writing.
-    pub(crate) fn is_needed(&self) -> bool {
-        self.held.load(Ordering::Acquire) > 0
     }
 
     /// The watch on the node of this hold has fired, or there is none: it needs a new one, at once.
@@ -230,13 +216,8 @@ impl Lease {
     }
 
     /// The holds whose nodes need a watch on this connection, which is being set from now on: those
-    /// that have lived for `age`, and those that had a watch before. Also says when the next one does.
-    pub(crate) fn to_watch(
-        &self,
-        epoch: u64,
-        age: Duration,
-        now: BootTime,
-    ) -> (Vec<Arc<Hold>>, Option<BootTime>) {
+    /// that have lived for `WATCH_AFTER`, and those that had a watch before.
+    pub(crate) fn to_watch(&self, epoch: u64, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
         if state.epoch != epoch {
             // The watches of the connection before are gone.
@@ -246,9 +227,9 @@ impl Lease {
         }
         let mut due = Vec::new();
         loop {
-            let next = state.next_watch(age);
-            if next.is_none_or(|next| next > now) {
-                return (due, next);
+            state.forget_released();
+            if state.next_watch().is_none_or(|next| next > now) {
+                break;
             }
             if let Some(hold) = state.unwatched.pop_front()
                 && state.stands(&hold)
@@ -258,12 +239,13 @@ impl Lease {
                 due.push(hold);
             }
         }
+        due
     }
 
     /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at once.
-    pub(crate) fn next_watch(&self, epoch: u64, age: Duration) -> Option<BootTime> {
+    pub(crate) fn next_watch(&self, epoch: u64) -> Option<BootTime> {
         let state = self.state.lock();
-        if state.epoch == epoch { state.next_watch(age) } else { Some(BootTime::default()) }
+        if state.epoch == epoch { state.next_watch() } else { Some(BootTime::default()) }
     }
 
     /// The node of a hold is gone, as an event says.
@@ -275,14 +257,17 @@ impl Lease {
 
     /// This hold's node was seen gone.
     pub(crate) fn gone(&self, hold: &Arc<Hold>, now: BootTime) {
+        tell(&self.mark_gone(hold, now));
+    }
+
+    /// The same for a caller that must run no foreign code, such as a logger. The holds that are lost are
+    /// marked so; the caller sees to it that they are [told](tell).
+    pub(super) fn mark_gone(&self, hold: &Arc<Hold>, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
-        let lapsed = self.lapse(&mut state, now);
-        let lost = state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted));
-        self.held.store(state.holds.len(), Ordering::Release);
-        drop(state);
-        tell(&lapsed);
-        tell(lost.as_slice());
+        let mut lost = self.lapse(&mut state, now);
+        lost.extend(state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted)));
+        lost
     }
 
     /// The hold on this node, if there is one.
@@ -314,7 +299,6 @@ impl Lease {
 
     /// Takes all holds out, marked as lost.
     fn take(&self, state: &mut State, reason: LossReason) -> Vec<Arc<Hold>> {
-        self.held.store(0, Ordering::Release);
         state.holds.drain().map(|(_, hold)| hold).filter(|hold| hold.mark(reason)).collect()
     }
 }
@@ -322,6 +306,10 @@ impl Lease {
 impl State {
     fn end(&self) -> Option<BootTime> {
         self.heard.map(|heard| heard + (self.timeout - self.timeout / 12))
+    }
+
+    fn needed_end(&self) -> Option<BootTime> {
+        if self.holds.is_empty() { None } else { self.end() }
     }
 
     fn is_fresh(&self, now: BootTime) -> bool {
@@ -333,12 +321,21 @@ impl State {
         self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
     }
 
-    /// When the first hold without a watch is due for one. Holds that were let go meanwhile count too:
-    /// so whoever looks sleeps for `age` at most while locks are taken over and over, and need not be
+    /// Of the holds at the front of `unwatched` that were let go meanwhile, only the newest stays. While
+    /// locks are taken over and over, the event loop then wakes once in `WATCH_AFTER`: for the newest,
+    /// and not for each of them.
+    fn forget_released(&mut self) {
+        while self.unwatched.len() > 1 && self.unwatched.front().is_some_and(|hold| !self.stands(hold)) {
+            self.unwatched.pop_front();
+        }
+    }
+
+    /// When the first hold without a watch is due for one. One that was let go meanwhile counts too: so
+    /// the event loop sleeps for `WATCH_AFTER` at most while locks are taken over and over, and need not be
     /// woken by each of them.
-    fn next_watch(&self, age: Duration) -> Option<BootTime> {
+    fn next_watch(&self) -> Option<BootTime> {
         let first = self.unwatched.front()?;
-        Some(if first.armed_on() == 0 { first.since() + age } else { BootTime::default() })
+        Some(if first.armed_on() == 0 { first.since() + WATCH_AFTER } else { BootTime::default() })
     }
 
     fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
@@ -347,7 +344,7 @@ impl State {
 }
 
 /// Outside the lock, since it runs what the holders left to be run.
-fn tell(lost: &[Arc<Hold>]) {
+pub(super) fn tell(lost: &[Arc<Hold>]) {
     for hold in lost {
         hold.tell();
     }
@@ -355,10 +352,17 @@ fn tell(lost: &[Arc<Hold>]) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
     use crate::session::hold::LostSignal;
+
+    impl Lease {
+        /// When the lease ends, if a session was made.
+        pub(crate) fn end_time(&self) -> Option<BootTime> {
+            self.state.lock().end()
+        }
+    }
 
     const T: Duration = Duration::from_secs(30);
 
@@ -385,7 +389,7 @@ mod tests {
         lease.extend(start + T / 2, start + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
         assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
-        assert!(!lease.is_needed());
+        assert_eq!(lease.needed_end(), None);
     }
 
     #[test]
@@ -399,6 +403,26 @@ mod tests {
         assert_eq!(hold.loss(), None);
         lease.watch(start + T / 6 + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
+    }
+
+    #[test]
+    fn of_the_holds_that_were_let_go_only_the_newest_wakes_the_event_loop() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let path = |i: u32| format!("/l/{i}");
+        let grant = |i: u32| {
+            let hold = Hold::new(path(i), 0, 0, Box::new(|| ()));
+            assert_eq!(lease.grant(&hold, start + WATCH_AFTER * i / 10), Ok(()));
+            hold
+        };
+        let look = |tenths: u32| (lease.to_watch(1, start + WATCH_AFTER * tenths / 10), lease.next_watch(1));
+        look(0);
+        (0..5).for_each(|i| lease.release(&grant(i)));
+        assert_eq!(look(5).1, Some(start + WATCH_AFTER * 14 / 10));
+        let kept = grant(5);
+        assert_eq!(look(5).1, Some(start + WATCH_AFTER * 15 / 10));
+        let (due, next) = look(15);
+        assert!(due.len() == 1 && Arc::ptr_eq(&due[0], &kept) && next.is_none());
     }
 
     #[test]
@@ -483,7 +507,7 @@ mod tests {
         let hold = held(&lease, start);
         let signal = hold.signal();
         lease.resign(&hold, start);
-        assert!(!lease.stands(&hold, start) && !lease.is_needed());
+        assert!(!lease.stands(&hold, start) && lease.needed_end().is_none());
         assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
     }

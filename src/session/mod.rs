@@ -17,7 +17,6 @@ pub(crate) mod lease;
 pub(crate) mod nonce;
 pub(crate) mod path;
 pub(crate) mod retry;
-pub(crate) mod revocation;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ pub use acl::Acl;
 pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
-pub use hold::LostSignal;
-pub use revocation::RevokeSignal;
+pub use hold::{LostSignal, RevokeSignal};
 
 use self::core::Core;
 use crate::clock::BootTime;

@@ -210,15 +210,6 @@ impl ConnectRequest<'_> {
         let request = ConnectRequest { last_zxid, timeout_ms, session_id, password };
         Ok((request, r.bool().is_ok()))
     }
-
-    /// The timeout that a connect request asks for.
-    #[cfg(any(feature = "client", test))]
-    pub(crate) fn timeout_of(frame: &[u8]) -> Result<i32, Malformed> {
-        let mut r = Reader::new(frame);
-        r.i32()?;
-        r.i64()?;
-        r.i32()
-    }
 }
 
 /// The first frame of a server. A timeout of zero says that the session is no more.

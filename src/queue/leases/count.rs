@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::limit::Limit;
 use crate::session::acl::Acl;
-use crate::session::generation::{CallError, Generation, Node};
+use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation};
 use crate::session::path;
 
 /// More bytes than this are no number that anybody wrote for us.
@@ -35,7 +35,7 @@ impl Count {
         Count { path, acl, known: AtomicU32::new(told), is_fixed, warned: AtomicBool::new(false) }
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
@@ -128,8 +128,10 @@ impl Count {
                 continue;
             }
             let data = number.to_string();
-            match generation.create_lasting(&self.path, data.as_bytes(), &self.acl, limit) {
-                Ok(()) | Err(CallError::NodeExists) => {}
+            let (path, data, acl) = (&self.path, data.as_bytes(), &self.acl);
+            let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
+            match generation.call(create, limit) {
+                Ok(_) | Err(CallError::NodeExists) => {}
                 Err(CallError::NoNode) => {
                     generation.make_parents(path::parent(&self.path), &self.acl, limit)?;
                 }
@@ -146,8 +148,10 @@ impl Count {
         seen: &Node,
         limit: &Limit<'_>,
     ) -> Result<bool, CallError> {
-        match generation.set_data(&self.path, number.to_string().as_bytes(), Some(seen.stat.version), limit) {
-            Ok(()) => Ok(true),
+        let (data, version) = (number.to_string(), Some(seen.stat.version));
+        let write = Operation::SetData { path: &self.path, data: data.as_bytes(), version };
+        match generation.call(write, limit) {
+            Ok(_) => Ok(true),
             Err(CallError::BadVersion | CallError::NoNode) => Ok(false),
             Err(e) => Err(e),
         }

@@ -8,15 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Leases, Step, Stop, Want};
-use crate::limit::Ended;
+use super::{Leases, Want};
+use crate::queue::call::{Call, Step, Stop};
 use crate::queue::name::{self, Layout};
 use crate::queue::ticket::Ticket;
 use crate::queue::{Holding, Mode};
-use crate::session::SessionState;
 use crate::session::bell::{Bell, Bells, Causes};
-use crate::session::generation::{CallError, Generation, Naming, Reply, contender};
-use crate::session::lease::Refused;
+use crate::session::generation::{CallError, CreateMode, Generation, Reply, contender};
 use crate::session::path;
 use crate::world::Instant;
 
@@ -32,7 +30,7 @@ const SAFETY_POLL: Duration = Duration::from_secs(60);
 /// and each create that is left without an answer is searched for by a listing of its own.
 const AT_ONCE: usize = 64;
 
-pub(super) struct Taking<'a> {
+struct Taking<'a> {
     leases: &'a Leases,
     want: &'a Want<'a>,
     mutex: &'a Holding,
@@ -41,33 +39,35 @@ pub(super) struct Taking<'a> {
     bell: Arc<Bell>,
 }
 
-impl<'a> Taking<'a> {
-    pub(super) fn new(
-        leases: &'a Leases,
-        want: &'a Want<'a>,
-        mutex: &'a Holding,
-        losses: &'a Bells<()>,
-    ) -> Self {
-        Taking { leases, want, mutex, losses, bell: Bell::new() }
+impl Leases {
+    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or the session.
+    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Step<Vec<Holding>> {
+        let taking = Taking { leases: self, want, mutex, losses, bell: Bell::new() };
+        loop {
+            match taking.begin() {
+                Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
+                end => return end,
+            }
+        }
     }
+}
 
-    pub(super) fn run(self) -> Step<Vec<Holding>> {
-        'made: loop {
-            let (generation, mut tickets, mut fits) = self.make()?;
-            // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
-            let causes = |cause| Causes { gone: cause, changed: cause };
-            let nodes = &generation.nodes;
-            let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
-            let _count = nodes.register(self.leases.count.path().to_owned(), &self.bell, causes(COUNT));
-            let _session = self.want.core.changes.register((), &self.bell, causes(SESSION));
-            let _mutex = self.losses.register((), &self.bell, causes(MUTEX));
-            loop {
-                let advanced = self.advance(&generation, &tickets, fits.take());
-                match advanced.and_then(|()| self.grant(&mut tickets)) {
-                    Err(Stop::Again) => {}
-                    Err(Stop::Remake) => continue 'made,
-                    other => return other,
-                }
+impl<'a> Taking<'a> {
+    /// Makes our nodes, and waits until they may be held.
+    fn begin(&self) -> Step<Vec<Holding>> {
+        let (generation, mut tickets, mut fits) = self.make()?;
+        // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
+        let causes = |cause| Causes { gone: cause, changed: cause };
+        let nodes = &generation.nodes;
+        let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
+        let _count = nodes.register(self.leases.count.path().to_owned(), &self.bell, causes(COUNT));
+        let _session = self.call().core.changes.register((), &self.bell, causes(SESSION));
+        let _mutex = self.losses.register((), &self.bell, causes(MUTEX));
+        loop {
+            let advanced = self.advance(&generation, &tickets, fits.take());
+            match advanced.and_then(|()| self.grant(&mut tickets)) {
+                Err(Stop::Again) => {}
+                end => return end,
             }
         }
     }
@@ -75,13 +75,15 @@ impl<'a> Taking<'a> {
     /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the same
     /// flight. Says whether they are few enough, unless that must be asked again.
     fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>, Option<bool>)> {
-        let Want { limit, data, number, .. } = self.want;
+        let Want { call, data, number, .. } = self.want;
+        let limit = &call.limit;
         let Leases { dir, acl, .. } = self.leases;
-        let generation = self.connected()?;
+        let generation = call.connected()?;
+        self.connected_still(&generation)?;
         let mut tickets = Vec::new();
         loop {
             if limit.is_past() {
-                return Err(self.stop(dir, CallError::Deadline)); // nothing is sent for nothing
+                return Err(call.stop(dir, CallError::Deadline)); // nothing is sent for nothing
             }
             let missing = (*number as usize).saturating_sub(tickets.len());
             let is_last = missing <= AT_ONCE;
@@ -89,18 +91,19 @@ impl<'a> Taking<'a> {
             let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
             let prefixes: Vec<String> =
                 ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
-            let create = |(id, prefix): (&String, _)| contender(prefix, id, Naming::Numbered, data, acl);
+            let mode = CreateMode::EphemeralSequential;
+            let create = |(id, prefix): (&String, _)| contender(prefix, id, mode, data, acl);
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
             let count = is_last.then(|| self.leases.count_requests(false));
             let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
             let flight = generation.flight(&requests, limit);
-            let mut answers = flight.map_err(|e| self.stop(dir, e))?;
+            let mut answers = flight.map_err(|e| call.stop(dir, e))?;
             let mut failed = None;
             for (at, id) in ids.iter().enumerate() {
                 match answers.take(at).and_then(Reply::created) {
                     Ok(created) => {
-                        debug!("{}: made", created.path);
-                        self.want.retry.progress();
+                        debug!("{}: made", created.0);
+                        self.call().progress();
                         tickets.push(Ticket::new(generation.clone(), created, id.clone(), 0));
                     }
                     Err(e) => failed = failed.or(Some(e)),
@@ -108,7 +111,7 @@ impl<'a> Taking<'a> {
             }
             let e = match failed {
                 None if !is_last => {
-                    self.same(&generation)?;
+                    self.connected_still(&generation)?;
                     continue;
                 }
                 None => {
@@ -130,8 +133,8 @@ impl<'a> Taking<'a> {
                 }
                 Some(e) => e,
             };
-            match self.stop(dir, e) {
-                Stop::Again => self.same(&generation)?,
+            match call.stop(dir, e) {
+                Stop::Again => self.connected_still(&generation)?,
                 stop => return Err(stop),
             }
         }
@@ -139,18 +142,18 @@ impl<'a> Taking<'a> {
 
     /// Counts, and waits until our leases are among those that may be held.
     /// `fits` is what the count behind their creates has shown.
-    fn advance(&self, generation: &Arc<Generation>, tickets: &[Ticket], fits: Option<bool>) -> Step<()> {
-        self.same(generation)?;
+    fn advance(&self, generation: &Generation, tickets: &[Ticket], fits: Option<bool>) -> Step<()> {
+        self.connected_still(generation)?;
         if fits.map_or_else(|| self.fits(generation, tickets, false), Ok)? {
             return Ok(());
         }
         if self.want.mode == Mode::Try {
-            return Err(Stop::Full);
+            return Err(Stop::Busy);
         }
         debug!("{}: waiting until fewer leases stand", self.leases.dir);
         loop {
             self.bell.hush(u8::MAX);
-            self.same(generation)?;
+            self.connected_still(generation)?;
             let epoch = generation.epoch();
             if self.fits(generation, tickets, true)? {
                 // One of those that went since may have been ours.
@@ -165,25 +168,18 @@ impl<'a> Taking<'a> {
 
     /// Waits until something has changed that calls for another count; the watches were armed on the connection `epoch`.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
-        let limit = &self.want.limit;
-        let undisturbed = || self.want.core.state() == SessionState::Connected && generation.epoch() == epoch;
         let poll = Instant::now() + SAFETY_POLL;
-        while generation.epoch() == epoch {
-            self.want.retry.progress(); // our nodes are counted, and the watches stand
-            match self.bell.wait(&limit.or_at(poll)) {
-                Ended::Got(rung) if rung & (LEASES | COUNT | MUTEX) != 0 || !undisturbed() => break,
-                Ended::Got(_) => {}
-                Ended::Deadline if !limit.is_past() => break,
-                Ended::Deadline | Ended::Disconnected => {
-                    return Err(self.stop(&self.leases.dir, CallError::Deadline));
-                }
-                Ended::Cancelled => return Err(self.stop(&self.leases.dir, CallError::Cancelled)),
+        while self.call().is_undisturbed(generation, epoch) {
+            self.call().progress(); // our nodes are counted, and the watches stand
+            match self.call().wait(generation, &self.bell, poll)? {
+                Some(rung) if rung & (LEASES | COUNT | MUTEX) == 0 => {}
+                _ => break,
             }
         }
         Ok(())
     }
 
-    fn fits(&self, generation: &Arc<Generation>, tickets: &[Ticket], watch: bool) -> Step<bool> {
+    fn fits(&self, generation: &Generation, tickets: &[Ticket], watch: bool) -> Step<bool> {
         self.judge(self.leases.room(self.want, generation, tickets, watch)?)
     }
 
@@ -191,12 +187,12 @@ impl<'a> Taking<'a> {
         match room {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
-                self.want.seen_full.set(true);
+                self.call().is_contended.set(true);
                 Ok(false)
             }
             None => {
                 warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
-                Err(Stop::Remake)
+                Err(Stop::Anew)
             }
         }
     }
@@ -212,21 +208,20 @@ impl<'a> Taking<'a> {
                         granted.push(holding);
                         break;
                     }
-                    Err(Refused::Stale) => {
-                        if let Err(e) = ticket.generation.prove(&self.leases.dir, &self.want.limit) {
-                            return Err(match self.stop(&self.leases.dir, e) {
-                                Stop::Again if !granted.is_empty() => Stop::Remake,
+                    Err(refused) => {
+                        self.call().renew(&refused, &ticket.generation, &self.leases.dir).map_err(
+                            |stop| match stop {
+                                Stop::Again if !granted.is_empty() => Stop::Anew,
                                 stop => stop,
-                            });
-                        }
+                            },
+                        )?;
                     }
-                    Err(Refused::Over(_)) => return Err(self.stop(&self.leases.dir, CallError::Expired)),
                 }
             }
         }
         // All or none, also of those that are lost at once.
         if granted.iter().any(|holding: &Holding| !holding.is_held()) {
-            return Err(Stop::Remake);
+            return Err(Stop::Anew);
         }
         // One of ours may have gone behind the count: the event loop looks for them now, and not when they have been held for a while.
         if self.bell.rung() & LEASES != 0 {
@@ -236,21 +231,13 @@ impl<'a> Taking<'a> {
         Ok(granted)
     }
 
-    /// The session that our nodes were made in, connected, and the mutex that was held in it.
-    fn same(&self, generation: &Generation) -> Step<()> {
-        if self.connected()?.number == generation.number { Ok(()) } else { Err(Stop::Anew) }
+    /// Waits until that session is connected, in which our nodes were made and the mutex is held.
+    fn connected_still(&self, generation: &Generation) -> Step<()> {
+        self.call().connected_still(generation)?;
+        if self.mutex.loss().is_some() { Err(Stop::Anew) } else { Ok(()) }
     }
 
-    fn connected(&self) -> Step<Arc<Generation>> {
-        let generation = self.leases.connected(self.want).map_err(Stop::Fail)?;
-        if let Some(reason) = self.mutex.loss() {
-            debug!("{}: the place in the queue is lost, {reason}", self.leases.dir);
-            return Err(Stop::Anew);
-        }
-        Ok(generation)
-    }
-
-    fn stop(&self, path: &str, e: CallError) -> Stop {
-        self.leases.stop(self.want, path, e)
+    fn call(&self) -> &'a Call<'a> {
+        self.want.call
     }
 }

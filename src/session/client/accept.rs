@@ -4,18 +4,16 @@
 //! and silent ones do not delay the right one.
 
 use std::io::{self, ErrorKind, Read};
+use std::ops::Range;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
-use crate::wire::frame::Frames;
-use crate::wire::record::ConnectRequest;
-
 /// More peers than this at once: the oldest is closed.
 const MOST_CANDIDATES: usize = 64;
 
-/// The longest first frame. A connect request has 45 bytes.
-const LONGEST: usize = 64;
+/// Where the connect request has the session timeout: behind the frame's length, the version and the zxid.
+const TIMEOUT: Range<usize> = 16..20;
 
 pub(super) struct Accept {
     listener: TcpListener,
@@ -30,11 +28,6 @@ impl Accept {
 
     pub(super) fn listener(&mut self) -> &mut TcpListener {
         &mut self.listener
-    }
-
-    /// For a client that comes too late.
-    pub(super) fn into_listener(self) -> TcpListener {
-        self.listener
     }
 
     /// The right client and the bytes that it has sent so far, once it is here. New peers are
@@ -78,21 +71,17 @@ impl Accept {
 /// Whether this peer is the right one; `None` while it has not sent enough. The right one may have
 /// sent requests behind its connect request.
 fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bool> {
-    let mut buf = [0; LONGEST];
+    let mut buf = [0; 64];
     loop {
+        if let Some(timeout) = bytes.get(TIMEOUT) {
+            return Some(timeout == secret.to_be_bytes());
+        }
         match peer.read(&mut buf) {
             Ok(0) => return Some(false),
             Ok(n) => bytes.extend_from_slice(&buf[..n]),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(_) => return Some(false),
-        }
-        let mut frames = Frames::default();
-        frames.push(bytes);
-        match frames.next() {
-            Ok(Some(frame)) => return Some(ConnectRequest::timeout_of(frame) == Ok(secret)),
-            Ok(None) if bytes.len() < LONGEST => {}
-            Ok(None) | Err(_) => return Some(false),
         }
     }
 }
@@ -100,6 +89,7 @@ fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::record::ConnectRequest;
     use mio::{Events, Poll};
     use std::io::Write;
     use std::net::TcpStream as Peer;

@@ -39,20 +39,13 @@ pub(super) struct Machine {
     set_again: Vec<u64>,
     /// The session is over: every request is answered with this code.
     ended: Option<i32>,
-    stage: Stage,
+    /// The client has had the answer to its close, or is gone.
+    is_closed: bool,
     /// For the thread: bytes to write, requests to submit, in order, and what to log. (The logger is
     /// foreign code and may come back here.)
     pub(super) to_client: Vec<u8>,
     pub(super) submissions: Vec<Submission>,
     pub(super) warnings: Vec<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Open,
-    /// The client has asked to close, behind requests that are not answered yet.
-    Closing,
-    Closed,
 }
 
 struct Request {
@@ -78,7 +71,7 @@ impl Machine {
             watches: Watches::default(),
             set_again: Vec::new(),
             ended: None,
-            stage: Stage::Open,
+            is_closed: false,
             to_client: Vec::new(),
             submissions: Vec::new(),
             warnings: Vec::new(),
@@ -126,19 +119,16 @@ impl Machine {
     }
 
     fn request(&mut self, frame: &[u8], is_too_long: bool) -> Result<(), Malformed> {
-        if self.stage != Stage::Open {
+        let is_closing = self.requests.back().is_some_and(|last| last.op == op::CLOSE);
+        if self.is_closed || is_closing {
             return Ok(()); // the client drops the requests behind its close by itself
         }
         let (xid, op) = request_header(frame)?;
         let body = frame.get(8..).unwrap_or_default();
         let mut watched = None;
         let refusal = match op {
-            op::PING => Some(err::OK),
-            // The session has other users: it goes on.
-            op::CLOSE => {
-                self.stage = Stage::Closing;
-                Some(err::OK)
-            }
+            // The session has other users: a close does not end it.
+            op::PING | op::CLOSE => Some(err::OK),
             _ if self.ended.is_some() => self.ended,
             _ if is_too_long => Some(err::BAD_ARGUMENTS),
             op::EXISTS | op::GET_DATA | op::GET_CHILDREN => {
@@ -174,7 +164,7 @@ impl Machine {
 
     /// Whether the client has had the answer to its close. Its socket closes soon.
     pub(super) fn is_closed(&self) -> bool {
-        self.stage == Stage::Closed
+        self.is_closed
     }
 
     /// Whether there is something for the thread.
@@ -184,7 +174,7 @@ impl Machine {
 
     /// The client is gone, or can be served no more.
     pub(super) fn close(&mut self) {
-        self.stage = Stage::Closed;
+        self.is_closed = true;
         self.requests.clear();
         self.watches.clear();
         self.submissions.clear();
@@ -227,12 +217,8 @@ impl Machine {
         self.to_client.extend(event.i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame());
     }
 
-    /// The session was taken up on another connection.
-    pub(super) fn reconnected(&mut self) {
-        self.set_watches_again();
-    }
-
-    fn set_watches_again(&mut self) {
+    /// The session was taken up on another connection, or an answer to this was lost.
+    pub(super) fn set_watches_again(&mut self) {
         self.set_again.clear();
         for body in self.watches.set_again() {
             let number = self.new_number();

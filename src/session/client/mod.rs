@@ -23,15 +23,14 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
-use super::generation::CallError;
 use crate::logging::contained;
 use crate::wire::code::err;
 use machine::Machine;
 use thread::Loopback;
 
 /// Hands a request to the session: a number for its answer, the operation, and the body without its
-/// header. It must not block.
-pub(crate) type Submit = Box<dyn Fn(u64, i32, Vec<u8>) -> Result<(), CallError> + Send>;
+/// header. It must not block. Where the session has ended, `ClientEnd::ended` answers.
+pub(crate) type Submit = Box<dyn Fn(u64, i32, Vec<u8>) + Send>;
 
 /// The clients of one session at the server: at most one that is open at a time, none until the
 /// application asks for it.
@@ -84,12 +83,10 @@ impl ClientEnd {
             state.started += 1;
             state.started << 32
         };
-        let (loopback, start) = Loopback::new(Machine::new(chroot.to_owned(), first))?;
-        let address = start.address()?;
-        let secret = start.secret();
+        let (loopback, address, secret) =
+            Loopback::start(self.number, Machine::new(chroot.to_owned(), first), submit)?;
         // Before the client can ask anything: an answer must find its way.
         self.state.lock().running = Some(Running { client: Weak::new(), loopback: loopback.clone() });
-        start.spawn(self.number, submit)?;
         // The client unwraps what the machine may refuse: a socket, an epoll instance.
         let connect_string = format!("{address}{chroot}");
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {
@@ -122,7 +119,7 @@ impl ClientEnd {
 
     /// The session was taken up on another connection: the watches of the one before are gone.
     pub(crate) fn reconnected(&self) {
-        self.tell(Machine::reconnected);
+        self.tell(Machine::set_watches_again);
     }
 
     /// The session is over: this answers every request of the client, also of later ones.

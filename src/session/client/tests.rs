@@ -3,7 +3,7 @@
 //! show the rest.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
@@ -14,6 +14,10 @@ use crate::wire::code::op;
 use crate::wire::record::{ConnectRequest, ReplyHeader, Writer};
 
 const SOON: Duration = Duration::from_secs(10);
+
+fn start(submit: Submit) -> (Arc<Loopback>, SocketAddr, Duration) {
+    Loopback::start(7, Machine::new(String::new(), 1 << 32), submit).unwrap()
+}
 
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -27,10 +31,9 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Its socket is full: the answers wait in memory, the event loop does not, and none is lost.
 #[test]
 fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
-    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
-    let (address, secret) = (start.address().unwrap(), start.secret());
     let (tell, asked) = unbounded();
-    start.spawn(7, Box::new(move |number, _, _| tell.send(number).map_err(|_| CallError::Expired))).unwrap();
+    let submit = Box::new(move |number, _, _| tell.send(number).unwrap_or(()));
+    let (loopback, address, secret) = start(submit);
     let mut peer = TcpStream::connect(address).unwrap();
     let timeout_ms = secret.as_millis() as i32;
     let hello = ConnectRequest { last_zxid: 0, timeout_ms, session_id: 0, password: &[0; 16] };
@@ -61,13 +64,12 @@ fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
 
 #[test]
 fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
-    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
-    let (address, secret) = (start.address().unwrap(), start.secret());
+    let (loopback, address, secret) = start(Box::new(|_, _, _| ()));
+    loopback.tell(|machine| machine.ended(err::SESSION_EXPIRED));
     let mut stranger = TcpStream::connect(address).unwrap();
-    start.spawn(7, Box::new(|_, _, _| Err(CallError::ConnectionLoss))).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
-    assert_eq!(client.exists("/", false).unwrap_err(), ZkError::ConnectionLoss);
+    assert_eq!(client.exists("/", false).unwrap_err(), ZkError::SessionExpired);
     assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(TcpStream::connect(address).is_err());
     drop(client);
@@ -77,9 +79,7 @@ fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
 /// A broken loopback connection ends the client's threads: left alone they dial at full speed.
 #[test]
 fn a_client_whose_connection_breaks_is_ended() {
-    let (loopback, start) = Loopback::new(Machine::new(String::new(), 1 << 32)).unwrap();
-    let (address, secret) = (start.address().unwrap(), start.secret());
-    start.spawn(7, Box::new(|_, _, _| panic!("on purpose"))).unwrap();
+    let (loopback, address, secret) = start(Box::new(|_, _, _| panic!("on purpose")));
     let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
     let (tell, states) = unbounded();
     client.add_listener(move |state| tell.send(state).unwrap_or(()));

@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{Machine, Submission};
-use crate::session::generation::CallError;
-use crate::wire::code::err;
+use crate::session::connection::write_some;
 use crate::wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
@@ -36,15 +35,25 @@ pub(super) struct Loopback {
 }
 
 impl Loopback {
-    /// Opens the listener. Nobody serves it until `spawn`.
-    pub(super) fn new(machine: Machine) -> io::Result<(Arc<Loopback>, Start)> {
+    /// Opens a port and serves the client that comes, on a thread of its own. Gives the port's address, and
+    /// the secret: what the client must ask for as its session timeout.
+    pub(super) fn start(
+        number: u64,
+        machine: Machine,
+        submit: Submit,
+    ) -> io::Result<(Arc<Loopback>, SocketAddr, Duration)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let address = listener.local_addr()?;
         // 30 random bits, and bit 30 set: a timeout that nobody would ask for by chance.
         let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
         let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker });
-        Ok((loopback.clone(), Start { loopback, poll, listener, secret }))
+        let accept = Some(Accept::new(listener, secret));
+        let mut thread = Thread { loopback: loopback.clone(), poll, submit, accept, client: None };
+        let body = move || thread.run(address);
+        std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body)?;
+        Ok((loopback, address, Duration::from_millis(u64::from(secret.unsigned_abs()))))
     }
 
     /// Tells the machine something, and lets the thread do what follows from it.
@@ -75,43 +84,6 @@ impl Loopback {
     }
 }
 
-/// A loopback end whose thread does not run yet.
-pub(super) struct Start {
-    loopback: Arc<Loopback>,
-    poll: Poll,
-    listener: TcpListener,
-    secret: i32,
-}
-
-impl Start {
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// What the client must ask for as its session timeout.
-    pub(super) fn secret(&self) -> Duration {
-        Duration::from_millis(u64::from(self.secret.unsigned_abs()))
-    }
-
-    pub(super) fn spawn(self, number: u64, submit: Submit) -> io::Result<()> {
-        let address = self.address()?;
-        let loopback = self.loopback.clone();
-        let mut thread = Thread {
-            loopback: self.loopback,
-            poll: self.poll,
-            submit,
-            accept: Some(Accept::new(self.listener, self.secret)),
-            client: None,
-        };
-        let body = move || thread.run(address);
-        std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body).map(drop).inspect_err(
-            |_| {
-                loopback.machine.lock().close();
-            },
-        )
-    }
-}
-
 struct Thread {
     loopback: Arc<Loopback>,
     poll: Poll,
@@ -125,7 +97,6 @@ struct Thread {
 struct Client {
     stream: TcpStream,
     out: Vec<u8>,
-    written: usize,
 }
 
 impl Thread {
@@ -155,7 +126,7 @@ impl Thread {
                 let _ = stream.set_nodelay(true); // it only costs latency where it cannot be had
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 self.poll.registry().register(&mut stream, CLIENT, interest)?;
-                self.client = Some(Client { stream, out: Vec::new(), written: 0 });
+                self.client = Some(Client { stream, out: Vec::new() });
                 self.accept = None;
                 return Ok(Some(first));
             }
@@ -183,17 +154,10 @@ impl Thread {
             for warning in warnings {
                 warn!("{warning}");
             }
-            let mut has_refused = false;
             for Submission { number, op, body } in submissions {
-                if let Err(e) = (self.submit)(number, op, body) {
-                    machine.lock().answer(number, code_of(&e), 0, &[]);
-                    has_refused = true;
-                }
+                (self.submit)(number, op, body);
             }
-            if has_refused {
-                continue;
-            }
-            let mut is_open = client.write().map(|()| true);
+            let mut is_open = write_some(&mut client.stream, &mut client.out).map(|()| true);
             if matches!(is_open, Ok(true)) {
                 wait(&mut self.poll, &mut events, None)?;
                 if events.iter().any(|event| event.token() == CLIENT) {
@@ -215,16 +179,14 @@ impl Thread {
     /// second, and cut, it takes its session for expired and ends.
     fn end_client(&mut self, address: SocketAddr) {
         let until = Instant::now() + RESPONDS_FOR;
-        let listener = match self.accept.take() {
-            Some(accept) => accept.into_listener(),
-            // Nobody else was given our port, as a rule: the client's connection is still bound to it.
-            None => loop {
-                match TcpListener::bind(address) {
-                    Ok(listener) => break listener,
-                    Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-                    Err(e) => return error!("the client cannot be ended, its port is taken ({e})"),
-                }
-            },
+        self.accept = None;
+        // Nobody else was given our port, as a rule: the client's connection is still bound to it.
+        let listener = loop {
+            match TcpListener::bind(address) {
+                Ok(listener) => break listener,
+                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+                Err(e) => return error!("the client cannot be ended, its port is taken ({e})"),
+            }
         };
         self.client = None; // it dials at once
         let reply = ConnectReply { timeout_ms: 900, session_id: 1, password: vec![0; 16] }.frame();
@@ -259,22 +221,6 @@ impl Client {
             }
         }
     }
-
-    /// Writes what the socket takes; the rest waits until the client reads.
-    fn write(&mut self) -> io::Result<()> {
-        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.out.clear();
-        self.written = 0;
-        Ok(())
-    }
 }
 
 fn wait(poll: &mut Poll, events: &mut Events, limit: Option<Duration>) -> io::Result<()> {
@@ -284,14 +230,5 @@ fn wait(poll: &mut Poll, events: &mut Events, limit: Option<Duration>) -> io::Re
             Ok(())
         }
         done => done,
-    }
-}
-
-/// What the client is told of a request that the session did not take.
-fn code_of(e: &CallError) -> i32 {
-    match e {
-        CallError::Expired => err::SESSION_EXPIRED,
-        CallError::AuthFailed => err::AUTH_FAILED,
-        _ => err::CONNECTION_LOSS,
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 
 pub(super) use self::event_loop::EventLoop;
@@ -45,6 +45,9 @@ struct Inner {
     /// The calling thread that waits for the socket, in the place of the event loop.
     #[cfg(unix)]
     reader: Option<reader::Reader>,
+    /// How many there have been.
+    #[cfg(unix)]
+    readers: u64,
     /// What the event loop waits for at the socket.
     interest: Option<Interest>,
 }
@@ -58,6 +61,8 @@ impl Connection {
             failed: None,
             #[cfg(unix)]
             reader: None,
+            #[cfg(unix)]
+            readers: 0,
             interest: None,
         };
         Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
@@ -125,27 +130,33 @@ impl Inner {
     }
 
     fn write(&mut self) {
-        let (Some(socket), bytes) = (&self.socket, &mut self.machine.to_server) else { return };
-        let mut written = 0;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match (&**socket).write(rest) {
-                Ok(0) => {
-                    self.failed = Some("took no more bytes".to_owned());
-                    break;
-                }
-                Ok(n) => written += n,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => {
-                    self.failed = Some(e.to_string());
-                    break;
-                }
-            }
-        }
-        if written == bytes.len() {
-            bytes.clear();
-        } else {
-            bytes.drain(..written);
+        let Some(socket) = &self.socket else { return };
+        if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
+            self.failed = Some(e.to_string());
         }
     }
+}
+
+/// Writes as many of these bytes as the socket takes, and keeps the others.
+pub(super) fn write_some(socket: &mut impl Write, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut written = 0;
+    let end = loop {
+        let rest = bytes.get(written..).unwrap_or_default();
+        if rest.is_empty() {
+            break Ok(());
+        }
+        match socket.write(rest) {
+            Ok(0) => break Err(ErrorKind::WriteZero.into()),
+            Ok(n) => written += n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => break Ok(()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => break Err(e),
+        }
+    };
+    if written == bytes.len() {
+        bytes.clear();
+    } else {
+        bytes.drain(..written);
+    }
+    end
 }

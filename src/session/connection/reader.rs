@@ -1,27 +1,30 @@
-//! A calling thread that reads the answer to its own request.
+//! A calling thread that waits for the server, and reads the socket itself meanwhile.
 //!
 //! The way by the event loop costs two changes of threads for each packet and two more for the
-//! answer, on a path where a round trip takes some 100 us. So a caller waits for the socket itself
-//! for a moment, in the place of the event loop. It reads what comes, gives it to the machine, and
-//! carries out those outputs that only wake somebody. As soon as there is anything else to do (a watch
-//! event, a change of the session, a line for the log), or the answer takes longer, or the connection
-//! ends, the event loop goes on.
+//! waiting thread, on a path where a round trip takes some 100 us. So a thread that waits for an answer,
+//! or for a watch event that notifies it, waits for the socket itself for its first moment, in the place
+//! of the event loop. It reads what comes, gives it to the machine, and carries out those outputs that
+//! only wake somebody. As soon as there is anything else to do (a change of the session, a line for the
+//! log), or its own wait takes longer, or the connection ends, the event loop goes on.
 //!
-//! One caller at a time does this; others wait for the event loop, or for this caller, who wakes them
-//! too. The caller's deadline holds: it never waits for a lock that is held while foreign code runs.
-//! Nobody else reads the socket meanwhile: if the event loop read a caller's answer while the caller
-//! waits for the socket, the caller would go on waiting. But a reader that gets no processor keeps
-//! nobody from reading for longer than its moment: the event loop, or the next caller, takes its place.
+//! One thread at a time does this; others wait for the event loop, or for this thread, which wakes them
+//! too. The thread's deadline holds: it never waits for a lock that is held while foreign code runs.
+//! Nobody else reads the socket meanwhile: if the event loop read what a thread waits for while that
+//! thread waits for the socket, the thread would go on waiting. But a reader that gets no processor keeps
+//! nobody from reading for longer than its moment: the event loop, or the next thread, takes its place.
+//! What comes from elsewhere (a change of the session, a cancelled token) is noticed when the moment is
+//! over.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::machine::{Answers, Output};
-use super::{Connection, Inner};
+use super::Inner;
+use super::machine::Output;
 use crate::clock::BootTime;
 use crate::limit::Limit;
-use crate::world::{Receiver, TcpStream, socket};
+use crate::session::generation::Generation;
+use crate::world::{TcpStream, socket};
 
 /// For so long a caller reads by itself: longer than a server with a fast disk needs, and short beside
 /// what a caller may notice whose wait is cancelled.
@@ -32,7 +35,7 @@ const CHUNK: usize = 4 << 10;
 
 /// A calling thread reads the socket in the place of the event loop.
 pub(super) struct Reader {
-    /// The number of its requests. No other reader has the same.
+    /// No other reader of this connection has the same.
     number: u64,
     /// From then on the event loop reads again, even if this thread got no processor meanwhile and still
     /// takes itself for the reader.
@@ -42,10 +45,16 @@ pub(super) struct Reader {
 /// What the thread does that reads. When it is dropped, on whatever way the thread leaves, the event
 /// loop reads again.
 struct Reading<'a> {
-    connection: &'a Connection,
+    generation: &'a Generation,
     number: u64,
     socket: Arc<TcpStream>,
     until: BootTime,
+}
+
+enum Start<'a, T> {
+    Reading(Reading<'a>),
+    /// What it wanted to wait for is there.
+    Done(T),
 }
 
 enum Next {
@@ -54,56 +63,67 @@ enum Next {
     Leave,
 }
 
-impl Connection {
-    /// Waits for a moment until these answers are there, to the requests of this number. `take_output`
-    /// carries out an output that does not block.
-    pub(in crate::session) fn read_answers(
+impl Generation {
+    /// Waits for a moment until `done` gives a value. What it gives must come by outputs of the machine,
+    /// or may come late. It is called under locks: it must not block, and take no lock.
+    pub(in crate::session) fn read_until<T>(
         &self,
-        number: u64,
-        answers: &Receiver<Answers>,
+        done: impl Fn() -> Option<T>,
         limit: &Limit<'_>,
-        take_output: impl Fn(Output),
-    ) -> Option<Answers> {
-        let reading = self.become_reader(number, limit)?;
+    ) -> Option<T> {
+        let reading = match self.become_reader(&done, limit)? {
+            Start::Reading(reading) => reading,
+            Start::Done(value) => return Some(value),
+        };
         let mut buf = [0; CHUNK];
         loop {
-            if let Ok(answers) = answers.try_recv() {
-                return Some(answers);
-            }
             let left = reading.until.since(BootTime::now());
             if left.is_zero() {
                 return None;
             }
             match socket::wait_readable(&reading.socket, left) {
                 Ok(false) => {}
-                Ok(true) => match reading.read(&mut buf, &take_output) {
+                Ok(true) => match reading.read(&mut buf) {
                     Next::Read => {}
-                    Next::Leave => return answers.try_recv().ok(),
+                    Next::Leave => return done(),
                 },
                 Err(_) => return None,
+            }
+            if let Some(value) = done() {
+                return Some(value);
             }
         }
     }
 
-    fn become_reader(&self, number: u64, limit: &Limit<'_>) -> Option<Reading<'_>> {
-        let mut inner = self.inner.lock();
+    fn become_reader<T>(&self, done: impl Fn() -> Option<T>, limit: &Limit<'_>) -> Option<Start<'_, T>> {
+        let connection = &self.connection;
+        // Where somebody carries out outputs, or some are left, what this thread waits for may be on its
+        // way: no more bytes may come after it.
+        let _handing_out = connection.handing_out.try_lock()?;
+        let mut inner = connection.inner.lock();
+        if !inner.machine.is_up() || !inner.machine.outputs.is_empty() || limit.is_cancelled() {
+            return None;
+        }
+        if let Some(value) = done() {
+            return Some(Start::Done(value));
+        }
         let now = BootTime::now();
-        // Answers that another thread has read are on their way: no more bytes may come after them.
-        let waits = inner.machine.is_up() && inner.machine.is_under_way(number) && !limit.is_cancelled();
-        if !waits || inner.reader.as_ref().is_some_and(|reader| now < reader.until) {
+        if inner.reader.as_ref().is_some_and(|reader| now < reader.until) {
             return None;
         }
         let socket = inner.socket.clone()?;
         let until = now + limit.left().map_or(MOMENT, |left| left.min(MOMENT));
+        inner.readers += 1;
+        let number = inner.readers;
         inner.reader = Some(Reader { number, until });
-        inner.wait_for_socket(&self.registry);
-        Some(Reading { connection: self, number, socket, until })
+        inner.wait_for_socket(&connection.registry);
+        Some(Start::Reading(Reading { generation: self, number, socket, until }))
     }
 }
 
 impl Reading<'_> {
-    fn read(&self, buf: &mut [u8], take_output: &impl Fn(Output)) -> Next {
-        let connection = self.connection;
+    fn read(&self, buf: &mut [u8]) -> Next {
+        let connection = &self.generation.connection;
         let Some(_handing_out) = connection.handing_out.try_lock() else { return Next::Leave };
         let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
@@ -119,14 +139,15 @@ impl Reading<'_> {
             Err(e) => inner.failed = Some(e.to_string()),
         }
         inner.flush(&connection.registry);
-        let light = inner.machine.outputs.iter().take_while(|output| output.is_light()).count();
+        let is_light = |output: &&Output| self.generation.is_light(output);
+        let light = inner.machine.outputs.iter().take_while(is_light).count();
         let outputs: Vec<Output> = inner.machine.outputs.drain(..light).collect();
         // Callers that wait until the lease is fresh hear of it when the event loop looks.
         let is_proven = outputs.iter().any(|output| matches!(output, Output::Heard(_)));
         let is_awaited = is_proven && inner.machine.is_proof_awaited();
         let is_loops = is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
-        outputs.into_iter().for_each(take_output);
+        outputs.into_iter().for_each(|output| self.generation.take_output(output));
         if !is_loops {
             return Next::Read;
         }
@@ -137,16 +158,17 @@ impl Reading<'_> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let mut inner = self.connection.inner.lock();
+        let connection = &self.generation.connection;
+        let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
             return;
         }
         inner.reader = None;
-        inner.wait_for_socket(&self.connection.registry);
+        inner.wait_for_socket(&connection.registry);
         let has_failed = inner.failed.is_some();
         drop(inner);
         if has_failed {
-            self.connection.wake();
+            connection.wake();
         }
     }
 }

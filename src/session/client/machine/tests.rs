@@ -176,7 +176,7 @@ fn after_a_reconnection_watches_are_set_again_until_a_server_has_answered() {
     let number = asked(&mut machine, 1, op::GET_DATA, &read("/a", true));
     machine.answer(number, err::OK, 7, &[]);
     let set_again = |machine: &mut Machine| {
-        machine.reconnected();
+        machine.set_watches_again();
         let sent = std::mem::take(&mut machine.submissions);
         let [Submission { number, op: op::SET_WATCHES, body }] = &sent[..] else { panic!("{sent:?}") };
         (*number, body.clone())
@@ -201,7 +201,7 @@ fn after_a_reconnection_watches_are_set_again_until_a_server_has_answered() {
     heard(&mut machine);
     machine.event(event::DELETED, "/a");
     assert_eq!(heard(&mut machine), [(xid::EVENT, err::OK, event_body(event::DELETED, "/a"))]);
-    machine.reconnected();
+    machine.set_watches_again();
     assert!(machine.submissions.is_empty(), "it has fired");
 }
 
@@ -216,7 +216,7 @@ fn the_close_is_answered_behind_what_was_asked_before_and_goes_nowhere() {
     assert!(machine.is_closed());
     assert_eq!(heard(&mut machine), [(1, err::OK, vec![]), (0, err::OK, vec![])]);
     machine.event(event::DELETED, "/a");
-    machine.reconnected();
+    machine.set_watches_again();
     assert!(!machine.has_work());
 }
 
@@ -292,7 +292,7 @@ proptest! {
         for Submission { number, .. } in std::mem::take(&mut machine.submissions) {
             machine.answer(number, err::OK, 1, &body);
         }
-        machine.reconnected();
+        machine.set_watches_again();
         machine.event(op, "/app");
     }
 }

@@ -7,7 +7,6 @@
 
 mod background;
 mod ending;
-mod long_answer;
 mod removal;
 mod requests;
 mod server_side;
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 pub(crate) use background::Task;
 pub(crate) use removal::Removal;
-pub(crate) use requests::{Answers, Batch, Settle};
+pub(crate) use requests::{Answers, Batch};
 
 use self::background::Background;
 use super::codec::{self, Listing};
@@ -99,6 +98,8 @@ pub(crate) enum Output {
     FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log: a logger may block, and the machine stands behind a lock.
     Log(log::Level, String),
+    /// These holds are marked as lost; what their holders left to be run for that is to be run.
+    TellLoss(Vec<Arc<Hold>>),
     /// A node may be removed only if no hold stands on this path: the answer is awaited by
     /// [`Machine::may_remove`].
     MayRemove {
@@ -227,7 +228,7 @@ pub(crate) struct Lease {
 impl Machine {
     pub(crate) fn new(settings: Settings, now: BootTime) -> Self {
         Machine {
-            background: Background::new(settings.noop.clone()),
+            background: Background::default(),
             heard: Heard::new(),
             proof: Proof { begun: now, under_way: None, waiting: Vec::new() },
             settings,
@@ -320,11 +321,6 @@ impl Machine {
 }
 
 impl Output {
-    /// Whether it only wakes somebody.
-    pub(super) fn is_light(&self) -> bool {
-        matches!(self, Output::Answered(..) | Output::Done(..) | Output::Heard(_))
-    }
-
     fn warn(text: String) -> Self {
         Output::Log(log::Level::Warn, text)
     }

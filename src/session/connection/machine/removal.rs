@@ -1,32 +1,49 @@
-//! Deleting a node of ours whose name anybody may use: only while it is ours.
+//! Deleting a node of ours that should go.
 //!
-//! A delete that is sent again on another connection could hit the node of whoever came next. So on each connection the same three
-//! steps are taken: a write is acknowledged, behind which nothing of ours that was sent on an earlier connection can still be done
-//! (ZooKeeper refuses the requests of a session that has moved); a read shows our node; and then it is deleted. What remains is what
-//! somebody else does to our node within that last step.
+//! A node whose name bears an id of ours is nobody else's: it is deleted by its name, as often as it takes. If the answer to its
+//! create was lost, only the beginning of its name is known, and it is looked for first. Of a node whose name others may use too, a
+//! delete that is sent again on another connection could hit the node of whoever came next.
 //!
-//! The node is ours if our session owns it and its czxid is the one we know. If we know none, because
+//! So in these two cases the same steps are taken on each connection: a write is acknowledged, behind which nothing of ours that was
+//! sent on an earlier connection can still be done (ZooKeeper refuses the requests of a session that has moved); a listing or a read
+//! shows our node; and then it is deleted. What remains is what somebody else does to a node with a common name within the last step.
+//!
+//! Such a node is ours if our session owns it and its czxid is the one we know. If we know none, because
 //! the answer to the create was lost, the nonce in its data decides, unless somebody has written over
 //! that data: then the session alone decides, as long as no hold of this session stands on the path.
 
-use super::Outcome;
-use super::background::TaskAnswer;
-use crate::session::connection::codec::{self, Operation, Reply};
-use crate::session::nonce;
-use crate::wire::Malformed;
-use crate::wire::code::{err, op};
-use crate::world::Sender;
+use super::*;
+use crate::session::connection::codec::{Node, Operation, Reply};
+use crate::session::{nonce, path};
 
+#[derive(Clone, Debug)]
 pub(crate) struct Removal {
-    path: String,
-    nonce: String,
-    /// If it is known; whether the node was made may be unknown too.
-    czxid: Option<i64>,
-    done: Option<Sender<Outcome>>,
+    /// The node's full path, as far as it is known.
+    pub(crate) path: String,
+    /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among the pending deletes until
+    /// it is gone.
+    pub(crate) id: String,
+    known: Known,
     step: Step,
+    /// A request before the one that this stands by may have made the node.
+    pub(crate) may_exist: bool,
+    /// Delete the parent too, if that is empty then.
+    pub(crate) renew_parent: bool,
+    pub(crate) outlives_session: bool,
+    pub(crate) done: Option<Sender<Outcome>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What is known of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Path,
+    /// The path begins so; the server may have appended a number.
+    Prefix,
+    /// The path, which others use too, and the czxid, if the node was seen or its create answered.
+    Shared(Option<i64>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Prove,
     Look,
@@ -49,98 +66,145 @@ pub(super) enum Next {
     Later,
 }
 
-/// Whose node a read has shown.
-enum Whose {
-    Ours,
-    /// Of our session; which attempt of it made the node is not known.
-    OurSessions,
-    Others,
-}
-
 impl Removal {
-    pub(crate) fn new(
-        path: String,
-        nonce: String,
-        czxid: Option<i64>,
-        done: Option<Sender<Outcome>>,
-    ) -> Self {
-        Removal { path, nonce, czxid, done, step: Step::Prove }
+    /// Of a node with this id in its name.
+    pub(crate) fn named(path: String, id: String) -> Self {
+        Removal::new(path, id, Known::Path)
     }
 
-    pub(super) fn path(&self) -> &str {
-        &self.path
+    /// Of the node that a create of `prefix` may make; the id is in there.
+    pub(crate) fn of_create(prefix: &str, id: &str) -> Self {
+        Removal::new(prefix.to_owned(), id.to_owned(), Known::Prefix)
     }
 
-    /// The id by which it is among the pending deletes until it is gone.
-    pub(super) fn nonce(&self) -> &str {
-        &self.nonce
+    /// Of a node that bears `nonce` in its data, and has this czxid, if that is known.
+    pub(crate) fn signed(path: String, nonce: String, czxid: Option<i64>) -> Self {
+        Removal::new(path, nonce, Known::Shared(czxid))
     }
 
-    pub(super) fn done(&mut self) -> Option<Sender<Outcome>> {
-        self.done.take()
+    fn new(path: String, id: String, known: Known) -> Self {
+        let (may_exist, renew_parent, outlives_session) = (false, false, false);
+        let mut removal = Removal {
+            path,
+            id,
+            known,
+            step: Step::Prove,
+            may_exist,
+            renew_parent,
+            outlives_session,
+            done: None,
+        };
+        removal.restart();
+        removal
+    }
+
+    /// Whether the node's name is nobody else's.
+    pub(super) fn is_named(&self) -> bool {
+        !matches!(self.known, Known::Shared(_))
+    }
+
+    /// The create has made this node.
+    pub(super) fn made(self, path: &str) -> Self {
+        let known = if self.is_named() { Known::Path } else { self.known };
+        let mut removal = Removal { path: path.to_owned(), known, ..self };
+        removal.restart();
+        removal
     }
 
     /// The connection is gone, and what was seen and proven on it.
     pub(super) fn restart(&mut self) {
-        self.step = Step::Prove;
+        self.step = if self.known == Known::Path { Step::Delete } else { Step::Prove };
+    }
+
+    /// What was refused.
+    pub(super) fn refused(&self) -> &'static str {
+        match self.known {
+            Known::Prefix => "its folder may not be listed, to delete our node",
+            Known::Path | Known::Shared(_) => "our node could not be deleted",
+        }
     }
 
     /// The next request; the delete of `noop` is a write without an effect.
     pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
-        match self.step {
-            Step::Prove => Some(Operation::Delete { path: noop }),
-            Step::Look => Some(Operation::GetData { path: &self.path, watch: false }),
-            Step::Ask => None,
-            Step::Delete => Some(Operation::Delete { path: &self.path }),
+        match (self.step, self.known) {
+            (Step::Prove, _) => Some(Operation::Delete { path: noop }),
+            (Step::Look, Known::Prefix) => {
+                Some(Operation::GetChildren { path: path::parent(&self.path), watch: false })
+            }
+            (Step::Look, _) => Some(Operation::GetData { path: &self.path, watch: false }),
+            (Step::Ask, _) => None,
+            (Step::Delete, _) => Some(Operation::Delete { path: &self.path }),
         }
     }
 
-    /// Takes the answer to the last request; `session` is the id of our session.
-    pub(super) fn reply(&mut self, answer: &TaskAnswer<'_>, session: i64) -> Result<Next, Malformed> {
-        let TaskAnswer { code, is_written, body } = *answer;
-        let step = std::mem::replace(&mut self.step, Step::Prove);
-        let (step, next) = match (step, code) {
-            (Step::Prove, _) if is_written => (Step::Look, Next::Now),
-            (Step::Look, err::OK) => match self.whose(body, session)? {
-                Whose::Ours => (Step::Delete, Next::Now),
-                Whose::OurSessions => (Step::Ask, Next::Ask),
-                Whose::Others => (step, Next::Gone),
+    /// Takes the answer to the last request. `is_written`: it is a write, and the leader has acknowledged it; the same code from
+    /// a server that is alone shows nothing. `session` is the id of our session.
+    pub(super) fn answered(
+        &mut self,
+        code: i32,
+        is_written: bool,
+        body: &[u8],
+        session: i64,
+    ) -> Result<Next, Malformed> {
+        let step = self.step;
+        self.restart();
+        Ok(match (step, code) {
+            (Step::Prove, _) if is_written => self.goes_on(Step::Look, Next::Now),
+            (Step::Look, err::OK) if self.known == Known::Prefix => self.listed(body)?,
+            (Step::Look, err::OK) => match codec::decode(op::GET_DATA, body)? {
+                Reply::Node(node) => self.seen(&node, session),
+                _ => Next::Gone,
             },
-            (Step::Look, err::NO_NODE) => (step, Next::Gone),
-            (Step::Delete, err::OK | err::NO_NODE) if is_written => (step, Next::Gone),
+            (Step::Look, err::NO_NODE) => Next::Gone,
+            (Step::Delete, err::OK | err::NO_NODE) if is_written => Next::Gone,
             (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG) => {
-                (Step::Prove, Next::Refused)
+                Next::Refused
             }
-            _ => (Step::Prove, Next::Later),
-        };
-        self.step = step;
-        Ok(next)
+            _ => Next::Later,
+        })
     }
 
     /// Whether no hold stands on the path, which was asked. `None`: it began anew meanwhile.
-    pub(super) fn may_remove(&mut self, may: bool) -> Option<Next> {
-        if self.step != Step::Ask {
-            return None;
-        }
-        self.step = Step::Delete;
-        Some(if may { Next::Now } else { Next::Gone })
+    pub(super) fn may_go(&mut self, may: bool) -> Option<Next> {
+        let next = if may { Next::Now } else { Next::Gone };
+        (self.step == Step::Ask).then(|| self.goes_on(Step::Delete, next))
     }
 
-    fn whose(&self, body: &[u8], session: i64) -> Result<Whose, Malformed> {
-        let Reply::Node(node) = codec::decode(op::GET_DATA, body)? else { return Ok(Whose::Others) };
-        if node.stat.owner != session {
-            return Ok(Whose::Others);
-        }
-        let is_ours = match (self.czxid, nonce::split(&node.data).0) {
+    fn goes_on(&mut self, step: Step, next: Next) -> Next {
+        self.step = step;
+        next
+    }
+
+    /// Takes the list in which the node is, if it was made.
+    fn listed(&mut self, body: &[u8]) -> Result<Next, Malformed> {
+        let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
+        let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name)) else {
+            return Ok(Next::Gone);
+        };
+        (self.path, self.known) = (path::join(dir, name), Known::Path);
+        Ok(self.goes_on(Step::Delete, Next::Now))
+    }
+
+    /// Takes what a read shows of the node that stands now.
+    fn seen(&mut self, node: &Node, session: i64) -> Next {
+        let is_ours = match (self.known, nonce::split(&node.data).0) {
+            _ if node.stat.owner != session => false,
             // Somebody may have written over the data of a node whose czxid we know.
-            (Some(known), _) => known == node.stat.czxid,
-            (None, Some(nonce)) => nonce == self.nonce,
+            (Known::Shared(Some(known)), _) => known == node.stat.czxid,
+            (_, Some(nonce)) => nonce == self.id,
             // Somebody has written over it before we knew its czxid. If this session owns it, it is
             // ours, unless a later attempt of this session made it. Such an attempt holds the lock
             // by now; if it is only about to, its watch tells it that its node has gone, and it
             // begins anew.
-            (None, None) => return Ok(Whose::OurSessions),
+            (_, None) => return self.goes_on(Step::Ask, Next::Ask),
         };
-        Ok(if is_ours { Whose::Ours } else { Whose::Others })
+        if is_ours { self.goes_on(Step::Delete, Next::Now) } else { Next::Gone }
     }
+}
+
+/// Whether a create of `prefix`, numbered by the server or not, can have made the node `name`.
+fn is_made_by(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|number| {
+        number.strip_prefix('-').unwrap_or(number).bytes().all(|digit| digit.is_ascii_digit())
+    })
 }

@@ -28,24 +28,12 @@ struct Part {
     op: i32,
     /// Where its frame begins.
     at: usize,
-    settle: Settle,
-    answer: Option<Result<Reply, CallError>>,
-}
-
-/// What is to become of a node that a create may have made and that no caller gets.
-#[derive(Clone, Debug)]
-pub(crate) enum Settle {
-    /// The request makes nothing that must go.
-    Nothing,
-    /// The node bears `id` in its name, as no other node ever does; it is deleted. `prefix` is what
-    /// the create asked for.
-    Named { prefix: String, id: String, outlives_session: bool },
-    /// Others may use the name as well: the node is removed only if its data bears the nonce.
-    /// `may_exist`: an earlier create of this nonce may have made it.
+    /// The node that the request may make, if that is to go where no caller gets it.
     ///
-    /// Where the caller is still there when the answer is lost, it settles that itself, by another
-    /// create or by a removal.
-    Fixed { path: String, nonce: String, may_exist: bool },
+    /// Where the answer is lost and the caller is still there, a node whose name others may use too is
+    /// the caller's to settle, by another create or by a removal.
+    removal: Option<Removal>,
+    answer: Option<Result<Reply, CallError>>,
 }
 
 /// A batch's answers, in the order of its requests.
@@ -63,7 +51,6 @@ pub(super) struct UnderWay {
     batch: Batch,
     arrived: BootTime,
     is_sent: bool,
-    left: usize,
 }
 
 impl Batch {
@@ -80,19 +67,19 @@ impl Batch {
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
     pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
         let frames = Writer::request(0, op).raw(body).frame();
-        let part = Part { op, at: 0, settle: Settle::Nothing, answer: None };
+        let part = Part { op, at: 0, removal: None, answer: None };
         Batch { frames, parts: vec![part], to: To::Client(number) }
     }
 
-    pub(crate) fn push(&mut self, operation: &Operation<'_>, settle: Settle) {
+    pub(crate) fn push(&mut self, operation: &Operation<'_>, removal: Option<Removal>) {
         let at = self.frames.len();
         self.frames = operation.encode(0, std::mem::take(&mut self.frames));
-        self.parts.push(Part { op: operation.code(), at, settle, answer: None });
+        self.parts.push(Part { op: operation.code(), at, removal, answer: None });
     }
 }
 
 impl Machine {
-    fn new_xid(&mut self) -> i32 {
+    pub(super) fn new_xid(&mut self) -> i32 {
         self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
         self.next_xid
     }
@@ -121,8 +108,8 @@ impl Machine {
             return Err(CallError::of_code(code_of(ending.reason)));
         }
         self.next_batch += 1;
-        let (number, left) = (self.next_batch, batch.parts.len());
-        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false, left });
+        let number = self.next_batch;
+        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false });
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -152,11 +139,6 @@ impl Machine {
         }
     }
 
-    /// Whether answers to these requests are still to come from the server.
-    pub(crate) fn is_under_way(&self, number: u64) -> bool {
-        self.batches.contains_key(&number)
-    }
-
     /// The caller of these requests leaves. What they have made or may still make is deleted. False:
     /// all their answers were there already: the caller [takes](Self::take_answers) them, or has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
@@ -164,19 +146,19 @@ impl Machine {
         under_way.batch.to = To::Nobody;
         if let Ok(at) = self.unsent.binary_search(&number) {
             self.unsent.remove(at);
-            for part in self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default() {
-                // This create was never sent. An earlier one of the same nonce may have been.
-                if let Settle::Fixed { path, nonce, may_exist: true } = part.settle {
-                    self.background.remove(Removal::new(path, nonce, None, None), now);
-                }
-            }
+            let parts = self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default();
+            // These creates were never sent. Earlier ones of the same nonce may have been.
+            let removals = parts.into_iter().filter_map(|part| part.removal);
+            removals.filter(|of| of.may_exist).for_each(|of| self.background.remove(of, now));
         } else {
             for part in &under_way.batch.parts {
-                match (&part.answer, &part.settle) {
-                    (None, settle) => self.background.expect(settle),
+                match (&part.answer, &part.removal) {
+                    (None, Some(removal)) => self.background.expect(&removal.id),
                     // A create by an own name that failed was settled when it failed.
-                    (Some(Err(_)), Settle::Named { .. }) => {}
-                    (Some(answer), settle) => self.background.settle(settle, answer, now),
+                    (Some(answer), Some(removal)) if answer.is_ok() || !removal.is_named() => {
+                        self.background.settle(removal.clone(), answer, now);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -204,67 +186,54 @@ impl Machine {
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
-        let Some(under_way) = self.batches.get_mut(&number) else { return Ok(()) };
-        if let To::Client(client) = under_way.batch.to {
-            if header.err == err::OK {
-                codec::decode(op, body)?;
-            }
-            let ReplyHeader { err, zxid, .. } = header;
-            self.batches.remove(&number);
-            self.outputs.push_back(Output::ClientAnswered { number: client, err, zxid, body: body.to_vec() });
-            return Ok(());
-        }
+        let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { return Ok(()) };
         let answer = match header.err {
             err::OK => Ok(codec::decode(op, body)?),
             code => Err(CallError::of_code(code)),
         };
-        self.part_answered(number, part, answer, now);
+        let Some(part) = batch.parts.get_mut(part) else { return Ok(()) };
+        if let Some(removal) = &part.removal {
+            let has_left = matches!(batch.to, To::Nobody);
+            // Where the outcome is unknown a node with a name of its own is deleted whatever the caller
+            // does next.
+            let is_lost = *is_sent && answer.as_ref().is_err_and(is_uncertain);
+            if has_left || is_lost && removal.is_named() {
+                self.background.settle(removal.clone(), &answer, now);
+            }
+        }
+        part.answer = Some(answer);
+        if batch.parts.iter().all(|part| part.answer.is_some()) {
+            self.complete(number, header, body);
+        }
         Ok(())
     }
 
-    fn part_answered(&mut self, number: u64, part: usize, answer: Result<Reply, CallError>, now: BootTime) {
-        let Some(under_way) = self.batches.get_mut(&number) else { return };
-        under_way.left = under_way.left.saturating_sub(1);
-        let is_last = under_way.left == 0;
-        if let Some(part) = under_way.batch.parts.get_mut(part) {
-            let has_left = matches!(under_way.batch.to, To::Nobody);
-            // Where the outcome is unknown the node is deleted whatever the caller does next.
-            let may_be_made = under_way.is_sent && matches!(part.settle, Settle::Named { .. });
-            if has_left || may_be_made && answer.as_ref().is_err_and(is_uncertain) {
-                self.background.settle(&part.settle, &answer, now);
-            }
-            part.answer = Some(answer); // it is settled: what fails the batch later passes over it
-        }
-        if is_last {
-            self.complete(number);
-        }
-    }
-
-    /// Gives a batch's answers to its caller.
-    fn complete(&mut self, number: u64) {
+    /// Gives the answers of a batch to its caller. The last of them has this header and body.
+    fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
         let Some(UnderWay { batch, .. }) = self.batches.remove(&number) else { return };
-        if let To::Caller(caller) = batch.to {
-            let answer = |part: Part| part.answer.unwrap_or(Err(CallError::ConnectionLoss));
-            let all = batch.parts.into_iter().map(answer).collect();
-            let answers = Answers { all, epoch: self.epoch, pending: self.background.pending.clone() };
-            self.outputs.push_back(Output::Answered(number, caller, answers));
+        match batch.to {
+            To::Caller(caller) => {
+                let all = batch.parts.into_iter().filter_map(|part| part.answer).collect();
+                let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
+                self.outputs.push_back(Output::Answered(number, caller, answers));
+            }
+            To::Client(number) => {
+                let (ReplyHeader { err, zxid, .. }, body) = (header, body.to_vec());
+                self.outputs.push_back(Output::ClientAnswered { number, err, zxid, body });
+            }
+            To::Nobody => {}
         }
     }
 
     /// The connection is lost: what was sent on it is answered so. What waits for a connection waits
     /// on.
     pub(super) fn fail_sent(&mut self, now: BootTime) {
-        for flight in std::mem::take(&mut self.flight) {
-            if let Owner::Batch { number, part } = flight.owner {
-                self.fail_part(number, part, err::CONNECTION_LOSS, now);
-            }
+        self.flight.clear();
+        let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
+        let sent: Vec<u64> = sent.map(|(number, _)| *number).collect();
+        for number in sent {
+            self.fail_open_parts(number, err::CONNECTION_LOSS, now);
         }
-    }
-
-    fn fail_part(&mut self, number: u64, part: usize, code: i32, now: BootTime) {
-        let header = ReplyHeader { xid: 0, zxid: 0, err: code };
-        // The body of an error is not looked at.
-        let _ = self.batch_answered((number, part), 0, header, &[], now);
     }
 
     /// The session has ended: everything is answered.
@@ -299,11 +268,13 @@ impl Machine {
 
     /// Answers the requests of a batch that have no answer yet.
     fn fail_open_parts(&mut self, number: u64, code: i32, now: BootTime) {
+        let header = ReplyHeader { xid: 0, zxid: 0, err: code };
         let parts = self.batches.get(&number).map_or(0, |under_way| under_way.batch.parts.len());
         for part in 0..parts {
             let is_open = |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
             if self.batches.get(&number).is_some_and(is_open) {
-                self.fail_part(number, part, code, now);
+                // The body of an error is not looked at.
+                let _ = self.batch_answered((number, part), 0, header, &[], now);
             }
         }
     }
@@ -311,54 +282,13 @@ impl Machine {
     /// The nodes that a create may still make that is on its way, and that would outlive the session.
     pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
         let parts = self.batches.values().flat_map(|under_way| &under_way.batch.parts);
-        parts.filter(|part| part.answer.is_none()).filter_map(|part| match &part.settle {
-            Settle::Named { prefix, outlives_session: true, .. } => Some(prefix.clone()),
-            _ => None,
-        })
+        let open = parts.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
+        open.filter(|removal| removal.outlives_session).map(|removal| removal.path.clone())
     }
 
     /// When the oldest request without an answer has waited for long enough.
     pub(super) fn next_overdue(&self) -> Option<BootTime> {
         self.batches.first_key_value().map(|(_, first)| first.arrived + self.patience())
-    }
-
-    /// Sends what the background has to do.
-    pub(super) fn send_background(&mut self, now: BootTime) {
-        if !self.is_up() || self.is_ending() {
-            return;
-        }
-        for task in self.background.due(now) {
-            let xid = self.new_xid();
-            if let Some(op) = self.background.encode(task, xid, &mut self.to_server) {
-                self.sent(xid, op, Owner::Task(task), now);
-            }
-        }
-    }
-
-    /// Takes a background operation.
-    pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
-        if let Some(ending) = &mut self.ending {
-            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
-            if let Task::Delete { path, outlives_session: true, .. } = task {
-                ending.lasting.push(path);
-            }
-            return;
-        }
-        self.resume_after_silence(now);
-        self.background.add(task, now);
-        self.send_background(now);
-    }
-
-    /// Watches a held node; the request goes with the next `tick`.
-    pub(crate) fn watch(&mut self, hold: Arc<Hold>, now: BootTime) {
-        self.background.add(Task::Watch { hold }, now);
-    }
-
-    /// Whether a node may be removed that nobody but its session knows for ours.
-    pub(crate) fn may_remove(&mut self, task: u64, may: bool, now: BootTime) {
-        self.background.may_remove(task, may, now, &mut self.outputs);
-        self.resume_after_silence(now);
-        self.send_background(now);
     }
 
     /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.

@@ -36,11 +36,12 @@ impl Machine {
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
             // The flight is searched for such a frame only: it can be as long as there are locks.
-            let next = if frames.is_next_long() && self.awaits_long_answer() {
-                frames.next_or_head()
-            } else {
-                frames.next().map(|frame| frame.map(Next::Whole))
-            };
+            let next =
+                if frames.is_next_long() && self.flight.iter().any(|flight| op::has_long_answer(flight.op)) {
+                    frames.next_or_head()
+                } else {
+                    frames.next().map(|frame| frame.map(Next::Whole))
+                };
             let result = match next {
                 Ok(Some(Next::Whole(frame))) => self.server_frame(frame, now),
                 Ok(Some(Next::Head(head))) => self.server_head(head, now),
@@ -89,44 +90,39 @@ impl Machine {
         if is_written && let Some(heard) = flight.stamp.relayed {
             self.outputs.push_back(Output::Heard(heard));
         }
-        match header.err {
-            err::SESSION_EXPIRED if flight.owner != Owner::Close => {
-                self.end(LossReason::SessionExpired, now);
-                return Ok(());
-            }
-            err::SESSION_MOVED => {
-                self.flight.insert(at, flight); // it is lost with the others
-                self.detach("the session has moved to another connection".into(), now);
-                return Ok(());
-            }
-            _ => {}
+        if header.err == err::SESSION_EXPIRED && flight.owner != Owner::Close {
+            self.end(LossReason::SessionExpired, now);
+            return Ok(());
+        }
+        if header.err == err::SESSION_MOVED {
+            self.detach("the session has moved to another connection".into(), now);
+            return Ok(());
         }
         match flight.owner {
-            Owner::Nobody => Ok(()),
-            Owner::Close => {
-                self.over(true);
-                Ok(())
-            }
-            Owner::Proof => {
-                self.proof_answered(flight.op, header.err, now);
-                Ok(())
-            }
-            Owner::Task(task) => {
-                let pause = self.timeout() / 8;
-                let answer = background::TaskAnswer { code: header.err, is_written, body };
-                self.background.reply(task, answer, now, pause, &mut self.outputs)?;
-                self.send_background(now);
-                Ok(())
-            }
+            Owner::Nobody => {}
+            Owner::Close => self.over(true),
+            Owner::Proof => self.proof_answered(flight.op, header.err, now),
+            Owner::Task(task) => self.task_answered(task, header.err, is_written, body, now)?,
             Owner::Batch { number, part } => {
-                if let Err(e) = self.batch_answered((number, part), flight.op, header, body, now) {
-                    self.flight.insert(at, flight); // the connection is cut for it: it is lost with the others
-                    return Err(e);
-                }
-                self.send_background(now);
-                Ok(())
+                self.batch_answered((number, part), flight.op, header, body, now)?;
             }
         }
+        self.send_background(now);
+        Ok(())
+    }
+
+    /// The head of a frame beyond the longest: a listing of far too many children, or a huge node. Only
+    /// the request that it answers fails, and for good: asking again, on whatever connection, would give
+    /// the same. The bytes are thrown away as they come, so that what follows them is still heard.
+    fn server_head(&mut self, head: &[u8; HEAD], now: BootTime) -> Result<(), Malformed> {
+        let (header, _) = ReplyHeader::read(head)?;
+        let is_answered = |flight: &Flight| flight.xid == header.xid && op::has_long_answer(flight.op);
+        if header.err != err::OK || !self.flight.iter().any(is_answered) {
+            return Err(Malformed("a frame of impossible length"));
+        }
+        self.skipped_at = now;
+        let frame = ReplyHeader { err: err::TOO_LONG, ..header }.frame(&[]);
+        self.server_frame(frame.get(4..).unwrap_or_default(), now)
     }
 
     pub(super) fn greeted(
@@ -173,7 +169,6 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
-                self.background.session = session_id;
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_tick(timeout);
             }

@@ -4,7 +4,8 @@
 use super::*;
 use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply};
 use crate::session::event::SessionEvent;
-use crate::session::{lease, nonce};
+use crate::session::lease::{self, WATCH_AFTER};
+use crate::session::nonce;
 use crate::wire::code::event;
 use crate::wire::record::{Reader, request_header};
 use crossbeam_channel::{Receiver, bounded};
@@ -19,7 +20,6 @@ mod long_answer;
 mod model;
 mod slow_server;
 
-const WATCH_AFTER: Duration = Duration::from_millis(50);
 const T: Duration = Duration::from_secs(24);
 const MS: Duration = Duration::from_millis(1);
 
@@ -119,12 +119,12 @@ impl Rig {
     fn look(&mut self) -> Option<BootTime> {
         if self.m.is_up() {
             let epoch = self.m.epoch();
-            let (holds, _) = self.lease.to_watch(epoch, WATCH_AFTER, self.now);
+            let holds = self.lease.to_watch(epoch, self.now);
             holds.into_iter().for_each(|hold| self.m.watch(hold, self.now));
         }
         let lease = Lease { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
         let next = self.m.tick(lease, &|| self.lease.a_directory(), self.now);
-        let watch = if self.m.is_up() { self.lease.next_watch(self.m.epoch(), WATCH_AFTER) } else { None };
+        let watch = if self.m.is_up() { self.lease.next_watch(self.m.epoch()) } else { None };
         [next, watch].into_iter().flatten().min()
     }
 
@@ -172,7 +172,7 @@ impl Rig {
                 let may = self.lease.hold_on(&path).is_none();
                 self.m.may_remove(task, may, self.now);
             }
-            Output::FolderListed(..) | Output::Log(..) => {}
+            Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
         }
     }
 
@@ -199,7 +199,7 @@ impl Rig {
     }
 
     /// A caller sends these together.
-    fn call(&mut self, requests: &[(Operation<'_>, Settle)]) -> Call {
+    fn call(&mut self, requests: &[(Operation<'_>, Option<Removal>)]) -> Call {
         let (mut batch, answers) = Batch::new();
         for (operation, settle) in requests {
             batch.push(operation, settle.clone());
@@ -648,7 +648,7 @@ fn a_longer_timeout_granted_anew_never_counts() {
     let mut rig = Rig::up();
     rig.drop_connection();
     let bytes = rig.connect();
-    assert_eq!(ConnectRequest::timeout_of(&bytes[4..]), Ok(T.as_millis() as i32));
+    assert_eq!(bytes[16..20], (T.as_millis() as i32).to_be_bytes());
     rig.greet(7, (T * 4).as_millis() as i32);
     assert_eq!(rig.timeout, T);
     assert_eq!(rig.m.timeout(), T);
@@ -742,8 +742,7 @@ proptest! {
                     releases += 1;
                     let id = format!("id{releases}");
                     let path = format!("/l/{id}");
-                    let (renew_parent, outlives_session) = (false, false);
-                    rig.task(Task::Delete { path, id, renew_parent, outlives_session, done: None });
+                    rig.task(Task::Remove(Removal::named(path, id)));
                 }
                 Act::Remove => drop(rig.remove(None)),
                 Act::Garbage(bytes) => rig.bytes(&bytes),

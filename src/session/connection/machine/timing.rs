@@ -129,7 +129,7 @@ impl Machine {
     }
 
     fn send_noop(&mut self, dir: &str, now: BootTime) {
-        let path = self.background.noop(dir);
+        let path = self.noop(dir);
         self.send(&Operation::Delete { path: &path }, Owner::Proof, now);
     }
 
@@ -156,6 +156,21 @@ impl Machine {
             (None, Some(end)) => Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest)),
             (None, None) => Some(self.last_ordered + t / 4),
         }
+    }
+
+    /// When the connection is given up because the oldest request has no answer.
+    ///
+    /// That is T/6 after it was sent. While the bytes of a long answer come, the T/6 count from the
+    /// last of them, because other answers wait behind it. But no request waits longer than T/3: a
+    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits so
+    /// long may come too late, and the lease ends.)
+    ///
+    /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
+    /// Nor does any caller wait for longer: each request is answered after T/6 whatever the
+    /// connection does.
+    pub(super) fn overdue_at(&self) -> Option<BootTime> {
+        let sent = self.flight.front()?.stamp.sent;
+        Some((sent.max(self.skipped_at) + self.patience()).min(sent + self.patience() * 2))
     }
 
     fn next_time(&self, lease: Lease, now: BootTime) -> Option<BootTime> {

@@ -20,13 +20,14 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
 
 /// A contender's node is to go.
 pub(super) fn delete(path: &str, outlives_session: bool, done: Option<Sender<Outcome>>) -> Task {
-    Task::Delete { path: path.into(), id: "id".into(), renew_parent: false, outlives_session, done }
+    let mut removal = Removal::named(path.into(), "id".into());
+    (removal.outlives_session, removal.done) = (outlives_session, done);
+    Task::Remove(removal)
 }
 
 /// The create of a contender's node got no answer.
 pub(super) fn sweep() -> Task {
-    let (parent, prefix) = ("/l".into(), "_c_id-lock-".into());
-    Task::Sweep { parent, prefix, id: "id".into(), outlives_session: false }
+    Task::Remove(Removal::of_create("/l/_c_id-lock-", "id"))
 }
 
 /// A listing with one name.
@@ -66,7 +67,8 @@ impl Rig {
     pub(super) fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
         let nonce = nonce::new();
         let (done, outcome) = bounded(1);
-        let removal = Removal::new("/l/lock".into(), nonce.clone(), czxid, Some(done));
+        let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), czxid);
+        removal.done = Some(done);
         self.task(Task::Remove(removal));
         (nonce, outcome)
     }

@@ -12,12 +12,12 @@ fn create<'a>(path: &'a str, mode: CreateMode) -> Operation<'a> {
     Operation::Create { path, data: b"", acl: &Acl::Open, mode }
 }
 
-fn list(dir: &str) -> (Operation<'_>, Settle) {
-    (Operation::GetChildren { path: dir, watch: false }, Settle::Nothing)
+fn list(dir: &str) -> (Operation<'_>, Option<Removal>) {
+    (Operation::GetChildren { path: dir, watch: false }, None)
 }
 
-fn contender<'a>(prefix: &'a str, id: &str) -> (Operation<'a>, Settle) {
-    let settle = Settle::Named { prefix: prefix.into(), id: id.into(), outlives_session: false };
+fn contender<'a>(prefix: &'a str, id: &str) -> (Operation<'a>, Option<Removal>) {
+    let settle = Some(Removal::of_create(prefix, id));
     (create(prefix, CreateMode::EphemeralSequential), settle)
 }
 
@@ -27,7 +27,7 @@ pub(super) fn created(path: &str, czxid: i64) -> Vec<u8> {
 }
 
 /// Two requests of one caller.
-pub(super) fn two() -> [(Operation<'static>, Settle); 2] {
+pub(super) fn two() -> [(Operation<'static>, Option<Removal>); 2] {
     [contender("/l/_c_id-lock-", "id"), list("/l")]
 }
 
@@ -37,13 +37,17 @@ impl Rig {
     }
 
     fn create_fixed(&mut self, nonce: &str, may_exist: bool) -> Call {
-        let settle = Settle::Fixed { path: "/l/lock".into(), nonce: nonce.into(), may_exist };
+        let mut settle = Removal::signed("/l/lock".into(), nonce.into(), None);
+        settle.may_exist = may_exist;
+        let settle = Some(settle);
         self.call(&[(create("/l/lock", CreateMode::Ephemeral), settle)])
     }
 
     /// A contender's node that outlives the session.
     pub(super) fn persist(&mut self) -> Call {
-        let settle = Settle::Named { prefix: "/l/kept".into(), id: "id".into(), outlives_session: true };
+        let mut settle = Removal::of_create("/l/kept", "id");
+        settle.outlives_session = true;
+        let settle = Some(settle);
         self.call(&[(create("/l/kept", CreateMode::Persistent), settle)])
     }
 
@@ -466,10 +470,10 @@ fn who_comes_between_the_attach_and_the_first_look_sends_nothing_ahead() {
     assert_eq!(rig.events().last(), Some(&SessionEvent::Reconnected));
     // Threads that the event has woken come before the event loop looks.
     let (mut batch, left) = Batch::new();
-    batch.push(&Operation::Exists { path: "/left" }, Settle::Nothing);
+    batch.push(&Operation::Exists { path: "/left" }, None);
     let left_number = rig.m.submit(batch, rig.now).unwrap();
     let (mut batch, answers) = Batch::new();
-    batch.push(&Operation::Exists { path: "/x" }, Settle::Nothing);
+    batch.push(&Operation::Exists { path: "/x" }, None);
     rig.m.submit(batch, rig.now).unwrap();
     rig.m.add_task(background::delete("/l/b", false, None), rig.now);
     assert!(rig.m.abandon(left_number, rig.now));

@@ -160,16 +160,20 @@ impl World {
         let paths: Vec<_> = parts.iter().map(|(part, id)| path_of(*part, id)).collect();
         let data: Vec<_> = parts.iter().map(|(_, id)| nonce::sign(id, b"x")).collect();
         let request = |((part, id), (path, data)): (&(Part, String), (&'_ String, &'_ Vec<u8>))| {
-            let named =
-                |outlives_session| Settle::Named { prefix: path.clone(), id: id.clone(), outlives_session };
+            let named = |outlives_session| {
+                let mut removal = Removal::of_create(path, id);
+                removal.outlives_session = outlives_session;
+                Some(removal)
+            };
             match *part {
                 Part::Contender => (CreateMode::EphemeralSequential, named(false), data.clone()),
                 Part::Lasting => (CreateMode::Persistent, named(true), data.clone()),
                 Part::Fixed(may_exist) => {
-                    let settle = Settle::Fixed { path: path.clone(), nonce: id.clone(), may_exist };
-                    (CreateMode::Ephemeral, settle, data.clone())
+                    let mut removal = Removal::signed(path.clone(), id.clone(), None);
+                    removal.may_exist = may_exist;
+                    (CreateMode::Ephemeral, Some(removal), data.clone())
                 }
-                Part::List => (CreateMode::Container, Settle::Nothing, Vec::new()),
+                Part::List => (CreateMode::Container, None, Vec::new()),
             }
         };
         let made: Vec<_> = parts.iter().zip(paths.iter().zip(&data)).map(request).collect();
@@ -200,17 +204,18 @@ impl World {
     }
 
     fn release(&mut self, at: usize) {
+        if self.rig.m.is_ending() {
+            return; // what becomes of a release then has a scenario of its own
+        }
         let ids: Vec<String> = self.owned.keys().cloned().collect();
         let Some(id) = ids.get(at % ids.len().max(1)).cloned() else { return };
         let (part, path) = self.owned.remove(&id).unwrap();
-        if self.rig.m.is_ending() {
-            return; // what becomes of it then has a scenario of its own
-        }
         match part {
-            Part::Fixed(_) => self.rig.task(Task::Remove(Removal::new(path, id, None, None))),
+            Part::Fixed(_) => self.rig.task(Task::Remove(Removal::signed(path, id, None))),
             _ => {
-                let outlives_session = part == Part::Lasting;
-                self.rig.task(Task::Delete { path, id, renew_parent: false, outlives_session, done: None });
+                let mut removal = Removal::named(path, id);
+                removal.outlives_session = part == Part::Lasting;
+                self.rig.task(Task::Remove(removal));
             }
         }
     }
@@ -254,7 +259,7 @@ impl World {
                     (Part::Fixed(_), Err(CallError::Expired)) => {}
                     (Part::Fixed(_), Err(_)) => {
                         let path = path_of(part, &id);
-                        self.rig.task(Task::Remove(Removal::new(path, id, None, None)));
+                        self.rig.task(Task::Remove(Removal::signed(path, id, None)));
                     }
                     (_, Err(_)) => {}
                 }

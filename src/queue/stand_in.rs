@@ -1,0 +1,83 @@
+//! Another node in the place of a held one: made with the number of the held node while that stands, so that whoever waits for the
+//! one waits for the other too.
+
+use super::call::failure;
+use super::name::{self, Kind};
+use super::rule;
+use super::ticket::Ticket;
+use super::{Holding, Queue};
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+use crate::session::core::Core;
+use crate::session::generation::{CallError, CreateMode, Operation, contender};
+use crate::session::path;
+use crate::session::retry::Retry;
+
+pub(super) struct StandIn<'a> {
+    pub(super) op: &'static str,
+    pub(super) held: &'a Holding,
+    /// What the new node is.
+    pub(super) kind: Kind,
+    pub(super) mode: CreateMode,
+    pub(super) data: &'a [u8],
+    /// Shows that the held node still stands: it must have outlasted the making of the new one.
+    pub(super) stands: Operation<'a>,
+}
+
+impl Queue {
+    /// Makes the new node. Until it is granted or kept, its drop deletes it. `tried` is the path of the
+    /// last one that may have been made.
+    pub(super) fn stand_in(
+        &self,
+        core: &Core,
+        make: &StandIn<'_>,
+        limit: &Limit<'_>,
+        tried: &mut Option<String>,
+    ) -> Result<Ticket> {
+        let StandIn { op, held, kind, mode, data, stands } = *make;
+        // Where numbers carry no order, a node made later cannot have the place of one made earlier.
+        let own = name::parse(path::name(held.path())).map(|name| name.sequence);
+        let Some(sequence) = own.filter(|sequence| !rule::is_unordered(*sequence)) else {
+            let code = "no more sequence numbers (no other node can have this one's place)".to_owned();
+            return Err(Error::Server { op, path: core.shown(&self.dir).to_owned(), code });
+        };
+        let retry = Retry::new();
+        let again = |e: CallError, path: &str| match e {
+            CallError::ConnectionLoss | CallError::Expired => {
+                core.failed(&retry);
+                Ok(())
+            }
+            e => Err(failure(op, core, path, e)),
+        };
+        loop {
+            let generation = core.connected(op, core.shown(&self.dir), limit, &retry)?;
+            held.check(core)?;
+            let id = name::new_id(self.layout);
+            let prefix = name::prefix(self.layout, kind, &id);
+            let path = path::join(&self.dir, &format!("{prefix}{sequence:010}"));
+            *tried = Some(path.clone());
+            let create = contender(&path, &id, mode, data, &self.acl);
+            let flight = generation.flight(&[create], limit);
+            let created = match flight.and_then(|mut answers| answers.take(0)?.created()) {
+                Ok(created) => created,
+                Err(e) => {
+                    again(e, &path)?;
+                    continue;
+                }
+            };
+            let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
+            ticket.outlives_session = mode == CreateMode::Persistent;
+            match generation.call(stands, limit) {
+                Ok(_) => {}
+                Err(CallError::NoNode) => generation.lease.node_deleted(held.path(), BootTime::now()),
+                Err(e) => {
+                    again(e, held.path())?;
+                    continue;
+                }
+            }
+            held.check(core)?;
+            return Ok(ticket);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A generation beside the embedded server: what depends on which thread comes first.
+
+use crossbeam_channel::Sender;
+
+use super::*;
+use crate::{ZkMutex, ZkSession, testing::TestServer};
+
+/// Holds the event loop up, as a busy computer may do, until what this gives is dropped.
+fn stop_event_loop(generation: &Generation) -> Sender<()> {
+    let (stopped, is_stopped) = bounded(0);
+    let (go_on, gate) = bounded::<()>(0);
+    let stop = move || {
+        let _ = (stopped.send(()), gate.recv());
+    };
+    generation.at(BootTime::now(), Box::new(stop));
+    is_stopped.recv().unwrap();
+    go_on
+}
+
+#[test]
+fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
+    let server = TestServer::start().unwrap();
+    let session = || ZkSession::connect(&server.connect_string()).unwrap();
+    let (ours, theirs) = (session(), session());
+    let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
+    let guard = mutex.lock().unwrap();
+    let generation = ours.core().generation().unwrap();
+    let go_on = stop_event_loop(&generation);
+    std::thread::scope(|scope| {
+        scope.spawn(|| ours.close());
+        let other = ZkMutex::new(&theirs, "/locks/orders").unwrap();
+        let theirs = other.lock().unwrap();
+        assert!(!(guard.is_held() && theirs.is_held()), "two valid guards");
+        drop(go_on);
+    });
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Sends a listing, whose answer is not read yet.
+#[cfg(unix)]
+fn send(generation: &Generation) -> Receiver<Answers> {
+    let (mut batch, answers) = Batch::new();
+    batch.push(&Operation::GetChildren { path: "/", watch: false }, None);
+    generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
+    answers
+}
+
+#[cfg(unix)]
+#[test]
+fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    // The event loop may be first, once in a while.
+    let panics = (0..100).any(|_| {
+        let _answers = send(&generation);
+        let calls = std::cell::Cell::new(0);
+        let done = || {
+            calls.set(calls.get() + 1);
+            assert!(calls.get() == 1, "a defect");
+            None::<()>
+        };
+        let read = || generation.read_until(done, &Limit::NONE);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(read)).is_err()
+    });
+    assert!(panics);
+    assert!(generation.children("/", false, &Limit::after(SOON)).is_ok());
+    assert_eq!(server.count(crate::testing::Op::Connect), 1);
+}
+
+/// What the thread waits for may be among what is carried out.
+#[cfg(unix)]
+#[test]
+fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let (blocked, is_blocked) = bounded(1);
+    let (unblock, gate) = bounded::<()>(0);
+    let tell = move |_: Folder<'_>| {
+        let _ = (blocked.try_send(()), gate.recv());
+        true
+    };
+    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+    is_blocked.recv_timeout(SOON).unwrap();
+    let fails = || -> Option<()> { panic!("it reads") };
+    assert!(generation.read_until(fails, &Limit::NONE).is_none());
+    drop(unblock);
+}
+
+/// The event loop reads nothing meanwhile.
+#[cfg(unix)]
+#[test]
+fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
+    let server = TestServer::start().unwrap();
+    let session = || ZkSession::connect(&server.connect_string()).unwrap();
+    let (ours, theirs) = (session(), session());
+    let theirs = theirs.core().generation().unwrap();
+    let mode = CreateMode::Persistent;
+    let create = Operation::Create { path: "/ahead", data: &[], acl: &Acl::Open, mode };
+    theirs.call(create, &Limit::NONE).unwrap();
+    let generation = ours.core().generation().unwrap();
+    let bell = Bell::new();
+    let causes = super::super::bell::Causes { gone: 1, changed: 2 };
+    let _registration = generation.nodes.register("/ahead".to_owned(), &bell, causes);
+    generation.read("/ahead", true, &Limit::NONE).unwrap();
+    let _go_on = stop_event_loop(&generation);
+    theirs.call(Operation::Delete { path: "/ahead" }, &Limit::NONE).unwrap();
+    // Each wait reads for its first moment, and the event may come later on a busy computer.
+    let until = std::time::Instant::now() + SOON;
+    let wait = || generation.wait(&bell, &Limit::after(Duration::from_millis(20)));
+    let rung = std::iter::repeat_with(wait).find_map(|ended| match ended {
+        Ended::Got(rung) => Some(Some(rung)),
+        _ => (std::time::Instant::now() > until).then_some(None),
+    });
+    assert_eq!(rung, Some(Some(1)));
+}
+
+/// The event loop, which would log the loss, does nothing meanwhile.
+#[cfg(unix)]
+#[test]
+fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
+    let server = TestServer::start().unwrap();
+    let session = || ZkSession::connect(&server.connect_string()).unwrap();
+    let (ours, theirs) = (session(), session());
+    let generation = ours.core().generation().unwrap();
+    let mutex = ZkMutex::new(&ours, "/locks/orders").unwrap();
+    let guard = mutex.lock().unwrap();
+    let _lost = guard.lost();
+    let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
+    let node = format!("/locks/orders/{}", listed.children.names()[0]);
+    generation.read(&node, true, &Limit::NONE).unwrap();
+    let go_on = stop_event_loop(&generation);
+    let theirs = theirs.core().generation().unwrap();
+    theirs.call(Operation::Delete { path: &node }, &Limit::NONE).unwrap();
+    // The event comes before the answer, whose caller may not get it while the event loop stops.
+    let until = std::time::Instant::now() + SOON;
+    while guard.is_held() && std::time::Instant::now() < until {
+        let _ = generation.children("/", false, &Limit::after(Duration::from_millis(100)));
+    }
+    assert!(!guard.is_held());
+    // The next thread gets its turn when the event loop goes on.
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| mutex.lock().map(drop));
+        drop(go_on);
+        assert!(next.join().unwrap().is_ok());
+    });
+}
+
+/// The session is so long that the event loop looks by itself every four minutes.
+#[test]
+fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
+    let hour = Duration::from_secs(3600);
+    let server = TestServer::builder().max_session_timeout(hour).start().unwrap();
+    let session = ZkSession::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
+    let generation = session.core().generation().unwrap();
+    server.delay(Duration::from_millis(1));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                let _ = generation.children("/", false, &Limit::NONE);
+            }
+        });
+        let proven: Vec<_> = (0..30).map(|_| generation.prove("/", &Limit::after(SOON))).collect();
+        is_over.store(true, Ordering::SeqCst);
+        assert!(proven.iter().all(Result::is_ok), "{proven:?}");
+    });
+}
+
+/// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer already.
+#[test]
+fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code() {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let go_on = stop_event_loop(&generation);
+    let (blocked, is_blocked) = bounded(1);
+    let (unblock, gate) = bounded::<()>(0);
+    let tell = move |_: Folder<'_>| {
+        let _ = (blocked.try_send(()), gate.recv());
+        true
+    };
+    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+    let (left, has_left) = bounded(1);
+    std::thread::scope(|scope| {
+        let call = || {
+            let limit = Limit::after(Duration::from_secs(1));
+            let _ = left.send(generation.children("/", false, &limit).map(drop));
+        };
+        scope.spawn(call);
+        let both = crate::testing::Matcher::from(crate::testing::Op::GetChildren).skip(1);
+        server.wait_request(both, SOON).unwrap();
+        drop(go_on);
+        is_blocked.recv_timeout(SOON).unwrap();
+        let outcome = has_left.recv_timeout(SOON);
+        drop(unblock);
+        assert!(outcome.is_ok(), "it waits for the event loop");
+    });
+}
+
+/// It comes in many reads.
+#[test]
+fn a_large_listing_is_whole_while_other_callers_read_too() {
+    const NODES: usize = 2_000;
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let generation = session.core().generation().unwrap();
+    let paths: Vec<String> = (0..NODES).map(|i| format!("/{}-{i}", "n".repeat(60))).collect();
+    let mode = CreateMode::Ephemeral;
+    let create = |path| (Operation::Create { path, data: &[], acl: &Acl::Open, mode }, None);
+    let creates: Vec<_> = paths.iter().map(|path| create(path.as_str())).collect();
+    let made = generation.flight(&creates, &Limit::NONE).unwrap();
+    assert!(made.all.iter().all(Result::is_ok));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let listed = generation.children("/", false, &Limit::NONE).unwrap();
+                    let names: HashSet<&str> = listed.children.names().into_iter().collect();
+                    assert!(paths.iter().all(|path| names.contains(&path[1..])));
+                }
+            });
+        }
+    });
+    assert_eq!(server.count(crate::testing::Op::Connect), 1);
+}
