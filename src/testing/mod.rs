@@ -166,7 +166,7 @@
 
 mod builder;
 mod clock;
-mod engine;
+pub(crate) mod engine;
 mod faults;
 mod held;
 mod history;

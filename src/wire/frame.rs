@@ -9,6 +9,10 @@ pub(crate) const MAX_FRAME: usize = 16 << 20;
 /// So many bytes of a frame beyond `MAX_FRAME` are read: a reply's header.
 pub(crate) const HEAD: usize = 16;
 
+/// What a stream keeps of its memory between two frames. One long listing must not cost every session
+/// its length for ever.
+const KEPT: usize = 8 << 10;
+
 /// Collects bytes and gives back whole frames, without their length prefix.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
@@ -36,6 +40,9 @@ impl Frames {
         if self.start > 0 {
             self.buf.drain(..self.start);
             self.start = 0;
+            if self.buf.capacity() > KEPT {
+                self.buf.shrink_to(KEPT); // or to what is in it
+            }
         }
         self.buf.extend_from_slice(bytes.get(skipped..).unwrap_or_default());
     }
@@ -100,6 +107,19 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_a_long_frame_is_given_back_with_the_next_bytes() {
+        let mut frames = Frames::default();
+        let long = vec![0; 1 << 20];
+        frames.push(&(long.len() as i32).to_be_bytes());
+        frames.push(&long);
+        assert_eq!(frames.next().unwrap().map(<[u8]>::len), Some(long.len()));
+        frames.push(&[0, 0, 0, 1]);
+        assert!(frames.buf.capacity() <= KEPT);
+        frames.push(&[7]);
+        assert_eq!(frames.next().unwrap(), Some(&[7][..]));
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -48,7 +48,9 @@ impl Engine {
         });
         let ended = if op == op::CLOSE { self.sessions.remove(session) } else { None };
         self.send_events(std::mem::take(&mut events));
-        let Some(conn) = conn else {
+        // Of a connection that has gone meanwhile nothing is left but what its writes have changed: a watch
+        // would stay for ever.
+        let Some(conn) = conn.filter(|conn| self.conns.contains_key(conn)) else {
             if let Some(conn) = ended.and_then(|session| session.conn) {
                 self.close(conn);
             }
@@ -88,7 +90,9 @@ impl Engine {
 
     /// The connection's session is made.
     pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
-        let Some(client) = self.conns.get_mut(&conn) else { return };
+        // One that was closed meanwhile stays so.
+        let is_open = |client: &&mut Conn| client.state != State::Ended;
+        let Some(client) = self.conns.get_mut(&conn).filter(is_open) else { return };
         client.state = State::Open;
         let Some(session) = self.sessions.get(client.session) else { return };
         let timeout_ms = i32::try_from(client.timeout.as_millis()).unwrap_or(i32::MAX);

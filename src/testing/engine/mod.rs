@@ -8,6 +8,8 @@ mod acl;
 mod conn;
 mod connect;
 mod finish;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod node;
 mod outstanding;
 mod prep;
