@@ -109,6 +109,7 @@ struct Inner {
 
 impl World {
     fn build(scenario: &Scenario, shared: Shared) {
+        shared.observer.watch();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let settings = Settings {
             tick: scenario.tick,
@@ -137,6 +138,11 @@ impl World {
     /// The server.
     pub fn server(&self) -> Server {
         self.0.server.clone()
+    }
+
+    /// Who checks.
+    pub fn observer(&self) -> &Observer {
+        &self.0.shared.observer
     }
 
     /// The process that has this place now.
