@@ -10,8 +10,9 @@
 //! One thread at a time does this; others wait for the event loop, or for this thread, which wakes them
 //! too. The thread's deadline holds: it never waits for a lock that is held while foreign code runs.
 //! Nobody else reads the socket meanwhile: if the event loop read what a thread waits for while that
-//! thread waits for the socket, the thread would go on waiting. But a reader that gets no processor keeps
-//! nobody from reading for longer than its moment: the event loop, or the next thread, takes its place.
+//! thread waits for the socket, the thread would go on waiting. But a reader that gets no processor does not
+//! keep the others from reading for long: the next thread that waits takes its place when its moment is
+//! over, and the event loop does when it next looks, T/8 later at most (T/16 while a guard lives).
 //! What comes from elsewhere (a change of the session, a cancelled token) is noticed when the moment is
 //! over.
 
