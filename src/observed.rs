@@ -22,6 +22,11 @@ impl Observed {
         Observed { generation: Arc::downgrade(holding.generation()), hold: Arc::downgrade(holding.hold()) }
     }
 
+    /// The session that it is held in; `None` once nobody holds it any more.
+    pub fn session_id(&self) -> Option<i64> {
+        self.generation.upgrade()?.session_id()
+    }
+
     /// Whether [`Held::is_held`] would be true if the process read this time on its boot-time clock now.
     pub fn is_held_at(&self, boot_time: Duration) -> bool {
         let (Some(generation), Some(hold)) = (self.generation.upgrade(), self.hold.upgrade()) else {

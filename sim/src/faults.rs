@@ -129,7 +129,11 @@ impl Fault {
             }
             Fault::Restart { pause, silently } => world.server().restart(*pause, *silently),
             Fault::Expire { number } => {
-                world.server().expire(*number);
+                let sessions = world.server().sessions();
+                if let Some(session) = sessions.get(number % sessions.len().max(1)) {
+                    world.observer().is_ended_by_others(session.id);
+                    world.server().expire(session.id);
+                }
             }
             Fault::Stop { process, lasts } => {
                 let id = world.process(*process);

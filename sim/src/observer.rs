@@ -1,6 +1,6 @@
 //! The checks: what no step of any run may show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ struct Seen {
     next: u64,
     newest: BTreeMap<String, FencingToken>,
     counts: Counts,
+    /// Sessions that somebody else ended: their guards stand until they hear of it, which nothing can help.
+    ended_by_others: BTreeSet<i64>,
     /// When each thread held a lock last.
     progress: BTreeMap<(ProcessId, usize), Duration>,
 }
@@ -69,6 +71,11 @@ impl Observer {
         })
     }
 
+    /// Somebody else ends this session at the server.
+    pub fn is_ended_by_others(&self, session: i64) {
+        self.seen(|seen| seen.ended_by_others.insert(session));
+    }
+
     /// The holder is about to let go.
     pub fn releases(&self, ticket: Ticket, was_lost: bool) {
         self.seen(|seen| {
@@ -108,18 +115,22 @@ impl Seen {
         token: FencingToken,
     ) -> Option<(&'static str, String)> {
         let name = process_name(process);
-        if let Some(newest) = self.newest.get(lock).filter(|newest| **newest >= token)
-            && hold.is_held_at(clock_of(process))
-        {
-            return Some(("token order", format!("{lock}: {name} has {token}, {newest} was given before")));
-        }
-        if !hold.is_held_at(clock_of(process)) {
+        if !self.stands(process, hold) {
             return None; // lost already: the holder finds out when it asks
         }
+        if let Some(newest) = self.newest.get(lock).filter(|newest| **newest >= token) {
+            return Some(("token order", format!("{lock}: {name} has {token}, {newest} was given before")));
+        }
         let other = self.guards.values().find(|other| {
-            other.lock == lock && is_alive(other.process) && other.hold.is_held_at(clock_of(other.process))
+            other.lock == lock && is_alive(other.process) && self.stands(other.process, &other.hold)
         })?;
         let text = format!("{lock}: {name} holds it, and {} still does", process_name(other.process));
         Some(("two holders", text))
+    }
+
+    /// Whether a guard is valid, and has to be.
+    fn stands(&self, process: ProcessId, hold: &Observed) -> bool {
+        hold.is_held_at(clock_of(process))
+            && hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
     }
 }

@@ -139,6 +139,11 @@ impl World {
         self.0.server.clone()
     }
 
+    /// Who checks.
+    pub fn observer(&self) -> &Observer {
+        &self.0.shared.observer
+    }
+
     /// The process that has this place now.
     pub fn process(&self, number: usize) -> ProcessId {
         self.0.processes.borrow()[number]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use zk_mutex_simulated::testing::SessionInfo;
 use zk_mutex_simulated::testing::engine::{Engine, Output, Settings};
 use zk_sim_runtime::net::{self, ConnId, Service};
-use zk_sim_runtime::{after, at, now, rng};
+use zk_sim_runtime::{after, at, note, now, rng};
 
 /// The longest that requests wait until they are finished: they overlap meanwhile.
 const SLOWEST: Duration = Duration::from_micros(800);
@@ -81,15 +81,12 @@ impl Server {
         });
     }
 
-    /// Ends the session of this number among those that live, as if its time had come.
-    pub fn expire(&self, number: usize) -> bool {
-        let mut inner = self.0.borrow_mut();
-        let sessions = inner.engine.sessions();
-        let Some(session) = sessions.get(number % sessions.len().max(1)) else { return false };
-        inner.engine.set_now(now());
-        let is_done = inner.engine.expire(session.id);
-        inner.settle();
-        is_done
+    /// Ends a session as if its time had come.
+    pub fn expire(&self, session: i64) {
+        note(&format!("the operator expires session {session:#x}"));
+        self.with(|inner| {
+            inner.engine.expire(session);
+        });
     }
 
     /// The sessions that live.

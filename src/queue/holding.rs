@@ -51,18 +51,13 @@ impl Holding {
     }
 
     /// Its node, and the signals of that.
-    pub(crate) fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.hold
     }
 
     /// The node's full path.
     pub(crate) fn path(&self) -> &str {
         self.hold.path()
-    }
-
-    #[cfg(zk_sim)]
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
     }
 
     pub(crate) fn is_held(&self) -> bool {
