@@ -133,6 +133,11 @@ impl Tree {
         self.reapable.iter().filter(|path| from(path).is_some_and(|from| from <= now)).cloned().collect()
     }
 
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
+        self.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
+    }
+
     /// All nodes, the server's own included.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()

@@ -28,7 +28,11 @@ pub(crate) enum Txn {
         version: i32,
     },
     Check,
-    CreateSession,
+    CreateSession {
+        /// For the servers of an ensemble: each keeps the timeouts of all sessions.
+        #[cfg_attr(not(any(test, zk_sim)), allow(dead_code))]
+        timeout_ms: i32,
+    },
     CloseSession {
         session: i64,
         paths: Vec<String>,
@@ -48,6 +52,17 @@ pub(crate) enum Done {
     Session,
     Failed(i32),
     Multi(Vec<Done>),
+}
+
+impl Done {
+    /// Whether the client has moved to another server meanwhile.
+    pub(crate) fn is_moved(&self) -> bool {
+        match self {
+            Done::Failed(code) => *code == err::SESSION_MOVED,
+            Done::Multi(done) => done.iter().any(Done::is_moved),
+            _ => false,
+        }
+    }
 }
 
 /// The number and the time of a transaction.
@@ -72,7 +87,7 @@ impl Store {
             Txn::SetData { path, data, version } => self.set_data(&path, data, version, stamp, events),
             Txn::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
             Txn::Check => Ok(Done::Checked),
-            Txn::CreateSession => Ok(Done::Session),
+            Txn::CreateSession { .. } => Ok(Done::Session),
             Txn::CloseSession { session, paths } => {
                 for path in paths {
                     if self.delete(&path, stamp.zxid, events).is_err() {
