@@ -4,20 +4,20 @@
 //! *finished* (`finish.rs`: transactions are applied, watches strike, the answer goes out). Requests that are prepared
 //! together overlap, as those of a busy real server do.
 
-mod acl;
-mod conn;
-mod finish;
-mod front;
+pub(in crate::testing) mod acl;
+pub(in crate::testing) mod conn;
+pub(in crate::testing) mod finish;
+pub(in crate::testing) mod front;
 mod node;
-mod order;
+pub(in crate::testing) mod order;
 mod outstanding;
-mod prep;
+pub(in crate::testing) mod prep;
 mod read;
 mod report;
-mod request;
-mod session;
-mod tree;
-mod txn;
+pub(in crate::testing) mod request;
+pub(in crate::testing) mod session;
+pub(in crate::testing) mod tree;
+pub(in crate::testing) mod txn;
 mod watch;
 
 use self::conn::State;
@@ -215,7 +215,7 @@ impl Engine {
 }
 
 /// `Request.isValid`.
-fn is_known(op: i32) -> bool {
+pub(in crate::testing) fn is_known(op: i32) -> bool {
     prep::is_write(op)
         || matches!(
             op,

@@ -52,6 +52,16 @@ impl Order {
         (stamp, txn)
     }
 
+    /// The transaction that lets the next sequential child of `path` have the number `next`.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn set_sequence(&mut self, tree: &Tree, path: &str, next: i32, time: i64) -> (Stamp, Txn) {
+        self.zxid += 1;
+        let stamp = Stamp { zxid: self.zxid, time };
+        let Order { sessions, outstanding, .. } = self;
+        let prep = Prep { tree, sessions, outstanding, session: 0, owner: Owner::Me, who: &[], stamp };
+        (stamp, prep.set_sequence(path, next))
+    }
+
     /// A transaction was applied.
     pub(crate) fn applied(&mut self, zxid: i64, txn: &Txn) {
         self.outstanding.applied(zxid);

@@ -268,6 +268,18 @@ impl Prep<'_> {
         Ok(Txn::SetAcl { path, acl, version })
     }
 
+    /// Lets the next sequential child of `path` have the number `next`.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn set_sequence(mut self, path: &str, next: i32) -> Txn {
+        match self.record(path) {
+            Ok((node, stat)) => {
+                self.change(node, Stat { cversion: next, ..stat });
+                Txn::SetSequence { path: path.to_owned(), next }
+            }
+            Err(code) => Txn::Error(code),
+        }
+    }
+
     fn check(&mut self, path: &str, version: i32) -> Result<Txn, i32> {
         self.sessions.check(self.session, self.owner)?;
         path::check(path).map_err(|_| err::BAD_ARGUMENTS)?;

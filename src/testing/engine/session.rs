@@ -78,6 +78,14 @@ impl Sessions {
         if *session.owner.get_or_insert(owner) == owner { Ok(()) } else { Err(err::SESSION_MOVED) }
     }
 
+    /// From now on the session's client may write over `owner` only.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn set_owner(&mut self, id: i64, owner: Owner) {
+        if let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) {
+            session.owner = Some(owner);
+        }
+    }
+
     /// Whether there is such a session, and nobody has begun to end it.
     pub(crate) fn is_alive(&self, id: i64) -> bool {
         self.by_id.get(&id).is_some_and(|session| !session.closing)

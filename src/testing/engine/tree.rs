@@ -23,7 +23,7 @@ pub(crate) struct NewNode {
     pub(crate) parent_cversion: i32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: HashMap<Arc<str>, Node>,
     /// The ephemeral nodes of each session that has any.
@@ -136,6 +136,12 @@ impl Tree {
     /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
     pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
         self.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
+    }
+
+    /// All nodes, in no order.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.nodes.iter().map(|(path, node)| (&**path, node))
     }
 
     /// All nodes, the server's own included.

@@ -39,6 +39,12 @@ pub(crate) enum Txn {
     },
     Error(i32),
     Multi(Vec<Txn>),
+    /// A simulation's own: the next sequential child has the number `next`.
+    #[cfg(any(test, zk_sim))]
+    SetSequence {
+        path: String,
+        next: i32,
+    },
 }
 
 /// What came of a transaction.
@@ -97,6 +103,11 @@ impl Store {
                 Ok(Done::Session)
             }
             Txn::Error(code) => Err(code),
+            #[cfg(any(test, zk_sim))]
+            Txn::SetSequence { path, next } => {
+                self.tree.set_sequence(&path, next);
+                Ok(Done::Checked)
+            }
             Txn::Multi(txns) => return self.multi(txns, stamp, events),
         };
         done.unwrap_or_else(Done::Failed)
