@@ -242,6 +242,11 @@ impl Leader {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn has_stream(&self, stream: u64) -> bool {
+        self.handlers.contains_key(&stream)
+    }
+
     fn drop_stream(&mut self, server: &mut Server, stream: u64) {
         if let Some(mut handler) = self.handlers.remove(&stream) {
             server.send(&mut handler.link, Message::Closed);

@@ -61,7 +61,7 @@ impl History {
         let world = &mut self.world;
         let members = world.settings.members;
         let (one, two) = (world.rng.usize(..members), world.rng.usize(..members));
-        let until = world.now + world.settings.tick.mul_f64(world.rng.f64() * 12.0);
+        let time = world.settings.tick.mul_f64(world.rng.f64() * 12.0);
         match world.rng.u8(..16) {
             0 | 1 => {
                 world.ensemble.kill(one, world.now);
@@ -78,8 +78,6 @@ impl History {
                     world.ensemble.start(one, false, world.now);
                     world.carry();
                     world.cut.clear();
-                    world.held.clear();
-                    world.stalled.clear();
                     world.until_all_serve();
                 }
             }
@@ -88,12 +86,8 @@ impl History {
                 world.cut.insert((one, two));
             }
             8..11 => world.cut.clear(),
-            11 => {
-                world.held.insert((one, two), until);
-            }
-            12 => {
-                world.stalled.insert(one, until);
-            }
+            11 => world.hold(one, two, time),
+            12 => world.stall(one, time),
             13 => {
                 let drift = world.rng.i32(-20_000..20_000);
                 world.ensemble.set_drift(one, drift, world.now);

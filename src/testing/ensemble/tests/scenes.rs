@@ -239,7 +239,7 @@ fn a_read_waits_for_the_write_before_it_and_sees_it() {
     assert!(world.now > before + ms(2), "there and back, to the leader and to its followers");
     // Another session's reads do not wait.
     let leader = world.leader();
-    world.held.insert((leader, followers[0]), world.now + ms(1000));
+    world.hold(leader, followers[0], ms(1000));
     world.send(one, op::CREATE, |w| create(w, "/b", 0));
     let before = world.now;
     assert_eq!(world.exists(two, "/b"), Some(err::NO_NODE));
@@ -251,7 +251,7 @@ fn sync_brings_what_was_committed_before() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let (writer, reader) = (world.attach(leader, T), world.attach(follower, T));
-    world.held.insert((leader, follower), world.now + ms(500));
+    world.hold(leader, follower, ms(500));
     assert!(is_ok(world.create(writer, "/a", 0)));
     assert_eq!(world.exists(reader, "/a"), Some(err::NO_NODE));
     assert!(is_ok(world.call(reader, op::SYNC, |w| w.buffer(b"/"))));
@@ -328,7 +328,7 @@ fn a_follower_that_is_behind_turns_away_a_client_that_has_seen_more() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let client = world.attach(leader, T);
-    world.held.insert((leader, follower), world.now + ms(1000));
+    world.hold(leader, follower, ms(1000));
     assert!(is_ok(world.create(client, "/a", 0)));
     world.leave(client);
     world.connect(client, follower);

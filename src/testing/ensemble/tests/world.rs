@@ -1,8 +1,9 @@
 //! A world for an ensemble: it carries packets and bytes with delays, keeps the time, and does harm. And what it
 //! checks at every step, whatever happens.
 
-use super::super::message::{Channel, Message};
+use super::super::message::{Channel, Forwarded, Message};
 use super::super::*;
+use crate::testing::engine::conn::State as ConnState;
 use crate::wire::code::{err, op, xid};
 use crate::wire::frame::Frames;
 use crate::wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
@@ -41,7 +42,6 @@ enum Event {
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) xid: i32,
-    pub(super) op: i32,
     pub(super) zxid: i64,
     pub(super) err: i32,
     pub(super) body: Vec<u8>,
@@ -84,9 +84,9 @@ pub(super) struct World {
     /// From whom to whom no packet arrives.
     pub(super) cut: BTreeSet<(usize, usize)>,
     /// From whom to whom packets wait, until then.
-    pub(super) held: BTreeMap<(usize, usize), Duration>,
+    held: BTreeMap<(usize, usize), Duration>,
     /// Members that do not run until then.
-    pub(super) stalled: BTreeMap<usize, Duration>,
+    stalled: BTreeMap<usize, Duration>,
     pub(super) clients: Vec<Client>,
     by_conn: HashMap<ConnId, usize>,
     conns: ConnId,
@@ -236,15 +236,16 @@ impl World {
         match event {
             Event::Packet(packet) if self.cut.contains(&(packet.from, packet.to)) => {}
             Event::Packet(packet) => {
-                self.note_heard(&packet);
+                let heard = packet.clone();
                 self.ensemble.packet(packet, now);
+                self.note_heard(heard);
             }
             Event::ToServer { member, conn, bytes } => {
-                let client = self.by_conn.get(&conn).map(|client| &self.clients[*client]);
-                if let Some((session, granted)) = client.map(|client| (client.session, client.granted)) {
-                    self.note_touch(member, session, granted);
-                }
                 self.ensemble.bytes(member, conn, &bytes, now);
+                let client = self.ensemble.members[member].server.front.conns.get(&conn);
+                if let Some(client) = client.filter(|client| client.state != ConnState::Ended) {
+                    self.note_touch(member, client.session, client.timeout);
+                }
             }
             Event::EndToServer { member, conn } => self.ensemble.closed(member, conn, now),
             Event::ToClient { .. } | Event::EndToClient { .. } => {}
@@ -434,14 +435,14 @@ impl World {
                 true => 0,
                 false => client.asked.iter().position(|(xid, _)| *xid == header.xid).expect("asked"),
             };
-            let (xid, op) = client.asked.remove(at).expect("an answer to something");
+            let (xid, _) = client.asked.remove(at).expect("an answer to something");
             assert_eq!(xid, header.xid, "answers come in the order of the requests");
             let ReplyHeader { zxid, err, .. } = header;
             if zxid > 0 {
                 assert!(zxid >= client.last_zxid, "a session goes back: {zxid:#x}, {:#x}", client.last_zxid);
                 client.last_zxid = zxid;
             }
-            client.answers.push(Answer { xid, op, zxid, err, body: body.to_vec() });
+            client.answers.push(Answer { xid, zxid, err, body: body.to_vec() });
         }
     }
 
@@ -453,24 +454,36 @@ impl World {
 
     // ---- what is checked at every step ----
 
-    /// The leader hears of sessions.
-    fn note_heard(&mut self, packet: &Packet) {
-        match (&packet.message, packet.channel) {
-            (Message::Touched(touched), Channel::Stream { .. }) => {
+    /// The leader has heard of sessions, if it has read this packet.
+    fn note_heard(&mut self, packet: Packet) {
+        let (Channel::Stream { id, .. }, Part::Leading(leader)) =
+            (packet.channel, &self.ensemble.members[packet.to].part)
+        else {
+            return;
+        };
+        if !leader.has_stream(id) {
+            return;
+        }
+        match packet.message {
+            Message::Touched(touched) => {
                 for (session, timeout) in touched {
-                    self.note_touch(packet.to, *session, *timeout);
+                    self.note_touch(packet.to, session, timeout);
                 }
             }
-            (Message::Revalidate { session, timeout }, _) => self.note_touch(packet.to, *session, *timeout),
+            Message::Revalidate { session, timeout } => self.note_touch(packet.to, session, timeout),
+            Message::Forwarded(Forwarded { session, op: op::CREATE_SESSION, body, .. }) => {
+                let timeout = ms(Reader::new(&body).i32().expect("a timeout") as u64);
+                self.note_touch(packet.to, session, timeout);
+            }
             _ => {}
         }
     }
 
-    /// What a member that does not lead hears is of no account; so is what comes over a stream that it has
-    /// given up. In both cases this is only more than the leader is held to.
+    /// A member has heard of a session. If it leads, it may not expire it for this long.
     fn note_touch(&mut self, member: usize, session: i64, timeout: Duration) {
-        if self.ensemble.leader() == Some(member) {
-            let now = self.ensemble.members[member].clock.at(self.now);
+        let member_state = &self.ensemble.members[member];
+        if member_state.server.is_serving && matches!(member_state.part, Part::Leading(_)) {
+            let now = member_state.clock.at(self.now);
             self.heard.insert((member, session), now + timeout);
         }
     }
@@ -515,11 +528,21 @@ impl World {
         }
     }
 
-    /// All harm is over and all members run.
+    /// Packets from one member to another wait until then, and those that wait already do not go first.
+    pub(super) fn hold(&mut self, from: usize, to: usize, time: Duration) {
+        let until = self.held.entry((from, to)).or_default();
+        *until = (*until).max(self.now + time);
+    }
+
+    /// A member does not run until then, nor sooner than it was to before.
+    pub(super) fn stall(&mut self, member: usize, time: Duration) {
+        let until = self.stalled.entry(member).or_default();
+        *until = (*until).max(self.now + time);
+    }
+
+    /// All members run, and no harm is done any more.
     pub(super) fn heal(&mut self) {
         self.cut.clear();
-        self.held.clear();
-        self.stalled.clear();
         for member in 0..self.settings.members {
             self.ensemble.start(member, true, self.now);
         }
