@@ -71,7 +71,7 @@ impl Election {
             if round == server.round {
                 self.received.insert(from, vote);
             }
-            return self.find_settled(server, round, vote.member);
+            return self.find_settled(server, round, vote);
         }
         self.settled.remove(&from);
         if round < server.round {
@@ -96,9 +96,11 @@ impl Election {
         None
     }
 
-    /// Joins a leader that says so itself and that a quorum votes for.
-    fn find_settled(&self, server: &mut Server, round: u64, leader: usize) -> Option<usize> {
-        let follows = |n: &&Notification| n.round == round && n.vote.member == leader;
+    /// Joins a leader that says so itself and that a quorum follows in the same epoch, or votes for in this
+    /// round. (Those that follow may have decided in different rounds.)
+    fn find_settled(&self, server: &mut Server, round: u64, vote: Vote) -> Option<usize> {
+        let leader = vote.member;
+        let follows = |n: &&Notification| n.vote.epoch == vote.epoch && n.vote.member == leader;
         let leads = self.settled.get(&leader).filter(follows).is_some_and(|n| n.state == State::Leading);
         let settled = self.settled.values().filter(follows).count();
         let votes = match round == server.round {

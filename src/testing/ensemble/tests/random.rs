@@ -71,15 +71,11 @@ impl History {
                     world.ensemble.start(member, true, world.now);
                 }
             }
-            5 if self.loses_data && !world.ensemble.is_running(one) => {
-                // As long as a quorum keeps its disk, nothing is lost: only one member ever loses it, and
-                // is brought level before another harm is done.
-                if (0..members).filter(|member| world.ensemble.is_serving(*member)).count() == members - 1 {
-                    world.ensemble.start(one, false, world.now);
-                    world.carry();
-                    world.cut.clear();
-                    world.until_all_serve();
-                }
+            // Only one member loses its data, while all others have the same: what a quorum has logged is kept.
+            5 if self.loses_data && !world.ensemble.is_running(one) && world.is_level_but(one) => {
+                world.ensemble.start(one, false, world.now);
+                world.carry();
+                world.until_all_serve();
             }
             6 => world.cut_off(one),
             7 => {
@@ -196,7 +192,6 @@ impl History {
             (0..self.plans.len()).for_each(|client| self.judge(client));
         }
         self.world.heal();
-        self.world.run(self.world.settings.tick * 2);
         (0..self.plans.len()).for_each(|client| self.judge(client));
         // Nothing that was acknowledged is lost, and no request that a server still has is unanswered.
         for member in 0..self.world.settings.members {

@@ -540,6 +540,20 @@ impl World {
         *until = (*until).max(self.now + time);
     }
 
+    /// All members but this one serve, undisturbed, and have logged and applied the same.
+    pub(super) fn is_level_but(&self, member: usize) -> bool {
+        let others = || (0..self.settings.members).filter(|other| *other != member);
+        let logged: BTreeSet<i64> =
+            others().map(|other| self.ensemble.members[other].server.last_logged()).collect();
+        let is_disturbed = self.held.values().chain(self.stalled.values()).any(|until| *until > self.now);
+        !is_disturbed
+            && self.cut.is_empty()
+            && logged.len() == 1
+            && others().all(|other| {
+                self.ensemble.is_serving(other) && logged.contains(&self.ensemble.applied(other))
+            })
+    }
+
     /// All members run, and no harm is done any more.
     pub(super) fn heal(&mut self) {
         self.cut.clear();
@@ -547,6 +561,8 @@ impl World {
             self.ensemble.start(member, true, self.now);
         }
         self.carry();
+        let last = self.held.values().chain(self.stalled.values()).max().copied().unwrap_or_default();
+        self.run(last.saturating_sub(self.now) + self.settings.tick * 2);
         self.until("one history", |world| {
             let applied: BTreeSet<i64> =
                 (0..world.settings.members).map(|member| world.ensemble.applied(member)).collect();
