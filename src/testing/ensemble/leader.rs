@@ -139,11 +139,10 @@ impl Leader {
     fn bring_level(&mut self, server: &mut Server, stream: u64) {
         let Some(handler) = self.handlers.get_mut(&stream) else { return };
         let snapshot = Arc::new(server.snapshot());
-        server.send(&mut handler.link, Message::NewLeader { epoch: self.epoch, snapshot });
+        let proposals: Vec<Arc<Entry>> = self.proposals.iter().map(|p| Arc::clone(&p.entry)).collect();
+        handler.unacknowledged = proposals.iter().map(|entry| (entry.stamp.zxid, server.now)).collect();
+        server.send(&mut handler.link, Message::NewLeader { epoch: self.epoch, snapshot, proposals });
         handler.is_forwarding = true;
-        for proposal in &self.proposals {
-            handler.propose(server, &proposal.entry);
-        }
     }
 
     // ---- its followers ----

@@ -88,10 +88,13 @@ impl Learner {
                 server.accepted_epoch = epoch;
                 server.send(&mut self.link, Message::AckEpoch { history });
             }
-            Message::NewLeader { epoch, snapshot } => {
-                server.install(&snapshot, epoch);
+            Message::NewLeader { epoch, snapshot, proposals } => {
+                server.install(&snapshot, &proposals, epoch);
                 self.stage = Stage::Level;
                 server.send(&mut self.link, Message::AckNewLeader);
+                for entry in proposals {
+                    server.send(&mut self.link, Message::Ack { zxid: entry.stamp.zxid });
+                }
             }
             Message::UpToDate => {
                 server.is_serving = true;

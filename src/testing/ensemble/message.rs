@@ -115,10 +115,13 @@ pub(super) enum Message {
     LeaderInfo {
         epoch: u64,
     },
-    /// SNAP and NEWLEADER.
+    /// SNAP, the proposals that are not committed yet, and NEWLEADER. The follower takes all of it over at
+    /// once. (If it lost for a moment a proposal that it had acknowledged before, over an earlier stream,
+    /// that proposal could be committed without a quorum.)
     NewLeader {
         epoch: u64,
         snapshot: Arc<Snapshot>,
+        proposals: Vec<Arc<Entry>>,
     },
     UpToDate,
     Proposal(Arc<Entry>),

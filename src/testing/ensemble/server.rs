@@ -153,12 +153,12 @@ impl Server {
     }
 
     /// Takes the leader's history in the place of its own. It has no clients then.
-    pub(super) fn install(&mut self, snapshot: &Snapshot, epoch: u64) {
+    pub(super) fn install(&mut self, snapshot: &Snapshot, proposals: &[Arc<Entry>], epoch: u64) {
         self.front.store.tree = snapshot.tree.clone();
         self.front.last_zxid = snapshot.zxid;
         self.sessions.clone_from(&snapshot.sessions);
         self.applied = snapshot.zxid;
-        self.tail.clear();
+        self.tail = proposals.iter().cloned().collect();
         self.current_epoch = epoch;
     }
 

@@ -240,7 +240,10 @@ fn a_seed_makes_one_history() {
             (0..history.plans.len()).for_each(|client| history.act(client));
             history.world.run(ms(300));
         }
-        history.world.notices
+        let answers = history.world.clients.iter().flat_map(|client| &client.answers);
+        let answers: Vec<String> = answers.map(|answer| format!("{answer:?}")).collect();
+        (answers, history.world.notices)
     };
+    assert!(!run().0.is_empty());
     assert_eq!(run(), run());
 }
