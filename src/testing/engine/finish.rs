@@ -1,5 +1,5 @@
-//! The second half of a request: transactions are applied, watches strike, answers go out, in this order
-//! (`FinalRequestProcessor`).
+//! The second half of a request: transactions are applied, watches strike, answers go out, in this
+//! order (`FinalRequestProcessor`).
 
 use super::ConnId;
 use super::acl::Id;

@@ -1,6 +1,6 @@
 //! What a server is to its clients: their connections, the tree as far as it is applied, and the
-//! watches. It reads frames, answers and sends events. It neither orders writes nor expires sessions: that
-//! is done by the server that it belongs to, or by that one's leader.
+//! watches. It reads frames, answers and sends events. It neither orders writes nor expires
+//! sessions: that is done by the server that it belongs to, or by that one's leader.
 
 use super::ConnId;
 use super::acl::{self, Id, perm};
@@ -87,7 +87,8 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(identity: Identity, limits: TimeoutLimits) -> Front {
-        // Ids go on with the time, so that no session of an earlier server comes back to life in this one.
+        // Ids go on with the time, so that no session of an earlier server comes back to life in
+        // this one.
         let next_session = i64::from(identity.server) << 56 | ((identity.epoch << 24) as u64 >> 8) as i64;
         Front {
             identity,
@@ -104,7 +105,8 @@ impl Front {
         }
     }
 
-    /// Tells how long ago the server was made, by a clock of the caller's. Before anything else below.
+    /// Tells how long ago the server was made, by a clock of the caller's. Before anything else
+    /// below.
     pub(crate) fn set_now(&mut self, now: Duration) {
         self.now = self.now.max(now);
     }

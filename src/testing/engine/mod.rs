@@ -1,4 +1,5 @@
-//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out.
+//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is a
+//! server that stands alone; `testing::ensemble` makes several of the same parts.
 //!
 //! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes are checked and numbered), later
 //! *finished* (`finish.rs`: transactions are applied, watches strike, the answer goes out). Requests that are prepared

@@ -1,5 +1,5 @@
-//! What the server has that orders all writes, be it by itself or as the leader: it numbers writes, checks
-//! them against all that it numbered before, and alone expires sessions and reaps nodes.
+//! What the server has that orders all writes, be it by itself or as the leader: it numbers writes,
+//! checks them against all that it numbered before, and alone expires sessions and reaps nodes.
 
 use super::acl::Id;
 use super::outstanding::Outstanding;

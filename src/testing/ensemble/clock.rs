@@ -1,4 +1,5 @@
-//! A member's own clock: it may stand anywhere, and runs a little faster or slower than the world's.
+//! A member's own clock: it may stand anywhere, and runs a little faster or slower than the
+//! world's.
 
 use std::time::Duration;
 

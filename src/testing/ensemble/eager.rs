@@ -1,5 +1,6 @@
-//! What a member refuses by itself with `zookeeper.enableEagerACLCheck` (`ZooKeeperServer.authWriteRequest`):
-//! writes that its own tree does not allow. It asks no leader, and answers with zxid 0.
+//! What a member refuses by itself with `zookeeper.enableEagerACLCheck`
+//! (`ZooKeeperServer.authWriteRequest`): writes that its own tree does not allow. It asks no
+//! leader, and answers with zxid 0.
 
 use crate::testing::engine::acl::{self, Id, perm};
 use crate::testing::engine::request::Write;

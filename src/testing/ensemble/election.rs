@@ -1,5 +1,6 @@
-//! How members find a leader (`FastLeaderElection`): each votes for itself, goes over to the greatest vote that
-//! it hears of, and decides when a quorum votes as it does and nothing greater comes for a while.
+//! How members find a leader (`FastLeaderElection`): each votes for itself, goes over to the
+//! greatest vote that it hears of, and decides when a quorum votes as it does and nothing greater
+//! comes for a while.
 
 use super::message::{Notification, State, Vote};
 use super::server::Server;
@@ -96,8 +97,8 @@ impl Election {
         None
     }
 
-    /// Joins a leader that says so itself and that a quorum follows in the same epoch, or votes for in this
-    /// round. (Those that follow may have decided in different rounds.)
+    /// Joins a leader that says so itself and that a quorum follows in the same epoch, or votes for
+    /// in this round. (Those that follow may have decided in different rounds.)
     fn find_settled(&self, server: &mut Server, round: u64, vote: Vote) -> Option<usize> {
         let leader = vote.member;
         let follows = |n: &&Notification| n.vote.epoch == vote.epoch && n.vote.member == leader;

@@ -1,5 +1,5 @@
-//! The leader: it brings followers level, orders all writes, commits what a quorum has logged, and alone expires
-//! sessions (`Leader`, `LearnerHandler`, `LeaderZooKeeperServer`).
+//! The leader: it brings followers level, orders all writes, commits what a quorum has logged, and
+//! alone expires sessions (`Leader`, `LearnerHandler`, `LeaderZooKeeperServer`).
 
 use super::message::{Entry, Forwarded, Link, Message};
 use super::server::Server;
@@ -331,7 +331,8 @@ impl Leader {
         is_alive
     }
 
-    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
+    /// node.
     pub(super) fn set_sequence(&mut self, server: &mut Server, parent: &str, next: i32) -> bool {
         let time = server.front.wall_ms();
         let (stamp, txn) = self.order.set_sequence(&server.front.store.tree, parent, next, time);

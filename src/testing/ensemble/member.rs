@@ -1,4 +1,5 @@
-//! A member of the ensemble, in one of its parts: it looks for a leader, follows one, leads, or does not run.
+//! A member of the ensemble, in one of its parts: it looks for a leader, follows one, leads, or
+//! does not run.
 
 use super::clock::Clock;
 use super::election::Election;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// A message on its way from one member to another.
 ///
-/// Between two members there are votes, each for itself, and streams (TCP connections from a follower to its
-/// leader). Whoever carries packets keeps the order of those from one member to another. It may delay them, and
-/// it may drop any: if a packet of a stream is missing, the member that gets the next one takes the
-/// stream for broken and closes it.
+/// Between two members there are votes, each for itself, and streams (TCP connections from a
+/// follower to its leader). Whoever carries packets keeps the order of those from one member to
+/// another. It may delay them, and it may drop any: if a packet of a stream is missing, the member
+/// that gets the next one takes the stream for broken and closes it.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// Who sends it.
@@ -115,9 +115,9 @@ pub(super) enum Message {
     LeaderInfo {
         epoch: u64,
     },
-    /// SNAP, the proposals that are not committed yet, and NEWLEADER. The follower takes all of it over at
-    /// once. (If it lost for a moment a proposal that it had acknowledged before, over an earlier stream,
-    /// that proposal could be committed without a quorum.)
+    /// SNAP, the proposals that are not committed yet, and NEWLEADER. The follower takes all of it
+    /// over at once. (If it lost for a moment a proposal that it had acknowledged before, over an
+    /// earlier stream, that proposal could be committed without a quorum.)
     NewLeader {
         epoch: u64,
         snapshot: Arc<Snapshot>,

@@ -1,27 +1,30 @@
-//! An ensemble of ZooKeeper servers without sockets, threads and clocks: events and the time go in, what is to be
-//! done comes out. It is made for simulations.
+//! An ensemble of ZooKeeper servers without sockets, threads and clocks: events and the time go in,
+//! what is to be done comes out. It is made for simulations.
 //!
-//! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a client can
-//! tell:
+//! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a
+//! client can tell:
 //!
-//! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum has
-//!   logged. Followers apply what is committed in this order, as late as the leader's stream brings it. They
-//!   answer reads from their own tree, and fire watches as they apply.
-//! * A follower sends writes and `sync` on to the leader. It answers a write when it applies it. Requests of one
-//!   session are answered in order, except for what is refused eagerly
+//! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum
+//!   has logged. Followers apply what is committed in this order, as late as the leader's stream
+//!   brings it. They answer reads from their own tree, and fire watches as they apply.
+//! * A follower sends writes and `sync` on to the leader. It answers a write when it applies it.
+//!   Requests of one session are answered in order, except for what is refused eagerly
 //!   ([`eager_acl_check`](Settings::eager_acl_check)).
-//! * The leader alone expires sessions, by its ticks. It hears of a session when that is made or checked, from
-//!   the session's own connection to the leader, and from the followers' answers to its pings, which
-//!   it sends every half tick. **A write that was sent on is not a sign of life.**
-//! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks closes its clients'
-//!   connections and looks for a leader. Until then it answers reads and pings. A leader that hears nothing of
-//!   a quorum for that long does the same; until then it also answers `sync`, if nothing is proposed.
-//! * The member with the newest history among those that reach a quorum is elected. Its followers take over its
-//!   history, so that what only they had logged is gone; what was acknowledged to a client is in the history
-//!   of some member of each quorum. Sessions begin anew at a new leader, with their whole timeout.
+//! * The leader alone expires sessions, by its ticks. It hears of a session when that is made or
+//!   checked, from the session's own connection to the leader, and from the followers' answers to
+//!   its pings, which it sends every half tick. **A write that was sent on is not a sign of life.**
+//! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks
+//!   closes its clients' connections and looks for a leader. Until then it answers reads and pings.
+//!   A leader that hears nothing of a quorum for that long does the same; until then it also
+//!   answers `sync`, if nothing is proposed.
+//! * The member with the newest history among those that reach a quorum is elected. Its followers
+//!   take over its history, so that what only they had logged is gone; what was acknowledged to a
+//!   client is in the history of some member of each quorum. Sessions begin anew at a new leader,
+//!   with their whole timeout.
 //!
-//! Whoever drives it carries packets and bytes, tells the time, and does the harm: it delays or drops
-//! [packets](Packet), cuts connections, stops members and starts them again, and lets their clocks drift.
+//! Whoever drives it carries packets and bytes, tells the time, and does the harm: it delays or
+//! drops [packets](Packet), cuts connections, stops members and starts them again, and lets their
+//! clocks drift.
 //!
 //! # What is simpler than in the real server
 //!
@@ -114,7 +117,8 @@ pub enum Output {
         /// Whole frames.
         bytes: Vec<u8>,
     },
-    /// Close a connection, after what was sent to its client. [`Ensemble::closed`] is still to be called.
+    /// Close a connection, after what was sent to its client. [`Ensemble::closed`] is still to be
+    /// called.
     Close {
         /// By whom.
         member: usize,
@@ -185,7 +189,8 @@ pub struct NodeInfo {
 
 /// The servers. See the [module's page](self).
 ///
-/// Each call tells the time, `now`, which never goes back, and is answered by [`take_outputs`](Self::take_outputs).
+/// Each call tells the time, `now`, which never goes back, and is answered by
+/// [`take_outputs`](Self::take_outputs).
 #[derive(Debug)]
 pub struct Ensemble {
     members: Vec<Member>,
@@ -193,8 +198,8 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
-    /// Servers without data, none of which runs yet. The seed decides how far their clocks are apart, and on
-    /// the sessions' passwords.
+    /// Servers without data, none of which runs yet. The seed decides how far their clocks are
+    /// apart, and on the sessions' passwords.
     pub fn new(settings: &Settings, seed: u64) -> Ensemble {
         let mut rng = fastrand::Rng::with_seed(seed);
         let secret = rng.u128(..);
@@ -268,8 +273,8 @@ impl Ensemble {
         });
     }
 
-    /// Ends a member's process. The outputs are what its operating system does: it closes all connections and
-    /// streams. Drop them for a host that is gone without a word.
+    /// Ends a member's process. The outputs are what its operating system does: it closes all
+    /// connections and streams. Drop them for a host that is gone without a word.
     pub fn kill(&mut self, member: usize, now: Duration) {
         self.at(member, now, Member::stop);
     }
@@ -295,8 +300,8 @@ impl Ensemble {
         self.lead(now, |leader, server| leader.expire(server, session))
     }
 
-    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node, or no
-    /// leader.
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
+    /// node, or no leader.
     pub fn set_sequence(&mut self, parent: &str, next: i32, now: Duration) -> bool {
         self.lead(now, |leader, server| leader.set_sequence(server, parent, next))
     }
@@ -312,8 +317,8 @@ impl Ensemble {
 
     // ---- what an observer sees ----
 
-    /// The member that leads and serves. Of several, which takes a cut between them, the one that was elected
-    /// last.
+    /// The member that leads and serves. Of several, which takes a cut between them, the one that
+    /// was elected last.
     pub fn leader(&self) -> Option<usize> {
         let leads = |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
         let leaders = self.members.iter().filter(leads);

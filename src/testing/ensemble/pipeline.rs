@@ -1,6 +1,6 @@
-//! The order of requests at a member (`CommitProcessor`): the requests of a session are answered in the order
-//! in which they came. A write, or a `sync` at a follower, waits until the leader has committed it, and
-//! what the session asks behind it waits as well. Other sessions do not wait.
+//! The order of requests at a member (`CommitProcessor`): the requests of a session are answered in
+//! the order in which they came. A write, or a `sync` at a follower, waits until the leader has
+//! committed it, and what the session asks behind it waits as well. Other sessions do not wait.
 
 use crate::testing::engine::finish::Pending;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,9 +32,9 @@ impl Pipeline {
         None
     }
 
-    /// A request was committed: gives it back, if it is the one that has waited longest here. (One that a
-    /// session sent over another server is not: clients that continue their xids on a new connection rely
-    /// on that.)
+    /// A request was committed: gives it back, if it is the one that has waited longest here. (One
+    /// that a session sent over another server is not: clients that continue their xids on a new
+    /// connection rely on that.)
     pub(super) fn committed(&mut self, session: i64, xid: i32) -> Option<Pending> {
         self.uncommitted.pop_front_if(|oldest| *oldest == (session, xid))?;
         Some(self.waiting.get_mut(&session)?.pop_front()?.request)

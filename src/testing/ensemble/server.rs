@@ -225,7 +225,8 @@ impl Server {
         }
     }
 
-    /// Clients are not served any more: their connections are closed. What is logged becomes history.
+    /// Clients are not served any more: their connections are closed. What is logged becomes
+    /// history.
     pub(super) fn stop_serving(&mut self) {
         self.is_serving = false;
         let mut conns: Vec<ConnId> = self.front.conns.keys().copied().collect();
@@ -298,8 +299,8 @@ impl Server {
         Some(conn)
     }
 
-    /// Refuses a write by itself, if it is allowed to look (`enableEagerACLCheck`). The answer overtakes those of
-    /// earlier requests.
+    /// Refuses a write by itself, if it is allowed to look (`enableEagerACLCheck`). The answer
+    /// overtakes those of earlier requests.
     pub(super) fn refuse_eagerly(&mut self, conn: ConnId, request: &front::Request<'_>) -> bool {
         if !self.settings.eager_acl_check {
             return false;

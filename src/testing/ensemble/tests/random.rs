@@ -1,5 +1,5 @@
-//! Histories by chance: clients write, read, watch and move, while members and their streams fail. What must be true
-//! at every step is checked by the world; what must be true at the end, here.
+//! Histories by chance: clients write, read, watch and move, while members and their streams fail.
+//! What must be true at every step is checked by the world; what must be true at the end, here.
 
 use super::super::*;
 use super::world::{Answer, World, create, ms};
@@ -71,7 +71,8 @@ impl History {
                     world.ensemble.start(member, true, world.now);
                 }
             }
-            // Only one member loses its data, while all others have the same: what a quorum has logged is kept.
+            // Only one member loses its data, while all others have the same: what a quorum has
+            // logged is kept.
             5 if self.loses_data && !world.ensemble.is_running(one) && world.is_level_but(one) => {
                 world.ensemble.start(one, false, world.now);
                 world.carry();
@@ -193,7 +194,8 @@ impl History {
         }
         self.world.heal();
         (0..self.plans.len()).for_each(|client| self.judge(client));
-        // Nothing that was acknowledged is lost, and no request that a server still has is unanswered.
+        // Nothing that was acknowledged is lost, and no request that a server still has is
+        // unanswered.
         for member in 0..self.world.settings.members {
             let nodes = self.world.ensemble.nodes(member);
             for path in &self.created {

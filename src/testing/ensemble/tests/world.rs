@@ -1,5 +1,5 @@
-//! A world for an ensemble: it carries packets and bytes with delays, keeps the time, and does harm. And what it
-//! checks at every step, whatever happens.
+//! A world for an ensemble: it carries packets and bytes with delays, keeps the time, and does
+//! harm. And what it checks at every step, whatever happens.
 
 use super::super::message::{Channel, Forwarded, Message};
 use super::super::*;
@@ -78,8 +78,8 @@ pub(super) struct World {
     sequence: u64,
     /// The longest way, of packets and of bytes.
     pub(super) slowest: Duration,
-    /// When the last packet from one member to another, or the last bytes of a connection in a direction,
-    /// arrive.
+    /// When the last packet from one member to another, or the last bytes of a connection in a
+    /// direction, arrive.
     arrivals: HashMap<(u64, u64), Duration>,
     /// From whom to whom no packet arrives.
     pub(super) cut: BTreeSet<(usize, usize)>,
@@ -97,8 +97,8 @@ pub(super) struct World {
     trees: HashMap<i64, u64>,
     seen: Vec<i64>,
     epochs: BTreeSet<u64>,
-    /// When each member, as the leader, last heard of a session, by its own clock, and until when it may
-    /// not expire it.
+    /// When each member, as the leader, last heard of a session, by its own clock, and until when
+    /// it may not expire it.
     heard: HashMap<(usize, i64), Duration>,
 }
 
@@ -163,7 +163,8 @@ impl World {
 
     // ---- time ----
 
-    /// Goes on to the next thing that happens, if that is no later than this; false if there is nothing.
+    /// Goes on to the next thing that happens, if that is no later than this; false if there is
+    /// nothing.
     pub(super) fn step(&mut self, limit: Duration) -> bool {
         let timer = |member: usize| {
             let due = self.ensemble.next_timer(member)?;
@@ -335,7 +336,8 @@ impl World {
         }
     }
 
-    /// The client's connection as it is, which goes on without it: what was left behind is read by nobody.
+    /// The client's connection as it is, which goes on without it: what was left behind is read by
+    /// nobody.
     pub(super) fn forget(&mut self, client: usize) -> (usize, ConnId) {
         let conn = self.clients[client].conn.take().expect("a connection");
         self.by_conn.remove(&conn);
@@ -357,7 +359,8 @@ impl World {
         xid
     }
 
-    /// Sends a request and waits for its answer; none if the connection ends first, or after a minute.
+    /// Sends a request and waits for its answer; none if the connection ends first, or after a
+    /// minute.
     pub(super) fn call(
         &mut self,
         client: usize,
@@ -528,7 +531,8 @@ impl World {
         }
     }
 
-    /// Packets from one member to another wait until then, and those that wait already do not go first.
+    /// Packets from one member to another wait until then, and those that wait already do not go
+    /// first.
     pub(super) fn hold(&mut self, from: usize, to: usize, time: Duration) {
         let until = self.held.entry((from, to)).or_default();
         *until = (*until).max(self.now + time);
