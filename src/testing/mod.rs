@@ -167,6 +167,8 @@
 mod builder;
 mod clock;
 mod engine;
+#[cfg(any(test, zk_sim))]
+pub mod ensemble;
 mod faults;
 mod held;
 mod history;
