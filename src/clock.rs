@@ -4,10 +4,10 @@
 //! seem to live on a host that just woke up long after the server expired its session.
 
 use std::ops::Add;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::world;
+use crate::world::atomic::{AtomicU64, Ordering};
 
 /// A point on the boot-time clock, in nanoseconds since its start: they last for 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -188,11 +188,6 @@ impl Held {
         self.owner.path()
     }
 
-    #[cfg(zk_sim)]
-    pub(crate) fn holding(&self) -> &Holding {
-        self.owner.holding()
-    }
-
     /// From now on, until `part`, its loss raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
         self.owner.holding().hold().join(signal);

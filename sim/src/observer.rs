@@ -4,28 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zk_mutex_simulated::observed::Observed;
+use zk_mutex_simulated::observed::{self, Change, Mode, Observed};
 use zk_mutex_simulated::{FencingToken, Held};
-use zk_sim_runtime::{ProcessId, clock_of, fail, is_alive, now, process_name, this_process};
+use zk_sim_runtime::{ProcessId, as_world, clock_of, fail, is_alive, now, process_name, this_process};
 
-/// Knows every guard. It belongs to no process: all of them tell it at once, at no step of their own.
+/// Knows every hold of every process, and what their threads say of what they do. It belongs to no process.
 #[derive(Clone, Default)]
 pub struct Observer(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
-    guards: BTreeMap<u64, Guard>,
-    next: u64,
+    /// Granted and not let go, in the order of their grants. Some are lost.
+    holds: Vec<Hold>,
     newest: BTreeMap<String, FencingToken>,
     counts: Counts,
-    /// Sessions that somebody else ended: their guards stand until they hear of it, which nothing can help.
+    /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
     ended_by_others: BTreeSet<i64>,
     /// When each thread held a lock last.
     progress: BTreeMap<(ProcessId, usize), Duration>,
 }
 
-struct Guard {
-    lock: String,
+struct Hold {
     process: ProcessId,
     hold: Observed,
 }
@@ -43,50 +42,66 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// A guard, until its holder lets go.
-pub struct Ticket(u64);
+/// What is wrong: the check that found it, and what it saw.
+type Broken = (&'static str, String);
 
 impl Observer {
-    fn seen<T>(&self, f: impl FnOnce(&mut Seen) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(|e| e.into_inner()))
-    }
-
-    /// The calling thread has just been given this guard on the lock of this name, which one at a time may hold.
-    pub fn acquired(&self, lock: &str, thread: usize, guard: &Held) -> Ticket {
-        let process = this_process().expect("a process's thread");
-        let (hold, token) = (Observed::new(guard), guard.fencing_token());
-        let ticket = self.seen(|seen| {
-            seen.counts.acquisitions += 1;
-            seen.progress.insert((process, thread), now());
-            let broken = seen.broken_by(lock, process, &hold, token);
-            seen.next += 1;
-            let newest = seen.newest.entry(lock.to_owned()).or_insert(token);
-            *newest = (*newest).max(token);
-            seen.guards.insert(seen.next, Guard { lock: lock.to_owned(), process, hold });
-            broken.map_or(Ok(Ticket(seen.next)), Err)
+    /// From now on it sees each hold of this run.
+    pub fn watch(&self) {
+        let observer = self.clone();
+        observed::watch(move |change, hold| {
+            let Some(process) = this_process() else { return };
+            let broken = observer.seen(|seen| match change {
+                Change::Granted => seen.granted(Hold { process, hold }),
+                Change::Released => {
+                    seen.holds.retain(|other| !other.hold.is_same(&hold));
+                    None
+                }
+            });
+            report(broken);
         });
-        ticket.unwrap_or_else(|(kind, text)| {
-            fail(kind, text);
-            Ticket(0)
-        })
     }
 
-    /// Somebody else ends this session at the server.
-    pub fn is_ended_by_others(&self, session: i64) {
-        self.seen(|seen| seen.ended_by_others.insert(session));
+    fn seen<T>(&self, f: impl FnOnce(&mut Seen) -> T) -> T {
+        // No step of a thread may come in between: another one would wait for this lock for ever.
+        as_world(|| f(&mut self.0.lock().unwrap_or_else(|e| e.into_inner())))
+    }
+
+    /// The calling thread has just been given this guard on a lock that one at a time may hold.
+    pub fn acquired(&self, lock: &str, thread: usize, guard: &Held) {
+        let (process, token, is_held) = (this_process(), guard.fencing_token(), guard.is_held());
+        report(self.seen(|seen| {
+            seen.counts.acquisitions += 1;
+            seen.progress.extend(process.map(|process| ((process, thread), now())));
+            // One that is lost already has seen its time: later tokens may have been given.
+            let before = seen.newest.get(lock).copied().filter(|before| is_held && *before >= token);
+            if before.is_none() {
+                let newest = seen.newest.entry(lock.to_owned()).or_insert(token);
+                *newest = (*newest).max(token);
+            }
+            let is_excused = seen.holds.iter().any(|hold| {
+                Some(hold.process) == process
+                    && !seen.counts_for(hold)
+                    && hold.hold.path.ends_with(guard.path())
+            });
+            let text = |before| format!("{lock}: the token {token} is given after {before}");
+            before.filter(|_| !is_excused).map(|before| ("token order", text(before)))
+        }));
     }
 
     /// The holder is about to let go.
-    pub fn releases(&self, ticket: Ticket, was_lost: bool) {
-        self.seen(|seen| {
-            seen.guards.remove(&ticket.0);
-            seen.counts.lost += u64::from(was_lost);
-        });
+    pub fn releases(&self, was_lost: bool) {
+        self.seen(|seen| seen.counts.lost += u64::from(was_lost));
     }
 
     /// A call ended without a guard.
     pub fn not_acquired(&self, is_error: bool) {
         self.seen(|seen| if is_error { seen.counts.errors += 1 } else { seen.counts.refused += 1 });
+    }
+
+    /// Somebody else ends this session at the server.
+    pub fn is_ended_by_others(&self, session: i64) {
+        self.seen(|seen| seen.ended_by_others.insert(session));
     }
 
     /// So far.
@@ -99,38 +114,52 @@ impl Observer {
         self.seen(|seen| seen.progress.get(&(process, thread)).copied())
     }
 
-    /// Whether no guard lives in any living process.
+    /// Whether no living process holds anything.
     pub fn is_quiet(&self) -> bool {
-        self.seen(|seen| !seen.guards.values().any(|guard| is_alive(guard.process)))
+        self.seen(|seen| !seen.holds.iter().any(|hold| is_alive(hold.process)))
+    }
+}
+
+fn report(broken: Option<Broken>) {
+    if let Some((kind, text)) = broken {
+        fail(kind, text);
     }
 }
 
 impl Seen {
-    /// What a new guard shows to be wrong, if anything.
-    fn broken_by(
-        &self,
-        lock: &str,
-        process: ProcessId,
-        hold: &Observed,
-        token: FencingToken,
-    ) -> Option<(&'static str, String)> {
-        let name = process_name(process);
-        if !self.stands(process, hold) {
-            return None; // lost already: the holder finds out when it asks
-        }
-        if let Some(newest) = self.newest.get(lock).filter(|newest| **newest >= token) {
-            return Some(("token order", format!("{lock}: {name} has {token}, {newest} was given before")));
-        }
-        let other = self.guards.values().find(|other| {
-            other.lock == lock && is_alive(other.process) && self.stands(other.process, &other.hold)
-        })?;
-        let text = format!("{lock}: {name} holds it, and {} still does", process_name(other.process));
-        Some(("two holders", text))
+    /// Two holds overlap if and only if the earlier one stands when the later one is granted.
+    fn granted(&mut self, new: Hold) -> Option<Broken> {
+        self.holds.retain(|hold| is_alive(hold.process));
+        let other = self.holds.iter().find(|old| excludes(&old.hold, &new.hold) && self.counts_for(old));
+        let broken = other.filter(|_| self.counts_for(&new)).map(|other| {
+            let (one, two) = (process_name(new.process), process_name(other.process));
+            (
+                "two holders",
+                format!("{one} holds {}, and {two} still holds {}", new.hold.path, other.hold.path),
+            )
+        });
+        self.holds.push(new);
+        broken
     }
 
-    /// Whether a guard is valid, and has to be.
-    fn stands(&self, process: ProcessId, hold: &Observed) -> bool {
-        hold.is_held_at(clock_of(process))
-            && hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
+    /// Whether its guards are valid now, and have to be the only ones.
+    fn counts_for(&self, hold: &Hold) -> bool {
+        is_alive(hold.process)
+            && hold.hold.is_held_at(clock_of(hold.process))
+            && hold.hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
+    }
+}
+
+/// Whether only one of them may stand at a time.
+fn excludes(old: &Observed, new: &Observed) -> bool {
+    let ((one, old_mode), (two, new_mode)) = (old.lock(), new.lock());
+    if one != two {
+        return false;
+    }
+    match (old_mode, new_mode) {
+        (Mode::Shared, Mode::Shared) | (Mode::Permit, Mode::Permit) => false,
+        // A writer takes a read lock before it lets go of the write lock.
+        (Mode::Exclusive, Mode::Shared) => old.session_id() != new.session_id(),
+        _ => true,
     }
 }

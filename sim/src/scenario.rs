@@ -109,6 +109,7 @@ struct Inner {
 
 impl World {
     fn build(scenario: &Scenario, shared: Shared) {
+        shared.observer.watch();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let settings = Settings {
             tick: scenario.tick,

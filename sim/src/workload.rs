@@ -113,7 +113,7 @@ fn check_deadline(limit: Duration, took: Duration) {
 }
 
 fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGuard<'_>, rng: &mut Rng) {
-    let ticket = shared.observer.acquired(path, number, &guard);
+    shared.observer.acquired(path, number, &guard);
     let until = Instant::now() + between(rng, Duration::from_micros(1), job.longest_hold);
     let lost = guard.lost();
     let was_lost = if rng.bool() {
@@ -128,7 +128,7 @@ fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGua
     if was_lost && guard.is_held() {
         fail("lost, and held", path.to_owned());
     }
-    shared.observer.releases(ticket, was_lost);
+    shared.observer.releases(was_lost);
     if rng.bool() {
         drop(guard);
     } else {

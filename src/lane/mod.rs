@@ -5,7 +5,6 @@ mod tenure;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::keep::Keeper;
@@ -17,6 +16,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Holding, Mode, Queue, Release, Request};
 use crate::session::bell::Bells;
 use crate::session::{SessionState, ZkSession};
+use crate::world::atomic::{AtomicU64, Ordering};
 
 /// `S` is what several threads can have at once.
 pub(crate) struct Lane<S = Infallible> {

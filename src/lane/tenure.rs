@@ -1,9 +1,9 @@
 //! A hold of one thread alone, and whose turn at the turnstile it is: that changes at each hand-over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::queue::Holding;
+use crate::world::atomic::{AtomicU64, Ordering};
 
 pub(crate) struct Tenure {
     pub(crate) holding: Holding,

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::world::atomic::{AtomicUsize, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, Mutex};
 

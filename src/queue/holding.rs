@@ -1,7 +1,6 @@
 //! The lock, held: a granted node, and how it is let go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::call::error;
@@ -11,6 +10,7 @@ use crate::limit::{Ended, Limit};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
 use crate::session::hold::Hold;
+use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::world::{Receiver, Sender, bounded};
 
 /// Dropped before it is released, by an early return or a panic, it is released then: no node stays
@@ -36,13 +36,16 @@ pub(crate) struct Release {
 
 impl Holding {
     pub(crate) fn new(generation: &Arc<Generation>, hold: Arc<Hold>, removal: Removal) -> Self {
-        Holding {
+        let holding = Holding {
             generation: generation.clone(),
             hold,
             removal,
             hand_overs: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
-        }
+        };
+        #[cfg(zk_sim)]
+        crate::observed::tell(crate::observed::Change::Granted, &holding);
+        holding
     }
 
     /// The session that it is held in.
@@ -123,6 +126,8 @@ impl Holding {
     }
 
     fn release(&self, done: Option<Sender<Outcome>>) {
+        #[cfg(zk_sim)]
+        crate::observed::tell(crate::observed::Change::Released, self);
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
         let mut removal = self.removal.clone();

@@ -20,7 +20,6 @@ pub(crate) mod strategy;
 mod ticket;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use self::attempt::Attempt;
@@ -37,6 +36,7 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::hold::OnLoss;
 use crate::session::path;
+use crate::world::atomic::{AtomicBool, Ordering};
 
 pub(crate) struct Queue {
     /// The znode's full path.

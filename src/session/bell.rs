@@ -3,9 +3,9 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::limit::{Ended, Limit};
+use crate::world::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::world::{HashMap, Mutex, Receiver, Sender, bounded};
 
 /// One waiter's bell. Rings that come together are one wake-up; none is lost.

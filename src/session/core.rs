@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::bell::{Bell, Bells, Causes};
@@ -16,6 +15,7 @@ use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
+use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{
     Instant, Mutex, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, thread, unbounded,
 };

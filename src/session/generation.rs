@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,6 +28,7 @@ use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::wire::code::event;
+use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
 
 /// Where the events of one session go.

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
+use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{Mutex, Receiver};
 
 /// What is written to the node of a holder who is asked to let go; Curator's `LockInternals.REVOKE_MESSAGE`.

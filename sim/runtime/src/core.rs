@@ -640,6 +640,16 @@ pub fn rng<T>(draw: impl FnOnce(&mut Rng) -> T) -> T {
     with(|sim| draw(&mut sim.world_rng.borrow_mut()))
 }
 
+/// Does this as the world would: between two steps, none of which are its own. It must not wait for anything that a
+/// simulated thread may hold. This is for observers, which threads tell of what they have seen.
+pub fn as_world<T>(act: impl FnOnce() -> T) -> T {
+    let Some(sim) = SIM.with(|sim| sim.borrow().clone()) else { return act() };
+    let current = sim.current.take();
+    let value = act();
+    sim.current.set(current);
+    value
+}
+
 /// Calls this at every scheduling point, after the step. It must not block and should be quick.
 pub fn on_step(observer: impl FnMut() + 'static) {
     with(|sim| *sim.observer.borrow_mut() = Some(Box::new(observer)));

@@ -8,7 +8,7 @@
 //! # How it works
 //!
 //! * **One thread at a time.** Each simulated thread is a coroutine with a stack of its own. All coroutines run on the
-//!   one thread of the operating system that called [`run`]. At a *scheduling point* (a lock, a channel, a clock, a
+//!   one thread of the operating system that called [`run`]. At a *scheduling point* (a lock, an atomic, a channel, a clock, a
 //!   socket, a new thread) the seed decides whether the running thread goes on or another one does. To go on costs
 //!   some nanoseconds, to change threads some tens of nanoseconds. With threads of the operating system that hand a
 //!   baton around, a change would cost some microseconds.
@@ -36,9 +36,9 @@
 //!
 //! # What it does not show
 //!
-//! Memory orders weaker than sequential consistency, and races between two accesses to atomics with no scheduling
-//! point between them.
+//! Memory orders weaker than sequential consistency.
 
+mod atomic;
 mod chance;
 mod channel;
 mod core;
@@ -57,7 +57,8 @@ mod tests;
 
 pub use self::chance::Rng;
 pub use self::core::{
-    Config, Failure, Policy, Report, after, at, fail, finish, is_running, now, on_step, rng, run, stats,
+    Config, Failure, Policy, Report, after, as_world, at, fail, finish, is_running, now, on_step, rng, run,
+    stats,
 };
 pub use self::process::{
     Death, ProcessId, ProcessSettings, clock_of, exit, is_alive, kill, process_name, resume, set_drift,
@@ -72,6 +73,11 @@ pub mod library {
 
     pub use crossbeam_channel::{RecvTimeoutError, TrySendError};
     pub use mio::{Interest, Token};
+
+    /// See `std::sync::atomic`.
+    pub mod atomic {
+        pub use crate::atomic::*;
+    }
 
     pub use crate::chance::{new_uuid, random, shuffle};
     pub use crate::channel::{Receiver, Select, Sender, bounded, never, unbounded};

@@ -15,6 +15,7 @@ pub(crate) enum Op {
     Block,
     Preempted,
     Clock,
+    Atomic,
     Lock,
     TryLock,
     Unlock,

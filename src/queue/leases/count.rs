@@ -1,11 +1,10 @@
 //! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore` keeps it too.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation};
 use crate::session::path;
+use crate::world::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// More bytes than this are no number that anybody wrote for us.
 const LONGEST: usize = 32;
