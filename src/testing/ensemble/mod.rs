@@ -335,6 +335,19 @@ impl Ensemble {
         self.members.get(member).is_some_and(|member| member.server.is_serving)
     }
 
+    /// Whether all other members serve one leader and have logged and applied the same. A member
+    /// that is down then takes nothing with it if it loses its data: otherwise it could be one of
+    /// only two members that have logged a committed write, and the ensemble would lose this write.
+    pub fn can_lose_data(&self, member: usize) -> bool {
+        let state = |member: &Member| {
+            let server = &member.server;
+            (server.is_serving, server.current_epoch, server.last_logged(), server.applied)
+        };
+        let mut others = self.members.iter().filter(|other| other.server.id != member).map(state);
+        let Some(first) = others.next() else { return false };
+        first.0 && first.2 == first.3 && others.all(|other| other == first)
+    }
+
     /// The newest transaction that a member has applied.
     pub fn applied(&self, member: usize) -> i64 {
         self.members.get(member).map_or(0, |member| member.server.applied)
