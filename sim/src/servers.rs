@@ -22,6 +22,8 @@ struct Inner {
     members: Vec<Member>,
     /// What members say to each other: nothing overtakes on the way from one to another.
     wires: BTreeMap<(usize, usize), Rc<Wire>>,
+    /// The last number that was set in each folder.
+    sequences: BTreeMap<String, i32>,
     operators: BTreeMap<u64, Operator>,
     next_operator: u64,
     myself: Option<Servers>,
@@ -75,6 +77,7 @@ impl Servers {
             ensemble: Ensemble::new(settings, seed),
             members: (0..settings.members).map(member).collect(),
             wires: BTreeMap::new(),
+            sequences: BTreeMap::new(),
             operators: BTreeMap::new(),
             next_operator: OPERATORS,
             myself: None,
@@ -170,11 +173,18 @@ impl Servers {
         });
     }
 
-    /// The next sequential child of `parent` has this number.
+    /// The next sequential child of `parent` has this number, unless that could be a step back,
+    /// which the numbers of no server take.
     pub fn set_sequence(&self, parent: &str, next: i32) {
+        let last = self.0.borrow().sequences.get(parent).copied();
+        if last.is_some_and(|last| next < last.saturating_add(1 << 16)) {
+            return;
+        }
         note(&format!("the operator sets the next number in {parent} to {next}"));
         self.with(|inner| {
-            inner.ensemble.set_sequence(parent, next, now());
+            if inner.ensemble.set_sequence(parent, next, now()) {
+                inner.sequences.insert(parent.to_owned(), next);
+            }
         });
     }
 
