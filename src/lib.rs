@@ -86,6 +86,9 @@ mod election;
 mod error;
 mod exclusive;
 mod fencing;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guard;
 pub mod guide;
 mod lane;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::keep::Keeper;
+use self::tenure::NO_TURN;
 pub(crate) use self::tenure::Tenure;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
@@ -85,7 +86,7 @@ impl<S: Send + 'static> Lane<S> {
                 // A lost hold blocks no other thread, even if its guard stays.
                 let (turnstile, cell, losses) = (self.turnstile.clone(), cell.clone(), self.losses.clone());
                 Box::new(move || {
-                    turnstile.leave(cell.load(Ordering::Acquire));
+                    turnstile.leave(cell.swap(NO_TURN, Ordering::AcqRel));
                     losses.ring(&(), true);
                 }) as Box<dyn FnOnce() + Send>
             };

@@ -10,6 +10,9 @@ pub(crate) struct Tenure {
     turn: Arc<AtomicU64>,
 }
 
+/// The turn of a hold that was lost: none. The turnstile counts turns from one.
+pub(super) const NO_TURN: u64 = 0;
+
 impl Tenure {
     pub(super) fn new(holding: Holding, turn: Arc<AtomicU64>) -> Self {
         Tenure { holding, turn }
@@ -20,8 +23,14 @@ impl Tenure {
     }
 
     /// Another thread takes it over, with its turn; false if it is lost.
+    ///
+    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of two
+    /// swaps one is first. If that is the one here, the loss finds this turn and ends it. If that is
+    /// the one of the loss, this thread finds the mark. A store here, and a load there, could both
+    /// miss what the other thread has just written: the hold would be lost and keep its turn, and no
+    /// other thread of this process would get the lock until the guard is dropped.
     pub(super) fn is_taken_over(&self, turn: u64) -> bool {
-        self.turn.store(turn, Ordering::Release);
+        self.turn.swap(turn, Ordering::AcqRel);
         let is_held = self.holding.is_held();
         if is_held {
             self.holding.hand_over();

@@ -14,7 +14,7 @@ pub(crate) mod name;
 mod persist;
 mod predecessor;
 mod revoke;
-mod rule;
+pub(crate) mod rule;
 mod stand_in;
 pub(crate) mod strategy;
 mod ticket;

@@ -6,8 +6,8 @@ mod builder;
 #[cfg(feature = "client")]
 pub(crate) mod client;
 pub(crate) mod config;
-mod connect_string;
-mod connection;
+pub(crate) mod connect_string;
+pub(crate) mod connection;
 pub(crate) mod core;
 mod event;
 pub(crate) mod generation;

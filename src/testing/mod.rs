@@ -166,7 +166,7 @@
 
 mod builder;
 mod clock;
-mod engine;
+pub(crate) mod engine;
 #[cfg(any(test, zk_sim))]
 pub mod ensemble;
 mod faults;

@@ -58,13 +58,17 @@ mod server_tick;
 mod session;
 mod session_faults;
 mod signals;
+mod storm;
 mod support;
 mod support_selftest;
 mod wait_strategies;
 
 fn main() -> std::process::ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(lease_program::NAME) {
-        return lease_program::main();
+    match std::env::args().nth(1).as_deref() {
+        Some(lease_program::NAME) => return lease_program::main(),
+        Some(storm::program::NAME) => return storm::program::main(),
+        Some(storm::worker::NAME) => return storm::worker::main(),
+        _ => {}
     }
     support::runner::main(
         &[
@@ -138,6 +142,8 @@ fn main() -> std::process::ExitCode {
             semaphore::TESTS,
             semaphore_faults::TESTS,
             signals::TESTS,
+            storm::TESTS,
+            storm::CHECKER,
             wait_strategies::TESTS,
         ],
         runner_traps::TESTS,

@@ -364,6 +364,34 @@ fn silenced_reply_leaves_the_node_and_an_open_connection() {
     });
 }
 
+fn frozen_connection_stays_open_and_carries_nothing_while_a_new_one_does() {
+    let (proxy, mut raw, path) = proxied();
+    proxy.freeze();
+    thread::scope(|scope| {
+        let create = scope.spawn(|| raw.create(&format!("{path}/frozen"), b"", PERSISTENT));
+        let mut other = Raw::connect(&proxy.connect_string()).unwrap();
+        other.create(&format!("{path}/well"), b"", PERSISTENT).unwrap();
+        assert!(!create.is_finished() && !exists(&format!("{path}/frozen")));
+        proxy.cut();
+        assert!(create.join().unwrap().is_err());
+    });
+}
+
+fn half_open_connection_is_closed_for_the_server_alone() {
+    let (proxy, mut raw, path) = proxied();
+    let (id, password) = (raw.session_id(), raw.password().to_vec());
+    proxy.half_open();
+    thread::scope(|scope| {
+        let create = scope.spawn(|| raw.create(&format!("{path}/unheard"), b"", PERSISTENT));
+        // The session is well on another connection.
+        let mut other = Raw::with_session(&proxy.connect_string(), id, &password).unwrap();
+        other.create(&format!("{path}/well"), b"", PERSISTENT).unwrap();
+        assert!(!create.is_finished() && !exists(&format!("{path}/unheard")));
+        proxy.cut();
+        assert!(create.join().unwrap().is_err());
+    });
+}
+
 fn dropped_request_never_reaches_the_server() {
     let (proxy, mut raw, path) = proxied();
     let node = format!("{path}/never");
@@ -455,6 +483,20 @@ fn isolated_leader_is_replaced_and_follows_after_healing() {
     assert_eq!(ensemble.leader(), elected);
 }
 
+fn server_on_a_full_disk_takes_no_write_and_has_lost_nothing_after_its_restart() {
+    let alone = Ensemble::start(1);
+    let mut raw = Raw::connect(&alone.connect_string()).unwrap();
+    raw.create("/before", b"", PERSISTENT).unwrap();
+    alone.fill_disk(0);
+    assert!(raw.create("/on-a-full-disk", b"", PERSISTENT).is_err());
+    until("the server gives up", SOON, || alone.member(0).mode().is_none().then_some(()));
+    alone.member(0).restart();
+    let mut raw = Raw::connect(&alone.connect_string()).unwrap();
+    assert!(raw.exists("/before").unwrap().is_some());
+    assert!(raw.exists("/on-a-full-disk").unwrap().is_none());
+    raw.create("/after", b"", PERSISTENT).unwrap();
+}
+
 fn ensemble_survives_a_killed_member_and_takes_it_back() {
     let ensemble = Ensemble::start_with(
         3,
@@ -493,6 +535,8 @@ scenarios![
     delay_is_for_each_way,
     dropped_reply_of_a_create_leaves_the_node_and_a_cut,
     silenced_reply_leaves_the_node_and_an_open_connection,
+    frozen_connection_stays_open_and_carries_nothing_while_a_new_one_does,
+    half_open_connection_is_closed_for_the_server_alone,
     dropped_request_never_reaches_the_server,
     injected_bytes_reach_the_client,
     killed_server_ends_the_connections_through_a_proxy,
@@ -500,5 +544,6 @@ scenarios![
     follower_in_a_black_hole_stops_serving_and_recovers on real,
     follower_cut_off_stops_serving_and_recovers on real,
     isolated_leader_is_replaced_and_follows_after_healing on real,
+    server_on_a_full_disk_takes_no_write_and_has_lost_nothing_after_its_restart on real,
     ensemble_survives_a_killed_member_and_takes_it_back on real,
 ];

@@ -48,7 +48,9 @@ impl Front {
         });
         let attached = if op == op::CLOSE { self.attached.remove(&session) } else { None };
         self.send_events(std::mem::take(&mut events));
-        let Some(conn) = conn else {
+        // Of a connection that has gone meanwhile nothing is left but what its writes have changed: a watch
+        // would stay for ever.
+        let Some(conn) = conn.filter(|conn| self.conns.contains_key(conn)) else {
             if let Some(conn) = attached {
                 self.close(conn);
             }

@@ -9,6 +9,8 @@ pub(in crate::testing) mod acl;
 pub(in crate::testing) mod conn;
 pub(in crate::testing) mod finish;
 pub(in crate::testing) mod front;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod node;
 pub(in crate::testing) mod order;
 mod outstanding;

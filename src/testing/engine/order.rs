@@ -76,6 +76,12 @@ impl Order {
         self.zxid = zxid;
     }
 
+    /// Whether all that was prepared is applied.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
     /// A session whose time has come.
     pub(crate) fn next_expired(&self, now: Duration) -> Option<i64> {
         self.sessions.expired(now)

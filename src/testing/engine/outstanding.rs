@@ -90,6 +90,11 @@ impl Outstanding {
         }
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.by_path.is_empty()
+    }
+
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.by_path.clear();

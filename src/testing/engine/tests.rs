@@ -164,6 +164,26 @@ fn containers_are_reaped_once_they_were_used_and_are_empty() {
 }
 
 #[test]
+fn a_watch_of_a_connection_that_has_gone_before_its_request_was_done_is_not_kept() {
+    let mut scene = Scene::new();
+    scene.send(1, op::EXISTS, |w| w.buffer(b"/a").bool(true));
+    scene.send_create(2, "/b", 0);
+    scene.engine.hang_up(CONN);
+    scene.engine.apply();
+    assert_eq!(scene.engine.watch_count(), 0);
+    assert!(scene.engine.front.store.tree.get("/b").is_some());
+}
+
+#[test]
+fn a_closed_connection_is_not_opened_again_by_what_it_asked_before() {
+    let mut scene = Scene::new();
+    scene.send(1, op::CREATE_SESSION, |w| w.i32(1000));
+    scene.send(2, 4242, |w| w); // no server knows this
+    scene.engine.apply();
+    assert_eq!(scene.engine.front.conns[&CONN].state, State::Ended);
+}
+
+#[test]
 fn a_wiped_server_gives_no_session_id_twice() {
     let mut scene = Scene::new();
     scene.engine.wipe();

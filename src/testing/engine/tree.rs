@@ -155,6 +155,34 @@ impl Tree {
         self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, |d| d.len())).sum()
     }
 
+    /// Panics where its parts do not fit together.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check(&self) {
+        let mut children = 0;
+        for (path, node) in &self.nodes {
+            children += node.children.len();
+            if &**path == ROOT {
+                continue;
+            }
+            let (parent, name) = split(path).expect("a path has a parent");
+            assert!(
+                self.get(parent).is_some_and(|parent| parent.children.contains(name)),
+                "{path}: no parent"
+            );
+            let owner = node.stat.owner;
+            let is_owned = self.ephemerals.get(&owner).is_some_and(|paths| paths.contains(path));
+            assert_eq!(is_owned, Kind::of(owner) == Kind::Ephemeral, "{path}: whose is it?");
+            let is_reapable = matches!(Kind::of(owner), Kind::Container | Kind::Ttl { .. });
+            assert_eq!(self.reapable.contains(path), is_reapable, "{path}");
+        }
+        assert_eq!(children + 1, self.nodes.len(), "children that are no nodes");
+        let indexed = self.ephemerals.values().flatten().chain(&self.reapable);
+        assert!(
+            indexed.into_iter().all(|path| self.nodes.contains_key(path)),
+            "an index of nodes that are gone"
+        );
+    }
+
     /// How many nodes are below `path`, at any depth.
     pub(crate) fn count_below(&self, path: &str) -> usize {
         if path == ROOT {

@@ -167,6 +167,25 @@ impl Table {
         self.recursive -= modes.filter(|(_, mode)| *mode == Mode::Recursive).count();
     }
 
+    /// Panics where its parts do not fit together.
+    #[cfg(any(test, fuzzing))]
+    fn check(&self, is_here: impl Fn(ConnId) -> bool) {
+        let mut watches = 0;
+        for (path, conns) in &self.by_path {
+            assert!(!conns.is_empty());
+            watches += conns.len();
+            for conn in conns {
+                assert!(is_here(*conn), "{path}: a watch of a connection that is gone");
+                assert!(self.by_conn.get(conn).is_some_and(|paths| paths.contains(path)), "{path}");
+            }
+        }
+        assert_eq!(watches, self.by_conn.values().map(HashSet::len).sum());
+        let modes = || self.modes.iter().flat_map(|(conn, modes)| modes.iter().map(move |mode| (conn, mode)));
+        let is_watch = |conn, path| self.by_conn.get(conn).is_some_and(|paths| paths.contains(path));
+        assert!(modes().all(|(conn, (path, _))| is_watch(conn, path)), "the mode of no watch");
+        assert_eq!(modes().filter(|(_, (_, mode))| **mode == Mode::Recursive).count(), self.recursive);
+    }
+
     pub(crate) fn by_path(&self) -> &HashMap<Arc<str>, BTreeSet<ConnId>> {
         &self.by_path
     }
@@ -262,6 +281,12 @@ impl Watches {
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
         self.data.hang_up(conn);
         self.children.hang_up(conn);
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn check(&self, is_here: impl Fn(ConnId) -> bool) {
+        self.data.check(&is_here);
+        self.children.check(&is_here);
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// What comes next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::testing) enum Next {
     /// Not enough bytes yet.
     Wait,
     /// A whole frame, without its length: where it is in the buffer.
@@ -18,7 +18,7 @@ pub(super) enum Next {
 
 /// The bytes of one connection that were not served yet.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(in crate::testing) struct Input {
     bytes: Vec<u8>,
     start: usize,
 }
@@ -27,7 +27,7 @@ pub(super) struct Input {
 const KEPT: usize = 4 << 10;
 
 impl Input {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::testing) fn push(&mut self, bytes: &[u8]) {
         // What was served is dropped only now, so that each byte moves once.
         self.bytes.drain(..self.start);
         self.start = 0;
@@ -36,7 +36,7 @@ impl Input {
 
     /// What comes next, without taking it. `is_word` knows the four-letter words; `None` behind the first
     /// frame.
-    pub(super) fn peek(&self, max_frame: usize, is_word: Option<fn(&[u8; 4]) -> bool>) -> Next {
+    pub(in crate::testing) fn peek(&self, max_frame: usize, is_word: Option<fn(&[u8; 4]) -> bool>) -> Next {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((first, rest)) = rest.split_first_chunk::<4>() else {
             return Next::Wait;
@@ -52,12 +52,12 @@ impl Input {
         }
     }
 
-    pub(super) fn frame(&self, at: &Range<usize>) -> &[u8] {
+    pub(in crate::testing) fn frame(&self, at: &Range<usize>) -> &[u8] {
         self.bytes.get(at.clone()).unwrap_or_default()
     }
 
     /// Takes the frame away.
-    pub(super) fn consume(&mut self, at: &Range<usize>) {
+    pub(in crate::testing) fn consume(&mut self, at: &Range<usize>) {
         self.start = at.end.min(self.bytes.len());
         if self.start == self.bytes.len() {
             self.bytes.clear();
@@ -68,7 +68,7 @@ impl Input {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::testing) fn clear(&mut self) {
         *self = Input::default();
     }
 }

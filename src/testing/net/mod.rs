@@ -3,7 +3,7 @@
 
 mod actions;
 mod conn;
-mod framing;
+pub(super) mod framing;
 mod listener;
 mod outbox;
 mod poller;

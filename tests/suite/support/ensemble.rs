@@ -114,6 +114,23 @@ impl Ensemble {
         &self.members[member]
     }
 
+    /// From now on each write of a member to a file fails, as on a full disk, until it is restarted. (Its limit on the
+    /// size of files becomes zero.)
+    pub fn fill_disk(&self, member: usize) {
+        self.members[member].member().fill_disk();
+    }
+
+    /// Kills all members, starts them again, and returns when all serve.
+    #[track_caller]
+    pub fn restart_all(&self) {
+        self.members.iter().for_each(Server::kill);
+        let start = || {
+            self.members.iter().try_for_each(|server| server.member().run())?;
+            self.members.iter().try_for_each(|server| server.member().await_serving())
+        };
+        start().unwrap_or_else(|why| panic!("{why}"));
+    }
+
     /// `host:port` of all members.
     pub fn connect_string(&self) -> String {
         let all: Vec<String> = self.members.iter().map(Server::connect_string).collect();

@@ -1,5 +1,6 @@
 //! A Java process that dies with its owner: killed when dropped, and when the owning process dies, however it dies.
 use super::residue;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
     env,
     ffi::OsString,
@@ -80,6 +81,13 @@ impl Java {
     /// SIGCONT.
     pub fn resume(&self) {
         self.signal("CONT");
+    }
+
+    /// From now on each write to a file fails, as on a full disk: no byte may stand in one behind the first `limit`.
+    pub fn limit_files(&self, limit: u64) {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        // Java takes no notice of the signal that comes with the error. A process that has just ended has no limits.
+        let _ = prlimit(pid, Resource::Fsize, Rlimit { current: Some(limit), maximum: None });
     }
 
     fn signal(&self, name: &str) {

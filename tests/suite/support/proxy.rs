@@ -160,6 +160,21 @@ impl Proxy {
         self.core.changed.notify_all();
     }
 
+    /// From now on nothing passes on the present connections, in either direction; they stay open. New ones are well.
+    pub fn freeze(&self) {
+        log::debug!("{self}: freeze");
+        self.core.state().links.values_mut().for_each(|link| link.silent = true);
+    }
+
+    /// Closes the present connections on the server's side. Their clients are not told, as when a host that fell is
+    /// back, and nothing passes to them any more.
+    pub fn half_open(&self) {
+        self.freeze();
+        for server in self.core.state().links.values().filter_map(|link| link.server.as_ref()) {
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Refuses new connections as a dead host's kernel does, or listens again at the same address. Present ones stay.
     #[track_caller]
     pub fn refuse(&self, on: bool) {
@@ -237,6 +252,11 @@ impl Proxy {
     /// The next such request is swallowed and its connection cut.
     pub fn drop_request(&self, which: impl Into<Which>) {
         self.plan(which, Fault::DropRequest);
+    }
+
+    /// Forgets the faults that are planned and not struck yet.
+    pub fn forget_plans(&self) {
+        self.core.state().plans.clear();
     }
 
     /// Faults planned and not struck yet.

@@ -112,6 +112,13 @@ impl Real {
         self.java.lock().as_ref().expect("the server runs").resume();
     }
 
+    /// Fills the disk, until the next start.
+    pub fn fill_disk(&self) {
+        if let Some(java) = self.java.lock().as_ref() {
+            java.limit_files(0);
+        }
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

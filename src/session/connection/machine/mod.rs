@@ -7,8 +7,12 @@
 
 mod background;
 mod ending;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod removal;
 mod requests;
+#[cfg(any(test, fuzzing))]
+mod rig;
 mod server_side;
 #[cfg(test)]
 mod tests;

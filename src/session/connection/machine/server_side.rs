@@ -136,13 +136,13 @@ impl Machine {
             // A server that knows nothing of our session says so by a timeout of zero. Never may
             // another session take its place here: guards and callers mean this one.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                self.outputs
-                    .push_back(Output::Log(log::Level::Info, format!("session 0x{:x}: expired", session.id)));
+                let line = format!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
                     self.over(true);
                 } else {
                     self.end(LossReason::SessionExpired, now);
                 }
+                self.log(log::Level::Info, line);
                 return Ok(());
             }
             Some(session) => {
@@ -154,12 +154,14 @@ impl Machine {
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
+                    session.timeout = timeout;
+                    // Before the line for the log: a logger may block, and holds would stand on
+                    // meanwhile.
+                    self.outputs.push_back(Output::Shortened { timeout });
                     self.outputs.push_back(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
                         session.id
                     )));
-                    session.timeout = timeout;
-                    self.outputs.push_back(Output::Shortened { timeout });
                 }
             }
             None if timeout == 0 || reply.session_id == 0 => {
@@ -235,11 +237,11 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
+            self.phase = Phase::Up; // the server still listens: the session can be closed
+            self.end(LossReason::AuthFailed, now);
             self.outputs.push_back(Output::warn(format!(
                 "the server refused our credentials (ZooKeeper error {code})"
             )));
-            self.phase = Phase::Up; // the server still listens: the session can be closed
-            self.end(LossReason::AuthFailed, now);
             return Ok(());
         }
         self.phase = Phase::Auth(since, left.saturating_sub(1));

@@ -32,6 +32,17 @@ pub trait Lockable: Send + Sync {
 
 pub trait Guarded: Deref<Target = Held> {
     fn unlock(self: Box<Self>) -> Result<()>;
+
+    /// All that it holds.
+    fn holds(&self) -> Vec<&Held> {
+        vec![self]
+    }
+}
+
+/// A mutex whose node stays with its process for so long after a release.
+#[track_caller]
+pub fn kept(session: &ZkSession, path: &str, at_most: Duration) -> Lock {
+    Box::new(Mutex(ZkMutex::builder(session, path).keep(at_most).build().unwrap()))
 }
 
 #[track_caller]
@@ -177,6 +188,10 @@ impl Guarded for First<'_> {
             Error::Several { mut failures } => failures.pop().expect("two at least"),
             e => e,
         })
+    }
+
+    fn holds(&self) -> Vec<&Held> {
+        self.0.holds().collect()
     }
 }
 

@@ -254,3 +254,26 @@ fn the_end_answers_every_request_once() {
         }
     }
 }
+
+/// The logger is the application's, and may block: a hold must not stand on meanwhile.
+#[test]
+fn what_ends_or_shortens_the_lease_is_handed_out_before_any_line_for_the_log() {
+    let is_log = |output: &Output| matches!(output, Output::Log(..));
+    let is_lease = |output: &Output| matches!(output, Output::Shortened { .. } | Output::Lost(_));
+    for (session_id, timeout, auth) in
+        [(7, T / 2, err::OK), (8, T, err::OK), (0, Duration::ZERO, err::OK), (7, T, -1)]
+    {
+        let mut rig = Rig::new(&[("digest", "u:p")]);
+        rig.connect();
+        rig.greet(7, T.as_millis() as i32);
+        rig.reply(xid::AUTH, err::OK, &[]);
+        rig.drop_connection();
+        rig.connect();
+        let timeout_ms = timeout.as_millis() as i32;
+        let mut bytes = ConnectReply { timeout_ms, session_id, password: vec![5; 16] }.frame();
+        bytes.extend(ReplyHeader { xid: xid::AUTH, zxid: 0, err: auth }.frame(&[]));
+        rig.m.server_bytes(&bytes, rig.now);
+        let at = |is: fn(&Output) -> bool| rig.m.outputs.iter().position(is);
+        assert!(at(is_lease).is_some_and(|lease| at(is_log).is_none_or(|log| lease < log)), "{session_id}");
+    }
+}

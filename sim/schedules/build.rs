@@ -1,0 +1,204 @@
+//! Makes the copies of the library's parts: one under each engine as the parts are, and one for each
+//! mutant, in which one piece of text is replaced. In each copy `crate::` means the copy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[path = "src/mutants.rs"]
+#[allow(dead_code)] // how a mutant is found is nothing to us
+mod mutants;
+
+/// The library's own files, with their places in `src/` and in a copy.
+const LIBRARY: &[&str] = &[
+    "cancel.rs",
+    "clock.rs",
+    "error.rs",
+    "lane/keep.rs",
+    "lane/mod.rs",
+    "lane/tenure.rs",
+    "limit.rs",
+    "local/reentry.rs",
+    "local/turnstile.rs",
+    "queue/holding.rs",
+    "session/bell.rs",
+    "session/hold.rs",
+    "session/lease.rs",
+    "session/path.rs",
+    "signal.rs",
+    "wire/code.rs",
+];
+
+/// What stands in for the rest, and the scenarios: files of `copy/`.
+const OWN: &[&str] = &[
+    "local/mod.rs",
+    "mod.rs",
+    "queue/call.rs",
+    "queue/mod.rs",
+    "queue/name.rs",
+    "scenarios/bell.rs",
+    "scenarios/lane.rs",
+    "scenarios/lease.rs",
+    "scenarios/mod.rs",
+    "scenarios/queue.rs",
+    "scenarios/reentry.rs",
+    "scenarios/signal.rs",
+    "session/generation.rs",
+    "session/mod.rs",
+    "wire/mod.rs",
+    "world.rs",
+];
+
+/// What the scenarios of one kind need, for the mutants that they find. Who is not here needs all.
+const NEEDED: &[(&str, &[&str])] = &[
+    (
+        "queue",
+        &["cancel.rs", "limit.rs", "local/turnstile.rs", "scenarios/queue.rs", "signal.rs", "world.rs"],
+    ),
+    ("bell", &["cancel.rs", "limit.rs", "scenarios/bell.rs", "session/bell.rs", "signal.rs", "world.rs"]),
+    ("signal", &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "world.rs"]),
+    (
+        "lease",
+        &[
+            "cancel.rs",
+            "clock.rs",
+            "error.rs",
+            "limit.rs",
+            "scenarios/lease.rs",
+            "session/bell.rs",
+            "session/generation.rs",
+            "session/hold.rs",
+            "session/lease.rs",
+            "session/path.rs",
+            "signal.rs",
+            "wire/code.rs",
+            "world.rs",
+        ],
+    ),
+    ("reentry", &["local/reentry.rs", "scenarios/reentry.rs", "world.rs"]),
+];
+
+/// What the engine must see, although the library takes it from the standard library in all builds.
+const SEEN: &[(&str, &str)] = &[
+    ("use std::sync::{Arc, OnceLock};", "use std::sync::Arc;\nuse crate::world::OnceLock;"),
+    ("use std::sync::atomic::", "use crate::world::atomic::"),
+    // loom's atomics have no such method. Nobody else can see the value by then.
+    ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
+];
+
+fn main() {
+    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
+    let (library, own) = (here.join("../../src"), here.join("copy"));
+    for path in [&library, &own, &here.join("build.rs"), &here.join("src/mutants.rs")] {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let mut copies = String::new();
+    let faithful = ["loom", "shuttle"].map(|engine| (format!("{engine}_copy"), engine, None));
+    let broken = mutants::ALL.iter().map(|m| (format!("mutant_{}", m.name), m.engine, Some(m)));
+    for (name, engine, mutant) in faithful.into_iter().chain(broken) {
+        let dir = out.join(&name);
+        let mut is_mutated = false;
+        let needed = mutant
+            .and_then(|mutant| mutant.scenario.split_once("::"))
+            .and_then(|(kind, _)| NEEDED.iter().find(|(needs, _)| *needs == kind))
+            .map(|(_, files)| *files);
+        for (from, files) in [(&library, LIBRARY), (&own, OWN)] {
+            for file in files {
+                if needed.is_some_and(|needed| !needed.contains(file)) {
+                    continue;
+                }
+                let mut text = read(&from.join(file));
+                if let Some(mutant) = mutant
+                    && mutant.file == *file
+                {
+                    let found = text.matches(mutant.from).count();
+                    assert!(found == 1, "mutant {}: its text is {found} times in {file}", mutant.name);
+                    text = text.replace(mutant.from, mutant.to);
+                    is_mutated = true;
+                }
+                if from == &library {
+                    for (plain, seen) in SEEN {
+                        text = text.replace(plain, seen);
+                    }
+                }
+                text = taken_over(&library, text);
+                text = text.replace("crate::", &format!("crate::{name}::"));
+                if *file == "mod.rs" {
+                    text += &engine_of(engine);
+                }
+                write(&dir.join(file), &text);
+            }
+        }
+        if let Some(needed) = needed {
+            modules(&dir, needed, &engine_of(engine));
+        }
+        assert!(mutant.is_none() || is_mutated, "{name}: no such file");
+        let path = dir.join("mod.rs");
+        copies += &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
+    }
+    copies += "\nfn scenarios(copy: &str) -> Option<&'static [Scenario]> {\n    match copy {\n";
+    for engine in ["loom", "shuttle"] {
+        copies += &format!("        \"{engine}_copy\" => Some({engine}_copy::scenarios::ALL),\n");
+    }
+    // Of a mutant only the one scenario that finds it is compiled to the end.
+    for mutants::Mutant { name, scenario, .. } in mutants::ALL {
+        let one = format!("&[({scenario:?}, mutant_{name}::scenarios::{scenario})]");
+        copies += &format!("        \"mutant_{name}\" => {{\n            ");
+        copies += &format!("const ONE: &[Scenario] = {one};\n            Some(ONE)\n        }}\n");
+    }
+    copies += "        _ => None,\n    }\n}\n";
+    write(&out.join("copies.rs"), &copies);
+}
+
+fn engine_of(engine: &str) -> String {
+    format!("\nuse crate::engines::{engine} as engine;\n")
+}
+
+/// Writes the `mod.rs` of a copy that has only these files, and those of its directories.
+fn modules(dir: &Path, files: &[&str], engine: &str) {
+    let mut all: BTreeMap<&str, String> = BTreeMap::from([("", engine.to_owned())]);
+    for file in files {
+        let name = file.trim_end_matches(".rs");
+        let (place, name) = name.split_once('/').unwrap_or(("", name));
+        *all.entry(place).or_default() += &format!("pub mod {name};\n");
+        if name == "error" {
+            *all.entry(place).or_default() += "pub(crate) use self::error::{Error, Result};\n";
+        }
+    }
+    let places: Vec<&str> = all.keys().copied().filter(|place| !place.is_empty()).collect();
+    for place in places {
+        *all.entry("").or_default() += &format!("pub mod {place};\n");
+    }
+    for (place, text) in all {
+        write(&dir.join(place).join("mod.rs"), &text);
+    }
+}
+
+/// Puts single functions of the library in the place of the lines that name them.
+fn taken_over(library: &Path, text: String) -> String {
+    let mut all = String::new();
+    for line in text.split_inclusive('\n') {
+        let Some((file, start)) = line.trim().strip_prefix("//= ").and_then(|from| from.split_once(": "))
+        else {
+            all += line;
+            continue;
+        };
+        let source = read(&library.join(file));
+        let (_, rest) = source.split_once(start).unwrap_or_else(|| panic!("{file} has no {start}"));
+        let (body, _) = rest.split_once("\n    }\n").unwrap_or_else(|| panic!("{file}: {start} has no end"));
+        all += &format!("    {start}{body}\n    }}\n");
+    }
+    all
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) {
+    let dir = path.parent().expect("a file is in a directory");
+    fs::create_dir_all(dir)
+        .and_then(|()| fs::write(path, text))
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+}

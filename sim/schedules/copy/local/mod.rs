@@ -1,0 +1,2 @@
+pub mod reentry;
+pub mod turnstile;

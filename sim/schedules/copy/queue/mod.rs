@@ -1,0 +1,56 @@
+//! The queue at the server, in the place of the real one: nobody is ever ahead.
+
+pub mod call;
+pub mod holding;
+pub mod name;
+
+pub(crate) use self::holding::{Holding, Release};
+use crate::clock::BootTime;
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+use crate::session::Core;
+use crate::session::generation::Removal;
+use crate::session::hold::{Hold, OnLoss};
+
+pub struct Queue(String);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Try,
+    Wait,
+}
+
+pub struct Request<'a> {
+    pub core: &'a Core,
+    pub kind: name::Kind,
+    pub mode: Mode,
+    pub limit: Limit<'a>,
+    pub endures: Option<&'a dyn Fn(&Error)>,
+    pub contended: bool,
+    pub data: &'a [u8],
+    pub on_id: &'a dyn Fn(&str),
+    pub on_blocked: &'a dyn Fn(bool),
+    pub on_loss: &'a dyn Fn() -> OnLoss,
+}
+
+impl Queue {
+    pub fn new(dir: &str) -> Self {
+        Queue(dir.to_owned())
+    }
+
+    pub fn dir(&self) -> &str {
+        &self.0
+    }
+
+    pub fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
+        loop {
+            let generation = request.core.current();
+            let path = format!("{}/{}", self.0, request.core.new_node());
+            let hold = Hold::new(path.clone(), 0, 0, (request.on_loss)());
+            if generation.lease.grant(&hold, BootTime::now()).is_ok() {
+                return Ok(Some(Holding::new(&generation, hold, Removal { path, done: None })));
+            }
+            request.core.next(&generation);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The lease: holds that stand and end while threads look at them without a lock. Here the order in
+//! which one thread's writes become visible to another counts, and loom tries each order that the
+//! memory model allows.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize; // notes
+use std::time::Duration;
+
+use crate::clock::BootTime;
+use crate::error::LossReason;
+use crate::session::bell::{Bell, Causes};
+use crate::session::generation::{Generation, SPAN, T};
+use crate::session::hold::{Hold, LostSignal};
+use crate::session::lease::Refused;
+use crate::world::atomic::{AtomicBool, Ordering};
+use crate::world::{advance, explore, explore_up_to, spawn};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A session with one hold, granted at the start of its lease, and how often its owner was told of its
+/// loss.
+struct Stage {
+    session: Arc<Generation>,
+    hold: Arc<Hold>,
+    start: BootTime,
+    told: Arc<AtomicUsize>,
+}
+
+impl Stage {
+    fn new() -> Arc<Self> {
+        let (session, told) = (Generation::new(1), Arc::new(AtomicUsize::new(0)));
+        let start = BootTime::now();
+        let note = told.clone();
+        let on_loss = move || {
+            note.fetch_add(1, Ordering::Relaxed);
+        };
+        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(on_loss));
+        assert_eq!(session.lease.grant(&hold, start), Ok(()));
+        Arc::new(Stage { session, hold, start, told })
+    }
+
+    fn stands(&self) -> bool {
+        self.session.lease.stands(&self.hold, BootTime::now())
+    }
+
+    fn times_told(&self) -> usize {
+        self.told.load(Ordering::Relaxed)
+    }
+}
+
+/// The clock passes the end of the lease. One thread brings a proof, in time or not. Two ask whether
+/// the hold stands: who begins after the other was told of the loss is told so too. There are too many
+/// schedules to try all.
+pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
+    explore_up_to(Some(3), || {
+        let stage = Stage::new();
+        advance(SPAN - SECOND);
+        let is_told = Arc::new(AtomicBool::new(false));
+        let prover = {
+            let stage = stage.clone();
+            spawn(move || {
+                let now = BootTime::now();
+                stage.session.lease.extend(now, now);
+            })
+        };
+        let other = {
+            let (stage, is_told) = (stage.clone(), is_told.clone());
+            spawn(move || {
+                let stands = stage.stands();
+                is_told.store(!stands, Ordering::Release);
+                stands
+            })
+        };
+        advance(SECOND);
+        let was_told = is_told.load(Ordering::Acquire);
+        let stands = stage.stands();
+        assert!(!(was_told && stands), "held again");
+        prover.join().unwrap();
+        let others = other.join().unwrap();
+        if !(stands && others) {
+            assert!(!stage.stands(), "held again");
+            assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired));
+        }
+    });
+}
+
+/// The lease has ended, and no thread has noticed. A proof comes now, from a thread that has read the
+/// clock now; another thread asks.
+pub fn a_late_proof_brings_no_hold_back() {
+    explore(|| {
+        let stage = Stage::new();
+        advance(SPAN);
+        let prover = {
+            let stage = stage.clone();
+            spawn(move || {
+                let now = BootTime::now();
+                stage.session.lease.extend(now, now);
+            })
+        };
+        assert!(!stage.stands(), "held again");
+        prover.join().unwrap();
+        assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired));
+        assert_eq!(stage.times_told(), 1, "how often its owner was told");
+    });
+}
+
+/// A thread has read the clock in time and brings its proof when the lease has ended. Either the hold
+/// is lost, or nobody was told that it is.
+pub fn a_proof_in_time_that_is_written_late_decides_once() {
+    explore(|| {
+        let stage = Stage::new();
+        advance(SPAN - SECOND);
+        let in_time = BootTime::now();
+        advance(SECOND);
+        let prover = {
+            let stage = stage.clone();
+            spawn(move || stage.session.lease.extend(in_time, in_time))
+        };
+        let other = {
+            let stage = stage.clone();
+            spawn(move || stage.stands())
+        };
+        let mine = stage.stands();
+        prover.join().unwrap();
+        let others = other.join().unwrap();
+        let is_lost = stage.hold.loss().is_some();
+        assert_eq!(stage.stands(), !is_lost, "the mark decides");
+        assert_eq!(mine && others, !is_lost, "a thread was told of a loss that is none");
+        assert_eq!(stage.times_told(), usize::from(is_lost), "how often its owner was told");
+    });
+}
+
+pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
+    explore(|| {
+        let stage = Stage::new();
+        let is_shorter = Arc::new(AtomicBool::new(false));
+        let server = {
+            let (stage, is_shorter) = (stage.clone(), is_shorter.clone());
+            spawn(move || {
+                // By the clock of this thread it has not ended yet: only who asks finds that it has.
+                stage.session.lease.shorten(T / 3, stage.start + SECOND);
+                is_shorter.store(true, Ordering::Release);
+            })
+        };
+        let now = stage.start + T / 2;
+        let was_shorter = is_shorter.load(Ordering::Acquire);
+        let stands = stage.session.lease.stands(&stage.hold, now);
+        assert!(!(was_shorter && stands), "the longer lease");
+        server.join().unwrap();
+        assert!(!stage.session.lease.stands(&stage.hold, now), "the longer lease");
+    });
+}
+
+/// The lease ends; the timer, a holder and an event of the node find that at the same time.
+pub fn a_loss_that_several_threads_find_is_told_once() {
+    explore(|| {
+        let stage = Stage::new();
+        let signal = stage.hold.signal();
+        advance(SPAN);
+        let timer = {
+            let stage = stage.clone();
+            spawn(move || stage.session.lease.watch(BootTime::now()))
+        };
+        let event = {
+            let stage = stage.clone();
+            spawn(move || stage.session.lease.node_deleted("/l/n", BootTime::now()))
+        };
+        assert!(!stage.stands(), "the lease has ended");
+        assert_eq!(signal.reason(), Some(LossReason::LeaseExpired), "the signal comes with the loss");
+        assert_eq!(timer.join().unwrap(), None);
+        event.join().unwrap();
+        assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired), "it was the lease that ended first");
+        assert_eq!(stage.times_told(), 1, "how often its owner was told");
+        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()), "the signal");
+        assert!(stage.session.lease.needed_end().is_none(), "holds that are counted");
+    });
+}
+
+pub fn a_hold_that_is_given_up_while_its_node_is_deleted_has_one_reason() {
+    explore(|| {
+        let stage = Stage::new();
+        let signal = stage.hold.signal();
+        let event = {
+            let stage = stage.clone();
+            spawn(move || {
+                stage.session.lease.node_deleted("/l/n", BootTime::now());
+                stage.hold.loss()
+            })
+        };
+        stage.session.lease.resign(&stage.hold, BootTime::now());
+        let mine = stage.hold.loss();
+        assert!(mine.is_some() && !stage.stands(), "given up");
+        assert_eq!(event.join().unwrap(), mine, "one reason");
+        assert_eq!(signal.reason(), mine, "one reason");
+        // Only who lost it otherwise needs to be told.
+        let expected = usize::from(mine == Some(LossReason::NodeDeleted));
+        assert_eq!(stage.times_told(), expected, "how often its owner was told");
+    });
+}
+
+/// As a guard does it that is dropped: its signal parts, then the hold is released. The deletion, which
+/// is our own, is seen by an event.
+pub fn a_released_hold_is_never_lost() {
+    explore(|| {
+        let stage = Stage::new();
+        let signal: LostSignal = stage.hold.signal();
+        let event = {
+            let stage = stage.clone();
+            spawn(move || stage.session.lease.node_deleted("/l/n", BootTime::now()))
+        };
+        stage.hold.part(&signal);
+        stage.session.lease.release(&stage.hold);
+        let at_release = (signal.reason(), stage.hold.loss().is_some());
+        assert!(at_release.0.is_none() || at_release.1, "a signal without a loss");
+        stage.session.lease.end(LossReason::SessionClosed);
+        event.join().unwrap();
+        assert_eq!((signal.reason(), stage.hold.loss().is_some()), at_release, "lost after the release");
+        assert!(stage.session.lease.needed_end().is_none(), "holds that are counted");
+    });
+}
+
+pub fn a_hold_that_is_granted_while_the_session_ends_is_lost() {
+    explore(|| {
+        let session = Generation::new(1);
+        let event = {
+            let session = session.clone();
+            spawn(move || session.lease.end(LossReason::SessionExpired))
+        };
+        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        let granted = session.lease.grant(&hold, BootTime::now());
+        event.join().unwrap();
+        match granted {
+            Ok(()) => assert_eq!(hold.loss(), Some(LossReason::SessionExpired), "a hold of no session"),
+            Err(refused) => assert_eq!(refused, Refused::Over(LossReason::SessionExpired)),
+        }
+        assert!(session.lease.needed_end().is_none(), "holds that are counted");
+    });
+}
+
+pub fn a_renewal_while_the_session_ends_grants_nothing() {
+    explore(|| {
+        let stage = Stage::new();
+        advance(SPAN - SECOND);
+        let event = {
+            let stage = stage.clone();
+            spawn(move || stage.session.lease.end(LossReason::SessionExpired))
+        };
+        let now = BootTime::now();
+        stage.session.lease.extend(now, now);
+        let hold = Hold::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
+        let granted = stage.session.lease.grant(&hold, now);
+        event.join().unwrap();
+        assert!(!stage.stands() && (granted.is_err() || hold.loss().is_some()), "a hold of no session");
+        assert_eq!(stage.session.lease.remaining(now), Duration::ZERO, "a lease of no session");
+    });
+}
+
+const GONE: u8 = 1;
+
+/// As a waiter whose turn has come makes its node a hold (`queue/attempt.rs`, `grant`), while the event
+/// comes that somebody has deleted the node.
+pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
+    explore(|| {
+        let (session, bell) = (Generation::new(1), Bell::new());
+        let _own = session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+        let event = {
+            let session = session.clone();
+            spawn(move || session.deletion_seen("/l/n"))
+        };
+        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        assert_eq!(session.lease.grant(&hold, BootTime::now()), Ok(()));
+        if bell.rung() & GONE != 0 {
+            session.lease.node_deleted("/l/n", BootTime::now());
+        }
+        event.join().unwrap();
+        assert_eq!(hold.loss(), Some(LossReason::NodeDeleted), "a hold without a node");
+    });
+}
+
+/// A holder's node is deleted. The next in the queue, in the same process, may take the lock when it
+/// hears of that, and the holder's guard must not be valid any more.
+pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
+    explore(|| {
+        let (stage, bell) = (Stage::new(), Bell::new());
+        let _ahead =
+            stage.session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+        let event = {
+            let stage = stage.clone();
+            spawn(move || stage.session.deletion_seen("/l/n"))
+        };
+        if bell.rung() & GONE != 0 {
+            assert!(!stage.stands(), "two guards are valid");
+        }
+        event.join().unwrap();
+        assert!(bell.rung() & GONE != 0, "the waiter was not told");
+    });
+}

@@ -1,0 +1,336 @@
+//! The local queue: turns, hand-overs, shares, deadlines and cancelled waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::cancel::CancelToken;
+use crate::limit::Limit;
+use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
+use crate::world::{Instant, advance, atomic, explore_up_to, spawn};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How often a thread that could go on loses the processor.
+const BOUND: Option<usize> = Some(2);
+
+struct Baton;
+struct Share;
+
+/// A queue, and what is checked at each step: one at a time, in the order of arrival. Threads get
+/// their numbers in that order.
+struct Room {
+    queue: Turnstile<Baton, Share>,
+    inside: atomic::AtomicUsize,
+    last: AtomicU64,
+    batons: AtomicUsize,
+    shares: AtomicUsize,
+}
+
+impl Room {
+    fn new() -> Arc<Self> {
+        Arc::new(Room {
+            queue: Turnstile::new(),
+            inside: atomic::AtomicUsize::new(0),
+            last: AtomicU64::new(0),
+            batons: AtomicUsize::new(0),
+            shares: AtomicUsize::new(0),
+        })
+    }
+
+    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> Entry<Baton, Share> {
+        let entry = self.queue.enter(is_try, wants, limit);
+        match &entry {
+            Entry::Turn { number, baton, .. } => {
+                let others = self.inside.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(others, 0, "two threads have the turn");
+                let before = self.last.swap(*number, Ordering::Relaxed);
+                assert!(before < *number, "a thread that came later was first");
+                if baton.is_some() {
+                    self.batons.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            Entry::Share(_) => {
+                self.shares.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        entry
+    }
+
+    /// Takes a turn, and nothing else can happen.
+    fn turn(&self, limit: &Limit<'_>) -> u64 {
+        match self.enter(false, Wants::All, limit) {
+            Entry::Turn { number, .. } => number,
+            _ => panic!("the wait ended without a turn"),
+        }
+    }
+
+    /// Takes a turn and leaves, unless something else ends the wait.
+    fn visit(&self, limit: &Limit<'_>) {
+        if let Entry::Turn { number, .. } = self.enter(false, Wants::All, limit) {
+            self.leave(number);
+        }
+    }
+
+    /// From here on the thread does nothing that only one may do.
+    fn is_done(&self) {
+        self.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn leave(&self, number: u64) {
+        self.is_done();
+        self.queue.leave(number);
+    }
+
+    /// As the release of a lock: hands over, or leaves.
+    fn hand_over(&self, number: u64) {
+        self.is_done();
+        self.batons.fetch_add(1, Ordering::Relaxed);
+        if self.queue.pass(number, Baton).is_err() {
+            self.batons.fetch_sub(1, Ordering::Relaxed);
+            self.queue.leave(number);
+        }
+    }
+
+    fn share(&self, number: u64) {
+        self.shares.fetch_add(1, Ordering::Relaxed);
+        if self.queue.share(number, Share).is_err() {
+            self.shares.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nobody is here any more: the turn is free, and nothing was lost on its way.
+    fn is_quiet(&self) {
+        assert_eq!(self.queue.phase(), None, "the turn is nobody's and not free");
+        assert_eq!(self.batons.load(Ordering::Relaxed), 0, "a lock was handed over to nobody");
+        assert_eq!(self.shares.load(Ordering::Relaxed), 0, "a share was given to nobody");
+    }
+}
+
+pub fn threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came() {
+    explore_up_to(BOUND, || {
+        let room = Room::new();
+        let others = [(); 2].map(|()| {
+            let room = room.clone();
+            spawn(move || room.visit(&Limit::NONE))
+        });
+        room.visit(&Limit::NONE);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        room.is_quiet();
+    });
+}
+
+/// One thread has the turn, a second waits with the limit, a third waits without one. The fourth ends
+/// the second's wait while the first ends its turn.
+fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
+    explore_up_to(BOUND, move || {
+        let (room, token) = (Room::new(), CancelToken::new());
+        let deadline = Instant::now() + SECOND;
+        let number = room.turn(&Limit::NONE);
+        let waiter = {
+            let (room, token) = (room.clone(), token.clone());
+            spawn(move || match limit {
+                Ending::Cancel => room.visit(&Limit::cancelled_by(&token)),
+                Ending::Deadline => room.visit(&Limit::at(deadline)),
+            })
+        };
+        let patient = {
+            let room = room.clone();
+            spawn(move || {
+                let number = room.turn(&Limit::NONE);
+                room.leave(number);
+            })
+        };
+        let ender = spawn(move || match limit {
+            Ending::Cancel => token.cancel(),
+            Ending::Deadline => advance(SECOND),
+        });
+        end_turn(&room, number);
+        [waiter, patient, ender].into_iter().for_each(|thread| thread.join().unwrap());
+        room.is_quiet();
+    });
+}
+
+#[derive(Clone, Copy)]
+enum Ending {
+    Cancel,
+    Deadline,
+}
+
+pub fn a_waiter_that_is_cancelled_passes_on_a_turn_that_has_come() {
+    a_wait_that_ends(Ending::Cancel, Room::leave);
+}
+
+pub fn a_waiter_whose_deadline_comes_with_the_turn_passes_it_on() {
+    a_wait_that_ends(Ending::Deadline, Room::leave);
+}
+
+pub fn a_hand_over_and_a_deadline_at_the_same_instant() {
+    a_wait_that_ends(Ending::Deadline, Room::hand_over);
+}
+
+pub fn a_hand_over_and_a_cancel_at_the_same_instant() {
+    a_wait_that_ends(Ending::Cancel, Room::hand_over);
+}
+
+pub fn a_share_and_a_deadline_at_the_same_instant() {
+    explore_up_to(BOUND, || {
+        let room = Room::new();
+        let deadline = Instant::now() + SECOND;
+        let number = room.turn(&Limit::NONE);
+        let sharer = {
+            let room = room.clone();
+            spawn(move || {
+                if let Entry::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::at(deadline)) {
+                    room.leave(number);
+                }
+            })
+        };
+        let clock = spawn(|| advance(SECOND));
+        room.share(number);
+        room.leave(number);
+        [sharer, clock].into_iter().for_each(|thread| thread.join().unwrap());
+        room.is_quiet();
+    });
+}
+
+pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
+    explore_up_to(BOUND, || {
+        let room = Room::new();
+        let number = room.turn(&Limit::NONE);
+        let tries = [Wants::All, Wants::Share].map(|wants| {
+            let room = room.clone();
+            spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), Entry::Busy), "not busy"))
+        });
+        room.queue.set_phase(number, Phase::Holding);
+        tries.into_iter().for_each(|thread| thread.join().unwrap());
+        room.leave(number);
+        room.is_quiet();
+    });
+}
+
+pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
+    explore_up_to(BOUND, || {
+        let room = Room::new();
+        let number = room.turn(&Limit::NONE);
+        let tries = [(); 2].map(|()| {
+            let room = room.clone();
+            spawn(move || match room.enter(true, Wants::All, &Limit::NONE) {
+                Entry::Turn { number, .. } => room.leave(number),
+                Entry::Busy => panic!("busy, and nobody held the lock"),
+                _ => panic!("nothing ends this wait"),
+            })
+        });
+        room.leave(number);
+        tries.into_iter().for_each(|thread| thread.join().unwrap());
+        room.is_quiet();
+    });
+}
+
+/// The loss of a hold ends its turn while its owner ends it too.
+fn a_turn_is_forfeited(end_turn: fn(&Room, u64)) {
+    explore_up_to(BOUND, move || {
+        let room = Room::new();
+        let number = room.turn(&Limit::NONE);
+        room.is_done(); // its hold is lost
+        let waiters = [(); 2].map(|()| {
+            let room = room.clone();
+            spawn(move || {
+                let number = room.turn(&Limit::NONE);
+                room.leave(number);
+            })
+        });
+        let loss = {
+            let room = room.clone();
+            spawn(move || room.queue.leave(number))
+        };
+        end_turn(&room, number);
+        waiters.into_iter().chain([loss]).for_each(|thread| thread.join().unwrap());
+        room.is_quiet();
+    });
+}
+
+pub fn a_turn_that_is_forfeited_while_its_owner_leaves_ends_once() {
+    a_turn_is_forfeited(|room, number| room.queue.leave(number));
+}
+
+pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
+    a_turn_is_forfeited(|room, number| {
+        room.batons.fetch_add(1, Ordering::Relaxed);
+        if room.queue.pass(number, Baton).is_err() {
+            room.batons.fetch_sub(1, Ordering::Relaxed);
+            room.queue.leave(number);
+        }
+    });
+}
+
+/// A waiter's deadline comes while another thread has the turn and is at this phase.
+fn deadline_behind(phase: Phase, is_contended: bool) {
+    explore_up_to(BOUND, move || {
+        let room = Room::new();
+        let deadline = Instant::now() + SECOND;
+        let number = room.turn(&Limit::NONE);
+        room.queue.set_phase(number, phase);
+        let waiter = {
+            let room = room.clone();
+            spawn(move || match room.enter(false, Wants::All, &Limit::at(deadline)) {
+                Entry::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
+                _ => panic!("nothing else ends this wait"),
+            })
+        };
+        advance(SECOND);
+        waiter.join().unwrap();
+        room.leave(number);
+        room.is_quiet();
+    });
+}
+
+pub fn a_deadline_while_the_lock_is_held_is_contention() {
+    deadline_behind(Phase::Holding, true);
+}
+
+pub fn a_deadline_before_the_server_answers_is_no_contention() {
+    deadline_behind(Phase::Asking, false);
+}
+
+/// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try, a
+/// clock, and one that cancels.
+pub fn crowd_of_all_kinds() {
+    explore_up_to(BOUND, || {
+        let (room, token) = (Room::new(), CancelToken::new());
+        let start = Instant::now();
+        let users: Vec<_> = (0..7)
+            .map(|i: u32| {
+                let (room, token) = (room.clone(), token.clone());
+                spawn(move || {
+                    for round in 0..2 {
+                        let limit = match i {
+                            2 | 6 => Limit::at(start + SECOND * (1 + round)),
+                            3 | 4 if round == 0 => Limit::cancelled_by(&token).or_at(start + SECOND * 2),
+                            _ => Limit::NONE,
+                        };
+                        let wants = if i == 4 || i == 5 { Wants::Share } else { Wants::All };
+                        let Entry::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit) else {
+                            continue;
+                        };
+                        room.queue.set_phase(number, Phase::Blocked);
+                        room.queue.set_phase(number, Phase::Asking);
+                        if wants == Wants::Share {
+                            room.share(number);
+                            room.share(number);
+                            room.leave(number);
+                        } else {
+                            room.queue.set_phase(number, Phase::Holding);
+                            room.hand_over(number);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let clock = spawn(|| (0..3).for_each(|_| advance(SECOND)));
+        token.cancel();
+        users.into_iter().chain([clock]).for_each(|thread| thread.join().unwrap());
+        room.is_quiet();
+    });
+}

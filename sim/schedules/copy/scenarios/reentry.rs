@@ -1,0 +1,68 @@
+//! How often each thread holds a lock.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::local::reentry::Reentry;
+use crate::world::{explore_up_to, spawn, this_thread};
+
+/// How often a thread that could go on loses the processor.
+const BOUND: Option<usize> = Some(3);
+
+/// Two threads take three guards each on a lock of two places, give them up in two ways, and a third
+/// looks.
+pub fn guards_of_two_threads_and_a_look_from_a_third() {
+    explore_up_to(BOUND, || {
+        let reentry = Arc::new(Reentry::new());
+        let other = {
+            let reentry = reentry.clone();
+            spawn(move || {
+                let hold = reentry.insert(this_thread(), 2);
+                hold.nest();
+                assert!(!reentry.leave(&hold), "one guard is left");
+                assert!(reentry.leave(&hold), "the last guard");
+            })
+        };
+        let looker = {
+            let reentry = reentry.clone();
+            spawn(move || reentry.any(|hold| *hold == 3))
+        };
+        let (own, first) = (this_thread(), reentry.insert(this_thread(), 1));
+        assert!(reentry.give_up(&first), "there was a hold");
+        let second = reentry.insert(own, 1);
+        assert!(!reentry.leave(&first), "a guard that was given up ends the next hold");
+        assert_eq!(reentry.count(own), 1, "guards of this thread");
+        assert!(reentry.leave(&second), "the last guard");
+        other.join().unwrap();
+        assert!(!looker.join().unwrap(), "nobody has such a hold");
+        assert!(!reentry.any(|_| true), "all are gone");
+    });
+}
+
+/// A hold that looks at the lock when it is dropped.
+struct Curious(OnceLock<Weak<Reentry<Curious>>>);
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        if let Some(reentry) = self.0.get().and_then(Weak::upgrade) {
+            assert!(!reentry.any(|_| false), "it was told what to say");
+        }
+    }
+}
+
+/// A thread's hold takes the place of one whose guards are gone without a word. The old one goes then.
+pub fn a_hold_may_ask_for_its_lock_when_it_goes() {
+    explore_up_to(BOUND, || {
+        let reentry = Arc::new(Reentry::new());
+        let looker = {
+            let reentry = reentry.clone();
+            // It may have the last reference, and drops it outside the lock too.
+            spawn(move || reentry.any(|_: &Curious| false))
+        };
+        let old = reentry.insert(this_thread(), Curious(OnceLock::new()));
+        let _ = old.0.set(Arc::downgrade(&reentry));
+        drop(old);
+        let new = reentry.insert(this_thread(), Curious(OnceLock::new()));
+        assert!(reentry.leave(&new), "the last guard");
+        assert!(!looker.join().unwrap(), "it was told what to say");
+    });
+}

@@ -1,0 +1,89 @@
+//! What happens at most once, and the signals of those who wait for it.
+
+use std::sync::Arc;
+
+use crate::cancel::CancelToken;
+use crate::limit::{Ended, Limit};
+use crate::signal::{Once, Signal};
+use crate::world::{bounded, explore, spawn};
+
+fn is_ready<T: Copy>(signal: &Signal<T>) -> bool {
+    signal.receiver().try_recv().is_err_and(|e| e.is_disconnected())
+}
+
+pub fn a_signal_that_is_ready_has_its_value() {
+    explore(|| {
+        let signal = Signal::new();
+        let raiser = {
+            let signal = signal.clone();
+            spawn(move || signal.raise(1))
+        };
+        assert!(signal.receiver().recv().is_err(), "a signal carries no message");
+        assert_eq!(signal.value(), Some(1), "ready, and nobody can say why");
+        raiser.join().unwrap();
+    });
+}
+
+pub fn of_two_values_the_first_counts_for_everybody() {
+    explore(|| {
+        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        once.join(&signal);
+        let other = {
+            let once = once.clone();
+            spawn(move || (once.happen(1), once.value()))
+        };
+        let (is_mine, mine) = (once.happen(2), once.value());
+        let (is_other, others) = other.join().unwrap();
+        assert!(is_mine != is_other, "it happens once");
+        assert_eq!(mine, Some(if is_mine { 2 } else { 1 }), "the value of the first");
+        assert_eq!((others, signal.value()), (mine, mine), "everybody sees one value");
+        assert!(is_ready(&signal), "the signal");
+    });
+}
+
+pub fn a_signal_that_joins_while_it_happens_is_raised() {
+    explore(|| {
+        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        let other = {
+            let once = once.clone();
+            spawn(move || once.happen(1))
+        };
+        once.join(&signal);
+        other.join().unwrap();
+        assert_eq!(signal.value(), Some(1), "the signal joined and was not raised");
+        assert!(is_ready(&signal), "a value, and not ready");
+    });
+}
+
+pub fn a_signal_that_has_parted_changes_no_more() {
+    explore(|| {
+        let (once, signal) = (Arc::new(Once::new()), Signal::new());
+        once.join(&signal);
+        let other = {
+            let once = once.clone();
+            spawn(move || once.happen(1))
+        };
+        once.part(&signal);
+        let before = (signal.value(), is_ready(&signal));
+        other.join().unwrap();
+        assert_eq!((signal.value(), is_ready(&signal)), before, "raised after it had parted");
+    });
+}
+
+pub fn a_cancelled_token_ends_the_wait() {
+    explore(|| {
+        let token = CancelToken::new();
+        let (sender, receiver) = bounded::<()>(1);
+        let other = {
+            let token = token.clone();
+            spawn(move || token.cancel())
+        };
+        match Limit::cancelled_by(&token).recv(&receiver) {
+            Ended::Cancelled => assert!(token.is_cancelled(), "cancelled, and the token is not"),
+            _ => panic!("nothing else ends this wait"),
+        }
+        assert!(Limit::cancelled_by(&token).is_cancelled(), "cancelling is sticky");
+        other.join().unwrap();
+        drop(sender);
+    });
+}

@@ -1,0 +1,126 @@
+//! One session at the server, in the place of the real one: a lease, and notes of what was asked.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex}; // not the engine's: these are notes
+use std::time::Duration;
+
+use super::bell::Bells;
+use super::hold::Hold;
+use super::lease::{self, Lease};
+use crate::clock::BootTime;
+use crate::wire::code::event;
+use crate::world::{HashSet, Sender};
+
+/// The timeout of all sessions. The lease ends after eleven twelfths of it.
+pub const T: Duration = Duration::from_secs(12);
+pub const SPAN: Duration = Duration::from_secs(11);
+
+pub type Outcome = Result<(), i32>;
+
+pub struct Generation {
+    pub number: u64,
+    pub lease: Lease,
+    pub nodes: Bells<String>,
+    connection: Connection,
+    /// The nodes whose deletion was asked for.
+    pub deleted: Mutex<Vec<String>>,
+    pub folders: Mutex<Vec<Arc<FolderWatch>>>,
+}
+
+/// A node that is to be deleted.
+#[derive(Clone)]
+pub struct Removal {
+    pub path: String,
+    pub done: Option<Sender<Outcome>>,
+}
+
+pub struct CallError(pub i32);
+
+impl CallError {
+    pub fn of_code(code: i32) -> Self {
+        CallError(code)
+    }
+}
+
+/// In the place of the connection and its event loop: an output is carried out at once.
+#[derive(Default)]
+pub struct Connection;
+
+#[derive(Default)]
+pub struct Machine {
+    pub outputs: VecDeque<Output>,
+}
+
+pub enum Output {
+    TellLoss(Vec<Arc<Hold>>),
+}
+
+impl Connection {
+    fn with(&self, act: impl FnOnce(&mut Machine, BootTime)) {
+        let mut machine = Machine::default();
+        act(&mut machine, BootTime::now());
+        for Output::TellLoss(lost) in machine.outputs {
+            lease::tell(&lost);
+        }
+    }
+
+    fn wake(&self) {}
+}
+
+pub struct FolderWatch {
+    pub tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+}
+
+pub enum Folder<'a> {
+    Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
+    Changed,
+}
+
+impl FolderWatch {
+    pub fn new(_dir: String, tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
+        Arc::new(FolderWatch { tell })
+    }
+}
+
+impl Generation {
+    pub fn new(number: u64) -> Arc<Self> {
+        let lease = Lease::default();
+        lease.begin(T, BootTime::now());
+        let (deleted, folders) = (Mutex::default(), Mutex::default());
+        Arc::new(Generation {
+            number,
+            lease,
+            nodes: Bells::default(),
+            connection: Connection,
+            deleted,
+            folders,
+        })
+    }
+
+    pub fn timeout(&self) -> Duration {
+        T
+    }
+
+    pub fn wake(&self) {}
+
+    pub fn remove(&self, removal: Removal) {
+        self.deleted.lock().expect("no thread panics here").push(removal.path);
+    }
+
+    pub fn watch_folder(&self, watch: Arc<FolderWatch>) {
+        self.folders.lock().expect("no thread panics here").push(watch);
+    }
+
+    pub fn at(&self, _time: BootTime, _act: Box<dyn FnOnce() + Send>) {}
+
+    /// The server tells that the node is gone.
+    pub fn deletion_seen(&self, path: &str) {
+        self.watch_event(event::DELETED, path);
+    }
+
+    fn tell_folder(&self, _dir: &str, _change: Folder<'_>) {}
+
+    //= session/generation.rs: fn watch_event
+
+    //= session/generation.rs: fn held_node_gone
+}

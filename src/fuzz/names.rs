@@ -1,0 +1,150 @@
+//! What other clients write (names of nodes), and what an application's configuration says (connect
+//! strings).
+
+use super::Script;
+use crate::queue::name::{self, Family, Kind, Layout, Name};
+use crate::queue::rule::{self, Claim, Verdict};
+use crate::session::connect_string::{ConnectString, Host};
+use crate::session::path;
+
+/// A listing of lines. Each name is read as another, slower reader reads it; each queue has one order,
+/// and in it exactly one mutex holds.
+pub(super) fn names(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let (debris, czxids) = (script.byte(), script.piece());
+    let text = String::from_utf8_lossy(script.rest());
+    let mut children: Vec<&str> = text.lines().collect();
+    for child in &children {
+        assert_eq!(name::parse(child), slowly(child), "{child:?}");
+        let number = name::number(child);
+        assert!(number == 0 || child.ends_with(&number.to_string()), "{child:?}");
+        assert!(child.contains(name::lease_id(child)));
+        let joined = path::join("/l", child);
+        if path::check(&joined).is_ok() && !child.contains('/') {
+            assert_eq!((path::parent(&joined), path::name(&joined)), ("/l", *child));
+        }
+    }
+    // The names of a listing are all different.
+    children.sort_unstable();
+    children.dedup();
+    for family in [Family::Locks, Family::Candidates] {
+        queue(&children, family, debris, czxids);
+    }
+}
+
+fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
+    let (names, junk) = rule::contenders(children, family);
+    assert_eq!(names.len() + junk.len(), children.len());
+    let is_debris = |id: &str| debris % 2 == 1 && id.bytes().next().is_some_and(|b| b % 4 == debris / 2 % 4);
+    let none = |_: &str| false;
+
+    let mut ordered = names.clone();
+    rule::in_order(&mut ordered);
+    // By the zxids, where numbers carry no order; a node without one has gone.
+    let czxid = |at: usize| czxids.get(at).map(|czxid| i64::from(*czxid));
+    let timed: Vec<_> = names.iter().enumerate().map(|(at, name)| (*name, czxid(at))).collect();
+    let reordered = rule::order_by_czxid(timed);
+    let (numbered, timed): (Vec<_>, Vec<_>) =
+        reordered.into_iter().partition(|name| !rule::is_unordered(name.sequence));
+    let is_numbered = |name: &&Name<'_>| !rule::is_unordered(name.sequence);
+    assert!(numbered.iter().eq(ordered.iter().filter(is_numbered)));
+    let at = |of: &Name<'_>| names.iter().position(|name| name == of).and_then(czxid);
+    assert!(timed.iter().all(|name| at(name).is_some()) && timed.is_sorted_by_key(at));
+    let going = names.iter().enumerate().filter(|(at, name)| !is_numbered(name) && czxid(*at).is_none());
+    assert_eq!(numbered.len() + timed.len() + going.count(), names.len());
+
+    let mut holders = 0;
+    for (place, mine) in ordered.iter().enumerate() {
+        for claim in [Claim::Exclusive, Claim::Shared] {
+            for debris in [&none as &dyn Fn(&str) -> bool, &is_debris] {
+                let ahead: Vec<&Name<'_>> = ordered[..place]
+                    .iter()
+                    .filter(|name| claim.yields_to(name.kind) && !debris(name.id))
+                    .collect();
+                let expected = ahead.last().map(|name| name.full);
+                for verdict in [
+                    rule::verdict(&names, mine.full, claim, debris),
+                    rule::verdict_in_order(&ordered, mine.full, claim, debris),
+                ] {
+                    match verdict {
+                        Verdict::Held => assert_eq!(expected, None, "{mine:?}"),
+                        Verdict::Wait { predecessor, sole } => {
+                            assert_eq!(Some(predecessor.full), expected, "{mine:?}");
+                            assert!(!sole || ahead.len() == 1);
+                        }
+                        Verdict::Gone => panic!("{mine:?} is listed"),
+                    }
+                }
+            }
+        }
+        holders += usize::from(rule::verdict(&names, mine.full, Claim::Exclusive, &none) == Verdict::Held);
+    }
+    assert_eq!(holders, names.len().min(1));
+    let layouts = [Layout::Curator, Layout::Kazoo].map(|of| names.iter().any(|name| name.layout == of));
+    assert_eq!(rule::mixed(&names), layouts == [true, true]);
+    let unordered = |name: &Name<'_>| !(0..=rule::UNORDERED_ABOVE).contains(&name.sequence);
+    assert_eq!(rule::unordered(&names), names.iter().any(unordered));
+}
+
+/// As `name::parse`, from the end of the number backwards, with every number written out again.
+fn slowly(child: &str) -> Option<Name<'_>> {
+    const MARKS: [(&str, Layout, Kind); 6] = [
+        ("lock-", Layout::Curator, Kind::Lock),
+        ("__READ__", Layout::Curator, Kind::Read),
+        ("__WRIT__", Layout::Curator, Kind::Write),
+        ("latch-", Layout::Curator, Kind::Latch),
+        ("__lock__", Layout::Kazoo, Kind::Lock),
+        ("__rlock__", Layout::Kazoo, Kind::Read),
+    ];
+    for length in [10, 11] {
+        let Some((head, digits)) = child.len().checked_sub(length).and_then(|at| child.split_at_checked(at))
+        else {
+            continue;
+        };
+        let Ok(number) = digits.parse::<i32>() else { continue };
+        if format!("{number:010}") != digits {
+            continue;
+        }
+        for (mark, layout, kind) in MARKS {
+            let Some(before) = head.strip_suffix(mark) else { continue };
+            if layout == Layout::Curator && !before.is_empty() && !before.ends_with('-') {
+                continue;
+            }
+            let id = before.strip_suffix('-').unwrap_or(before);
+            let id = id.strip_prefix("_c_").unwrap_or(id);
+            let is_id = match id.len() {
+                32 => id.bytes().all(|b| b.is_ascii_hexdigit()),
+                36 => id.bytes().enumerate().all(|(at, b)| match at {
+                    8 | 13 | 18 | 23 => b == b'-',
+                    _ => b.is_ascii_hexdigit(),
+                }),
+                _ => false,
+            };
+            let id = if is_id { id } else { "" };
+            return Some(Name { full: child, id, kind, sequence: number.into(), layout });
+        }
+    }
+    None
+}
+
+/// A connect string is read or refused; what was read is shown as it reads.
+pub(super) fn connect_strings(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match ConnectString::parse(&text) {
+        Ok(parsed) => {
+            assert!(!parsed.hosts.is_empty() && parsed.hosts.len() <= 128);
+            assert!(parsed.hosts.iter().all(|host| host.port != 0 && !host.name.is_empty()));
+            assert!(parsed.chroot.is_empty() || path::check(&parsed.chroot).is_ok());
+            assert_ne!(parsed.chroot, "/");
+            let shown: Vec<String> = parsed.hosts.iter().map(Host::to_string).collect();
+            assert!(shown.iter().enumerate().all(|(at, host)| !shown[..at].contains(host)));
+            let again = ConnectString::parse(&(shown.join(",") + &parsed.chroot));
+            assert_eq!(again.ok(), Some(parsed), "{text:?}");
+        }
+        Err(e) => assert!(e.to_string().len() < 1000, "{e}"),
+    }
+    if path::lock_path("", &text).is_ok() {
+        assert!(path::check(&text).is_ok() && text.len() > 1);
+        assert_eq!(path::join(path::parent(&text), path::name(&text)), text);
+    }
+}

@@ -1,0 +1,319 @@
+//! The histories that a storm leaves: one file for each process, one line for each note.
+//!
+//! A line is written by one `write` call when the note is made, so a killed process loses at most
+//! its last line. A stamp is the time of the boot-time clock in microseconds; all processes of a
+//! host share that clock. Each note says whether its stamp was taken before or after what it tells
+//! of: the checker needs to know on which side the error lies.
+use std::{
+    fmt::{self, Display},
+    fs::File,
+    io::{self, Write},
+    path::Path,
+    str::{FromStr, SplitN},
+};
+
+/// Microseconds of the boot-time clock.
+pub fn now() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1_000
+}
+
+/// How often a process notes that it runs, in microseconds.
+pub const BEAT: i64 = 200_000;
+
+/// The name of the history of the program that makes the faults.
+pub const PROGRAM: &str = "storm";
+
+/// Who may hold the lock at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Alone.
+    Write,
+    /// Beside others that read.
+    Read,
+    /// Beside so many others that hold a permit.
+    Permit,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Note {
+    /// The process runs.
+    Beat,
+    /// Before a call. `within`: the time that the call may take, if it has a deadline. A call with
+    /// a mode takes a lock; one without lets it go.
+    Ask {
+        op: u64,
+        lock: String,
+        mode: Option<Mode>,
+        within: Option<i64>,
+    },
+    /// After a call that took the lock, and before `is_held()` answered true. Until `until`, which
+    /// is not later than the end of the lease, the hold stands whatever happens to the process. A
+    /// hold that was not valid any more when the call returned has an `until` that is not later
+    /// than its stamp.
+    Got {
+        op: u64,
+        hold: u64,
+        lock: String,
+        mode: Mode,
+        token: (i64, u64),
+        until: i64,
+        node: String,
+    },
+    /// After a call that found the lock taken.
+    Taken {
+        op: u64,
+    },
+    /// After a call that let the lock go.
+    Done {
+        op: u64,
+    },
+    /// After a call that failed.
+    Failed {
+        op: u64,
+        error: Failure,
+        text: String,
+    },
+    /// Before the hold was found valid; `until` as above.
+    Held {
+        hold: u64,
+        until: i64,
+    },
+    /// After `is_held()` answered false, or the lease was found to be over.
+    Void {
+        hold: u64,
+    },
+    /// After `lost()` was found ready.
+    Lost {
+        hold: u64,
+        reason: String,
+    },
+    /// After `is_held()` answered true although `lost()` was ready before.
+    Revived {
+        hold: u64,
+    },
+    /// Before the guard is let go.
+    Free {
+        hold: u64,
+    },
+    /// After the guard was let go. False: the library said that the hold had been lost before.
+    Freed {
+        hold: u64,
+        held: bool,
+    },
+    /// After `lost()` was found ready of a guard that was let go before.
+    Late {
+        hold: u64,
+    },
+    /// The process has closed its session and ends.
+    End,
+    /// A fault begins or ends. Written by the program only, as all below.
+    Fault {
+        kind: String,
+        target: String,
+    },
+    Healed {
+        kind: String,
+        target: String,
+    },
+    /// There is no fault from now until then, and the last ones are long enough ago.
+    Calm {
+        until: i64,
+    },
+    /// There are no more faults: each thread takes its lock once more, and ends.
+    Quiet,
+    /// A worker was killed by a fault.
+    Killed {
+        worker: String,
+    },
+    /// A worker did not end by itself, or ended badly.
+    Stuck {
+        worker: String,
+        how: String,
+    },
+    /// A node that is left when all sessions are closed or expired.
+    Left {
+        node: String,
+    },
+    /// All nodes that are left were noted.
+    Listed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// `Error::Unavailable`.
+    Unavailable,
+    /// `Error::Lost`.
+    Lost,
+    /// Anything else.
+    Other,
+}
+
+/// A note with its stamp and the thread that made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub at: i64,
+    pub thread: String,
+    pub note: Note,
+}
+
+/// A file to which one process appends its notes.
+pub struct History(File);
+
+impl History {
+    pub fn create(path: &Path) -> io::Result<History> {
+        Ok(History(File::options().create(true).append(true).open(path)?))
+    }
+
+    pub fn note(&self, at: i64, thread: &str, note: Note) {
+        let line = format!("{}\n", Line { at, thread: thread.to_owned(), note });
+        (&self.0).write_all(line.as_bytes()).expect("the history can be written");
+    }
+}
+
+/// The lines of a history. What stands behind the last line's end was cut off by a kill.
+pub fn parse(text: &str) -> Result<Vec<Line>, String> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(|line| line.parse().map_err(|()| format!("not a note: {line:?}"))).collect()
+}
+
+/// An optional word.
+struct Word<T>(Option<T>);
+
+impl<T: Display> Display for Word<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("-"),
+        }
+    }
+}
+
+/// Values that each have a word.
+macro_rules! words {
+    ($($type:ty: $($value:path = $word:literal),+;)+) => {
+        $(
+            impl Display for $type {
+                fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                    f.write_str(match self { $($value => $word),+ })
+                }
+            }
+
+            impl FromStr for $type {
+                type Err = ();
+
+                fn from_str(word: &str) -> Result<Self, ()> {
+                    match word { $($word => Ok($value),)+ _ => Err(()) }
+                }
+            }
+        )+
+    };
+}
+
+words! {
+    Mode: Mode::Write = "write", Mode::Read = "read", Mode::Permit = "permit";
+    Failure: Failure::Unavailable = "unavailable", Failure::Lost = "lost", Failure::Other = "other";
+}
+
+impl Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.at, self.thread)?;
+        match &self.note {
+            Note::Beat => write!(f, "beat"),
+            Note::Ask { op, lock, mode, within } => {
+                write!(f, "ask {op} {lock} {} {}", Word(*mode), Word(*within))
+            }
+            Note::Got { op, hold, lock, mode, token: (zxid, hand_over), until, node } => {
+                write!(f, "got {op} {hold} {lock} {mode} {zxid} {hand_over} {until} {node}")
+            }
+            Note::Taken { op } => write!(f, "taken {op}"),
+            Note::Done { op } => write!(f, "done {op}"),
+            Note::Failed { op, error, text } => write!(f, "failed {op} {error} {}", text.replace('\n', " ")),
+            Note::Held { hold, until } => write!(f, "held {hold} {until}"),
+            Note::Void { hold } => write!(f, "void {hold}"),
+            Note::Lost { hold, reason } => write!(f, "lost {hold} {reason}"),
+            Note::Revived { hold } => write!(f, "revived {hold}"),
+            Note::Free { hold } => write!(f, "free {hold}"),
+            Note::Freed { hold, held } => write!(f, "freed {hold} {held}"),
+            Note::Late { hold } => write!(f, "late {hold}"),
+            Note::End => write!(f, "end"),
+            Note::Fault { kind, target } => write!(f, "fault {kind} {target}"),
+            Note::Healed { kind, target } => write!(f, "healed {kind} {target}"),
+            Note::Calm { until } => write!(f, "calm {until}"),
+            Note::Quiet => write!(f, "quiet"),
+            Note::Killed { worker } => write!(f, "killed {worker}"),
+            Note::Stuck { worker, how } => write!(f, "stuck {worker} {how}"),
+            Note::Left { node } => write!(f, "left {node}"),
+            Note::Listed => write!(f, "listed"),
+        }
+    }
+}
+
+impl FromStr for Line {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Line, ()> {
+        let mut words = line.splitn(4, ' ');
+        let (at, thread, word) = (next(&mut words)?, next(&mut words)?, words.next().ok_or(())?);
+        let rest = words.next().unwrap_or_default();
+        // The last word of a note is the rest of its line.
+        let mut words = rest.splitn(
+            match word {
+                "ask" => 4,
+                "got" => 8,
+                "failed" => 3,
+                "held" | "lost" | "freed" | "fault" | "healed" | "stuck" => 2,
+                _ => 1,
+            },
+            ' ',
+        );
+        let words = &mut words;
+        let note = match word {
+            "beat" => Note::Beat,
+            "ask" => {
+                let (op, lock) = (next(words)?, next(words)?);
+                Note::Ask { op, lock, mode: optional(words)?, within: optional(words)? }
+            }
+            "got" => {
+                let (op, hold, lock, mode) = (next(words)?, next(words)?, next(words)?, next(words)?);
+                let token = (next(words)?, next(words)?);
+                Note::Got { op, hold, lock, mode, token, until: next(words)?, node: next(words)? }
+            }
+            "taken" => Note::Taken { op: next(words)? },
+            "done" => Note::Done { op: next(words)? },
+            "failed" => {
+                let (op, error) = (next(words)?, next(words)?);
+                Note::Failed { op, error, text: next(words)? }
+            }
+            "held" => Note::Held { hold: next(words)?, until: next(words)? },
+            "void" => Note::Void { hold: next(words)? },
+            "lost" => Note::Lost { hold: next(words)?, reason: next(words)? },
+            "revived" => Note::Revived { hold: next(words)? },
+            "free" => Note::Free { hold: next(words)? },
+            "freed" => Note::Freed { hold: next(words)?, held: next(words)? },
+            "late" => Note::Late { hold: next(words)? },
+            "end" => Note::End,
+            "fault" => Note::Fault { kind: next(words)?, target: next(words)? },
+            "healed" => Note::Healed { kind: next(words)?, target: next(words)? },
+            "calm" => Note::Calm { until: next(words)? },
+            "quiet" => Note::Quiet,
+            "killed" => Note::Killed { worker: next(words)? },
+            "stuck" => Note::Stuck { worker: next(words)?, how: next(words)? },
+            "left" => Note::Left { node: next(words)? },
+            "listed" => Note::Listed,
+            _ => return Err(()),
+        };
+        Ok(Line { at, thread, note })
+    }
+}
+
+fn next<T: FromStr>(words: &mut SplitN<'_, char>) -> Result<T, ()> {
+    words.next().ok_or(())?.parse().map_err(drop)
+}
+
+fn optional<T: FromStr>(words: &mut SplitN<'_, char>) -> Result<Option<T>, ()> {
+    match words.next().ok_or(())? {
+        "-" => Ok(None),
+        word => word.parse().map(Some).map_err(drop),
+    }
+}

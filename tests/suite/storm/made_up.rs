@@ -1,0 +1,363 @@
+//! The checker finds each kind of violation in a made-up history, and nothing where there is none.
+//!
+//! In these histories a word `@1.5` is a time in seconds. Unless the program's history says
+//! otherwise, the faults end at second 0, before everything else.
+use super::checker::{Judge, KINDS};
+use crate::support::scenarios;
+use std::collections::BTreeSet;
+
+/// The kinds of violations that are found in these histories.
+fn found(histories: &[(&str, &[&str])]) -> Vec<&'static str> {
+    let time = |word: &str| match word.strip_prefix('@') {
+        None => word.to_owned(),
+        Some(seconds) => format!("{:.0}", seconds.parse::<f64>().expect("seconds") * 1e6),
+    };
+    let mut judge = Judge::default();
+    let quiet: (&str, &[&str]) = ("storm", &["@0 storm quiet", "@99 storm listed"]);
+    let program = histories.iter().all(|(name, _)| *name != "storm").then_some(quiet);
+    for (name, lines) in program.iter().chain(histories) {
+        let mut text = String::new();
+        for line in *lines {
+            let words: Vec<String> = line.split(' ').map(time).collect();
+            text += &format!("{}\n", words.join(" "));
+        }
+        judge.take(name, &text);
+    }
+    let violations = judge.verdict().violations;
+    assert!(violations.iter().all(|(kind, _)| KINDS.contains(kind)), "{violations:?}");
+    let kinds: BTreeSet<&str> = violations.into_iter().map(|(kind, _)| kind).collect();
+    kinds.into_iter().collect()
+}
+
+const NONE: [&str; 0] = [];
+
+fn two_that_take_turns_are_well() {
+    let a = [
+        "@1 t ask 0 /mutex write -",
+        "@1.1 t got 0 1 /mutex write 17 0 @4 /mutex/_c_a-lock-0000000001",
+        "@1.2 t held 1 @4.1",
+        "@1.3 t ask 2 /mutex - @0.5",
+        "@1.3 t free 1",
+        "@1.4 t freed 1 true",
+        "@1.4 t done 2",
+        "@9 main end",
+    ];
+    let b = [
+        "@1 t ask 0 /mutex write @2",
+        "@1.35 t got 0 1 /mutex write 18 0 @4 /mutex/_c_b-lock-0000000002",
+        // Another thread of the process gets the node.
+        "@1.36 u ask 2 /mutex write -",
+        "@1.4 t free 1",
+        "@1.4 t freed 1 true",
+        "@1.41 u got 2 3 /mutex write 18 1 @4 /mutex/_c_b-lock-0000000002",
+        "@1.5 u free 3",
+        "@1.5 u freed 3 true",
+        "@9 main end",
+    ];
+    assert_eq!(found(&[("a", &a), ("b", &b)]), NONE);
+}
+
+fn two_writers_at_once_are_found() {
+    let a = [
+        "@1 t ask 0 /mutex write -",
+        "@1 t got 0 1 /mutex write 17 0 @4 n0000000001",
+        "@2 t free 1",
+        "@9 main end",
+    ];
+    let b = [
+        "@1 t ask 0 /mutex write -",
+        "@1.5 t got 0 1 /mutex write 18 0 @4 n0000000002",
+        "@3 t free 1",
+        "@9 main end",
+    ];
+    assert_eq!(found(&[("a", &a), ("b", &b)]), ["overlap"]);
+}
+
+fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
+    let program =
+        ["@0 storm quiet", "@1.6 storm fault worker_kill a", "@1.7 storm killed a", "@99 storm listed"];
+    let a =
+        ["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @3 n0000000001", "@1.5 t held 1 @4"];
+    let b = |got: &str| {
+        let got = format!("{got} t got 0 1 /mutex write 18 0 @8 n0000000002");
+        found(&[
+            ("storm", &program),
+            ("a", &a),
+            ("b", &["@1 t ask 0 /mutex write -", &got, "@7 t free 1", "@9 main end"]),
+        ])
+    };
+    assert_eq!(b("@3.9"), ["overlap"]);
+    assert_eq!(b("@4"), NONE);
+    // One that is stopped, and finds its guard void when it wakes.
+    let stopped = [
+        &a[..],
+        &["@6 t void 1", "@6 t lost 1 LeaseExpired", "@6.1 t free 1", "@6.2 t freed 1 false", "@9 main end"],
+    ]
+    .concat();
+    let b = [
+        "@1 t ask 0 /mutex write -",
+        "@4.1 t got 0 1 /mutex write 18 0 @9 n0000000002",
+        "@8 t free 1",
+        "@9 main end",
+    ];
+    assert_eq!(found(&[("a", &stopped), ("b", &b)]), NONE);
+}
+
+fn a_hold_whose_lease_was_over_when_the_call_returned_is_none() {
+    // The first one was stopped between the answer and its stamp.
+    let a = [
+        "@1 t ask 0 /mutex write -",
+        "@5 t got 0 1 /mutex write 17 0 @5 n0000000001",
+        "@6 t free 1",
+        "@9 main end",
+    ];
+    let b = [
+        "@1 t ask 0 /mutex write -",
+        "@4 t got 0 1 /mutex write 18 0 @8 n0000000002",
+        "@7 t free 1",
+        "@9 main end",
+    ];
+    assert_eq!(found(&[("a", &a), ("b", &b)]), NONE);
+}
+
+fn readers_stand_beside_readers_and_not_beside_writers() {
+    let a = |mode: &str| {
+        let ask = format!("@1 t ask 0 /rwlock {mode} -");
+        let got = format!("@1 t got 0 1 /rwlock {mode} 17 0 @4 n0000000001");
+        let b = [
+            "@1 t ask 0 /rwlock read -",
+            "@1.5 t got 0 1 /rwlock read 18 0 @4 n0000000002",
+            "@3 t free 1",
+            "@9 main end",
+        ];
+        found(&[("a", &[&*ask, &*got, "@2 t free 1", "@9 main end"]), ("b", &b)])
+    };
+    assert_eq!(a("read"), NONE);
+    assert_eq!(a("write"), ["overlap"]);
+}
+
+fn a_writer_that_reads_on_is_well_and_keeps_other_writers_out() {
+    let a = [
+        "@1 t ask 0 /rwlock write -",
+        "@1.1 t got 0 1 /rwlock write 17 0 @4 n0000000001",
+        "@1.2 t ask 2 /rwlock read -",
+        "@1.3 t got 2 3 /rwlock read 17 0 @4 r0000000001",
+        "@1.4 t free 1",
+        "@2 t free 3",
+        "@9 main end",
+    ];
+    let b = |got: &str| {
+        let got = format!("{got} t got 0 1 /rwlock write 18 0 @4 n0000000002");
+        found(&[("a", &a), ("b", &["@1 t ask 0 /rwlock write -", &got, "@3 t free 1", "@9 main end"])])
+    };
+    assert_eq!(b("@2"), NONE);
+    assert_eq!(b("@1.9"), ["overlap"]);
+}
+
+fn more_permits_than_there_are_are_found() {
+    let with = |count: u32| {
+        let mut lines = vec!["@1 t ask 0 /semaphore permit -".to_owned()];
+        for hold in 1..=count {
+            // Permits have no order.
+            let token = 20 - hold;
+            lines.push(format!("@1.{hold} t got 0 {hold} /semaphore permit {token} 0 @4 n00000000{token}"));
+        }
+        lines.extend((1..=count).map(|hold| format!("@2 t free {hold}")));
+        lines.push("@9 main end".to_owned());
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        found(&[("a", &lines)])
+    };
+    assert_eq!(with(3), NONE);
+    assert_eq!(with(4), ["overlap"]);
+}
+
+fn tokens_and_numbers_that_fall_are_found() {
+    let with = |lock: &str, modes: [&str; 2], token: u32, number: u32| {
+        let turn = |mode: &str, at: u32, token: u32, number: u32| {
+            [
+                format!("@{at} t ask 0 {lock} {mode} -"),
+                format!("@{at} t got 0 1 {lock} {mode} {token} 0 @9 n{number:010}"),
+                format!("@{at}.5 t free 1"),
+                "@9 main end".to_owned(),
+            ]
+        };
+        let (a, b) = (turn(modes[0], 1, 17, 5), turn(modes[1], 2, token, number));
+        found(&[("a", &a.each_ref().map(|line| &**line)), ("b", &b.each_ref().map(|line| &**line))])
+    };
+    assert_eq!(with("/mutex", ["write", "write"], 18, 6), NONE);
+    assert_eq!(with("/mutex", ["write", "write"], 16, 6), ["token_order"]);
+    assert_eq!(with("/mutex", ["write", "write"], 17, 6), ["token_order"]);
+    assert_eq!(with("/mutex", ["write", "write"], 18, 4), ["queue_order"]);
+    assert_eq!(with("/rwlock", ["read", "write"], 16, 4), ["queue_order", "token_order"]);
+    assert_eq!(with("/rwlock", ["write", "read"], 16, 4), ["queue_order", "token_order"]);
+    assert_eq!(with("/rwlock", ["read", "read"], 16, 4), NONE);
+    assert_eq!(with("/semaphore", ["permit", "permit"], 16, 4), NONE);
+}
+
+/// What is found of a hold until second 4, to which this happens.
+fn of_a_hold(lines: &[&str]) -> Vec<&'static str> {
+    let begin = ["@1 t ask 0 /mutex write -", "@1.1 t got 0 1 /mutex write 17 0 @4 n0000000001"];
+    found(&[("a", &[&begin, lines, &["@20 main end"]].concat())])
+}
+
+fn a_hold_lost_before_its_lease_was_over_is_found() {
+    assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 LeaseExpired"]), NONE);
+    assert_eq!(of_a_hold(&["@3.9 t void 1", "@3.9 t lost 1 SessionExpired"]), ["lease_cut_short"]);
+    assert_eq!(of_a_hold(&["@2 t held 1 @6", "@5 t void 1", "@5 t lost 1 NodeDeleted"]), ["lease_cut_short"]);
+}
+
+fn a_signal_that_is_late_or_never_comes_is_found() {
+    assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.9 t lost 1 LeaseExpired"]), NONE);
+    assert_eq!(of_a_hold(&["@4.1 t void 1", "@5.3 t lost 1 LeaseExpired"]), ["lost_late"]);
+    assert_eq!(of_a_hold(&["@4.1 t void 1", "@9 t free 1"]), ["lost_late"]);
+    // The process was stopped in between.
+    let beats = ["@4 beat beat", "@4.1 t void 1", "@5.2 beat beat", "@5.3 t lost 1 LeaseExpired"];
+    assert_eq!(of_a_hold(&beats), NONE);
+}
+
+fn a_signal_of_a_hold_that_stands_is_found() {
+    assert_eq!(
+        of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 LeaseExpired", "@4.2 t revived 1"]),
+        ["lost_while_held"]
+    );
+}
+
+fn a_signal_after_a_release_is_found() {
+    assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 true", "@3 t late 1"]), ["lost_after_release"]);
+    // The lease may have ended before the guard was let go.
+    assert_eq!(of_a_hold(&["@3.9 t free 1", "@4.1 t freed 1 true", "@5 t late 1"]), NONE);
+    assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 false", "@5 t late 1"]), NONE);
+}
+
+/// What is found of a call from second 10 that ends so, besides one that got its lock.
+fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
+    let begin = ["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @4 n0000000001", "@2 t free 1"];
+    let ask = format!("@10 t ask 2 {lock} write @1");
+    let all = [&begin[..], &[&*ask], lines, &["@20 main end"]].concat();
+    let other = [
+        "@1 t ask 0 /multi write -",
+        "@1 t got 0 1 /multi write 17 0 @4 n0000000001",
+        "@2 t free 1",
+        "@9 main end",
+    ];
+    let program = ["@0 storm quiet", "@5 storm calm @15", "@99 storm listed"];
+    found(&[("storm", &program), ("a", &all), ("b", &other)])
+}
+
+fn a_call_that_returns_long_after_its_deadline_is_found() {
+    assert_eq!(of_a_call("/multi", &["@12.9 t taken 2"]), NONE);
+    assert_eq!(of_a_call("/multi", &["@13.1 t taken 2"]), ["deadline"]);
+    // The process was stopped meanwhile.
+    assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@14 beat beat", "@14.5 t taken 2"]), NONE);
+    assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@11.5 beat beat", "@14.5 t taken 2"]), ["deadline"]);
+}
+
+fn a_call_that_never_returns_is_found() {
+    assert_eq!(of_a_call("/multi", &[]), ["never_ended"]);
+}
+
+fn an_error_that_no_fault_explains_is_found() {
+    let lines = ["@10.5 t failed 2 unavailable no answer"];
+    assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
+    assert_eq!(of_a_call("/multi", &lines), ["error_in_calm"]);
+    // Nothing was left for the second member. Somebody else held the mutex all the time.
+    let lines = ["@11 t failed 2 unavailable no answer"];
+    assert_eq!(of_a_call("/multi", &lines), NONE);
+    assert_eq!(of_a_call("/mutex", &lines), ["error_in_calm"]);
+    // Such a deadline is too short for any answer.
+    let short = ["@12 t ask 3 /mutex write @0.4", "@12.4 t failed 3 unavailable no answer"];
+    assert_eq!(of_a_call("/multi", &["@11 t taken 2", short[0], short[1]]), NONE);
+    assert_eq!(
+        of_a_call("/multi", &["@15.1 t failed 2 unavailable no answer", "@18 t x"]),
+        ["broken_history"]
+    );
+    // No processor was to be had.
+    let slow = ["@10.1 beat beat", "@10.45 beat beat", "@10.5 t failed 2 unavailable no answer"];
+    assert_eq!(of_a_call("/multi", &slow), NONE);
+    assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 other no such lock"]), ["wrong_error"]);
+    assert_eq!(of_a_call("/multi", &["@10.5 t failed 2 lost a member"]), NONE);
+    assert_eq!(of_a_call("/mutex", &["@10.5 t failed 2 lost what"]), ["wrong_error"]);
+}
+
+fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
+    assert_eq!(of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]), NONE);
+}
+
+fn an_outage_that_is_called_contention_is_found() {
+    // Somebody else asks for /multi, and nobody for the other one.
+    assert_eq!(of_a_call("/multi", &["@10.5 t taken 2"]), NONE);
+    // That keeps others from all members.
+    assert_eq!(of_a_call("/multi-beside", &["@10.5 t taken 2"]), NONE);
+    assert_eq!(of_a_call("/own-a", &["@10.5 t taken 2"]), ["outage_as_contention"]);
+}
+
+fn a_node_that_is_left_is_found() {
+    let a = [
+        "@1 t ask 0 /mutex write -",
+        "@1 t got 0 1 /mutex write 17 0 @4 n0000000001",
+        "@2 t free 1",
+        "@9 main end",
+    ];
+    let program = ["@0 storm quiet", "@98 storm left /storm/mutex/_c_a-lock-0000000001", "@99 storm listed"];
+    assert_eq!(found(&[("storm", &program), ("a", &a)]), ["node_left"]);
+}
+
+fn a_thread_that_gets_nothing_after_the_faults_is_found() {
+    let program = |quiet: &str, killed: &[&str]| {
+        let quiet = format!("{quiet} storm quiet");
+        let end = ["@99 storm listed"];
+        let a = [
+            "@1 t ask 0 /mutex write -",
+            "@1 t got 0 1 /mutex write 17 0 @4 n0000000001",
+            "@2 t free 1",
+            "@9 main end",
+        ];
+        found(&[("storm", &[&[&*quiet], killed, &end].concat()), ("a", &a)])
+    };
+    assert_eq!(program("@0", &[]), NONE);
+    assert_eq!(program("@3", &[]), ["no_progress"]);
+    assert_eq!(program("@3", &["@2 storm killed a"]), NONE);
+    assert_eq!(program("@0", &["@9 storm stuck a ended with 101"]), ["no_progress"]);
+    // It did not end, and one that never began.
+    assert_eq!(
+        found(&[("a", &["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @4 n"])]),
+        ["no_progress"]
+    );
+    assert_eq!(found(&[("a", &["@1 main end"])]), ["no_progress"]);
+}
+
+fn a_history_with_a_hole_is_found() {
+    assert_eq!(found(&[("storm", &["@99 storm listed"])]), ["broken_history"]);
+    assert_eq!(found(&[("storm", &["@99 storm quiet"])]), ["broken_history"]);
+    assert_eq!(of_a_hold(&["@2 t gone 1"]), ["broken_history"]);
+    assert_eq!(of_a_hold(&["@2 t free 7"]), ["broken_history"]);
+    // A kill cuts the last line off.
+    let mut judge = Judge::default();
+    judge.take("storm", "0 storm quiet\n0 storm killed a\n0 storm listed\n");
+    judge.take("a", "1 t ask 0 /mutex write -\n2 t got 0 1 /mut");
+    assert!(judge.verdict().violations.is_empty());
+}
+
+scenarios![
+    on none;
+    two_that_take_turns_are_well,
+    two_writers_at_once_are_found,
+    the_lease_of_a_killed_or_stopped_process_keeps_others_out,
+    a_hold_whose_lease_was_over_when_the_call_returned_is_none,
+    readers_stand_beside_readers_and_not_beside_writers,
+    a_writer_that_reads_on_is_well_and_keeps_other_writers_out,
+    more_permits_than_there_are_are_found,
+    tokens_and_numbers_that_fall_are_found,
+    a_hold_lost_before_its_lease_was_over_is_found,
+    a_signal_that_is_late_or_never_comes_is_found,
+    a_signal_of_a_hold_that_stands_is_found,
+    a_signal_after_a_release_is_found,
+    a_call_that_returns_long_after_its_deadline_is_found,
+    a_call_that_never_returns_is_found,
+    an_error_that_no_fault_explains_is_found,
+    a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read,
+    an_outage_that_is_called_contention_is_found,
+    a_node_that_is_left_is_found,
+    a_thread_that_gets_nothing_after_the_faults_is_found,
+    a_history_with_a_hole_is_found,
+];

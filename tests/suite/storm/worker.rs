@@ -1,0 +1,489 @@
+//! A worker of a storm: a process of the library. Its threads take and let go locks of all recipes,
+//! and note what they see. When its stdin is closed, each thread takes its lock once more and ends.
+use super::{
+    checker::{MULTI, PERMITS},
+    history::{BEAT, Failure, History, Mode, Note, now},
+};
+use crate::support::{
+    Recipe,
+    recipe::{Guard, Guarded, Lock, Lockable, kept},
+};
+use crossbeam_channel::TryRecvError;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::{
+    collections::VecDeque,
+    env,
+    io::{self, Read},
+    ops::Deref,
+    path::Path,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{CancelToken, Contender, Error, Held, LostSignal, Result, ZkPermit, ZkSemaphore, ZkSession};
+
+/// The first argument that starts a worker in place of the suite; behind it come the connect string,
+/// the history's file, the seed, and the session timeout in milliseconds.
+pub const NAME: &str = "storm-worker";
+
+/// How often a thread looks at the guard that it has.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often it notes the lease, in microseconds.
+const REPORT: i64 = 100_000;
+/// How long it waits for a signal that is due.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many signals of former guards a thread looks at.
+const FORMER: usize = 64;
+/// How long the lock that is kept stays with its process.
+const KEEP: Duration = Duration::from_millis(300);
+
+/// What the threads of a worker share.
+struct Worker {
+    session: ZkSession,
+    history: History,
+    quiet: AtomicBool,
+    /// The number of the next call or hold.
+    next: AtomicU64,
+    timeout: Duration,
+}
+
+/// One thread of a worker.
+struct Actor<'w> {
+    worker: &'w Worker,
+    thread: String,
+    random: fastrand::Rng,
+    /// The signals of guards that were let go, and their holds.
+    former: VecDeque<(u64, LostSignal)>,
+}
+
+/// A lock that a thread asks for.
+struct Wanted {
+    path: String,
+    mode: Mode,
+    /// Its candidates join and leave in each call, and their signals become ready when they leave.
+    is_election: bool,
+    lock: Lock,
+}
+
+/// A guard, and the number of each of its holds.
+struct Section<'l> {
+    wanted: &'l Wanted,
+    guard: Guard<'l>,
+    holds: Vec<u64>,
+    /// Its signals were asked for.
+    is_watched: bool,
+}
+
+pub fn main() -> ExitCode {
+    // However the program that makes the faults ends, its workers end, even a stopped one.
+    set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel knows this signal");
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("off")).init();
+    let words: Vec<String> = env::args().skip(2).collect();
+    let [connect, file, seed, timeout] = &words[..] else { return ExitCode::from(2) };
+    let (file, seed): (&Path, u64) = (file.as_ref(), seed.parse().expect("a seed"));
+    let history = History::create(file).expect("the history's file");
+    let name = file.file_name().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
+    let timeout = Duration::from_millis(timeout.parse().expect("a timeout"));
+    // In the worst outage it connects after it.
+    let session = loop {
+        match ZkSession::builder(connect).session_timeout(timeout).connect() {
+            Ok(session) => break session,
+            Err(Error::Connect { .. }) => {}
+            Err(e) => panic!("{e}"),
+        }
+    };
+    let (quiet, next) = (AtomicBool::new(false), AtomicU64::new(0));
+    let worker: &'static Worker = Box::leak(Box::new(Worker { session, history, quiet, next, timeout }));
+    thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        worker.quiet.store(true, SeqCst);
+    });
+    thread::spawn(|| {
+        loop {
+            worker.history.note(now(), "beat", Note::Beat);
+            thread::sleep(Duration::from_micros(BEAT as u64));
+        }
+    });
+    let mut random = fastrand::Rng::with_seed(seed);
+    thread::scope(|scope| {
+        for (thread, locks) in worker.locks(&name) {
+            let random = random.fork();
+            scope.spawn(move || Actor { worker, thread, random, former: VecDeque::new() }.act(&locks));
+        }
+    });
+    let op = worker.number();
+    // It tells a server within a second, or gives up.
+    let within = Some(1_000_000);
+    worker.history.note(now(), "main", Note::Ask { op, lock: "/session".to_owned(), mode: None, within });
+    let closed = worker.session.close();
+    worker.history.note(now(), "main", outcome(op, closed));
+    worker.history.note(now(), "main", Note::End);
+    ExitCode::SUCCESS
+}
+
+/// How a call that lets go has ended.
+fn outcome(op: u64, result: Result<()>) -> Note {
+    result.map_or_else(|e| failed(op, &e), |()| Note::Done { op })
+}
+
+fn failed(op: u64, e: &Error) -> Note {
+    let error = match e {
+        Error::Unavailable { .. } => Failure::Unavailable,
+        Error::Lost { .. } => Failure::Lost,
+        _ => Failure::Other,
+    };
+    Note::Failed { op, error, text: e.to_string() }
+}
+
+impl Worker {
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, SeqCst)
+    }
+
+    /// The threads, and the locks that each of them takes.
+    fn locks(&self, name: &str) -> Vec<(String, Vec<Wanted>)> {
+        let make = |recipe: Recipe, path: &str| {
+            let mode = if recipe == Recipe::Read { Mode::Read } else { Mode::Write };
+            let is_election = recipe == Recipe::Leader;
+            Wanted { path: path.to_owned(), mode, is_election, lock: recipe.make(&self.session, path) }
+        };
+        let kept = |path: &str| {
+            let lock = kept(&self.session, path, KEEP);
+            Wanted { path: path.to_owned(), mode: Mode::Write, is_election: false, lock }
+        };
+        let permits = |count| {
+            let path = "/semaphore";
+            let semaphore = ZkSemaphore::new(&self.session, path, PERMITS as u32).expect("a semaphore");
+            let lock = Box::new(Several(semaphore, count));
+            Wanted { path: path.to_owned(), mode: Mode::Permit, is_election: false, lock }
+        };
+        // Nobody else asks for the first, and for the second only the process that takes the place of
+        // this one when it is killed.
+        let heirs = name.split_once('.').map_or(name, |(worker, _)| worker);
+        let own = ["own", name, "heirs", heirs];
+        let own = own.chunks(2).map(|path| make(Recipe::Mutex, &format!("/{}", path.join("-"))));
+        let beside = make(Recipe::Write, &format!("{MULTI}-beside"));
+        let rwlock = || [Recipe::Read, Recipe::Read, Recipe::Write].map(|recipe| make(recipe, "/rwlock"));
+        let mut threads = vec![
+            ("semaphore", vec![permits(1), permits(2)]),
+            ("multi", vec![make(Recipe::Multi, MULTI), beside]),
+            ("exclusive", vec![make(Recipe::Exclusive, "/exclusive")]),
+            ("election", vec![make(Recipe::Leader, "/election")]),
+            ("keep", vec![kept("/keep")]),
+            ("own", own.collect()),
+        ];
+        // Two threads hand the lock to each other, or share it.
+        for number in ["0", "1"] {
+            threads.push((
+                if number == "0" { "mutex-0" } else { "mutex-1" },
+                vec![make(Recipe::Mutex, "/mutex")],
+            ));
+            threads.push((if number == "0" { "rwlock-0" } else { "rwlock-1" }, rwlock().into()));
+        }
+        threads.into_iter().map(|(thread, locks)| (thread.to_owned(), locks)).collect()
+    }
+}
+
+impl Actor<'_> {
+    /// Takes one of the locks again and again. Ends when it got one after the last fault.
+    fn act(&mut self, locks: &[Wanted]) {
+        loop {
+            let is_quiet = self.is_quiet();
+            let wanted = &locks[self.random.usize(..locks.len())];
+            if self.round(wanted, locks) && is_quiet {
+                return;
+            }
+            self.look_back();
+            let most = if self.thread == "keep" { 150 } else { 60 };
+            thread::sleep(Duration::from_millis(self.random.u64(0..most)));
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.worker.quiet.load(SeqCst)
+    }
+
+    fn note(&self, at: i64, note: Note) {
+        self.worker.history.note(at, &self.thread, note);
+    }
+
+    /// One call, and what follows if it takes the lock; false if it does not.
+    fn round(&mut self, wanted: &Wanted, locks: &[Wanted]) -> bool {
+        let Some(mut section) = self.ask(wanted) else { return false };
+        self.watch(&mut section);
+        let reads = locks.iter().find(|lock| lock.mode == Mode::Read);
+        if let Some(reads) = reads.filter(|_| wanted.mode == Mode::Write && self.random.bool()) {
+            // A writer that reads on without a gap.
+            let reading = self.ask(reads);
+            self.let_go(section);
+            if let Some(mut reading) = reading {
+                self.watch(&mut reading);
+                self.let_go(reading);
+            }
+        } else {
+            self.let_go(section);
+        }
+        true
+    }
+
+    fn ask<'l>(&mut self, wanted: &'l Wanted) -> Option<Section<'l>> {
+        let step = self.worker.timeout / 6;
+        let more = if wanted.is_election { step } else { Duration::ZERO };
+        let op = self.worker.number();
+        let way = if self.is_quiet() { 0 } else { self.random.u32(0..10) };
+        let timeout = Duration::from_millis(self.random.u64(20..2_000));
+        let ask = |within: Option<Duration>| {
+            let within = within.map(|within| (within + more).as_micros() as i64);
+            self.note(now(), Note::Ask { op, lock: wanted.path.clone(), mode: Some(wanted.mode), within });
+        };
+        let result = match way {
+            0..4 => {
+                ask(None);
+                wanted.lock.lock().map(Some)
+            }
+            4..6 => {
+                ask(Some(step));
+                wanted.lock.try_lock()
+            }
+            _ => {
+                ask(Some(timeout));
+                wanted.lock.lock_timeout(timeout)
+            }
+        };
+        let guard = match result {
+            Ok(Some(guard)) => guard,
+            Ok(None) => {
+                self.note(now(), Note::Taken { op });
+                return None;
+            }
+            Err(e) => {
+                self.note(now(), failed(op, &e));
+                return None;
+            }
+        };
+        let holds = guard.holds().into_iter().enumerate().map(|(member, held)| {
+            let hold = self.worker.number();
+            let (at, valid) = (now(), held.is_held());
+            // With a stamp taken afterwards, a stop in between would make the lease look longer.
+            let until = if valid { at + held.valid_for().as_micros() as i64 } else { at };
+            // The second member of the multi-lock is a lock that it reads.
+            let (lock, mode) = match member {
+                1 if wanted.path == MULTI => (format!("{MULTI}-beside"), Mode::Read),
+                _ => (wanted.path.clone(), wanted.mode),
+            };
+            let token = (held.fencing_token().zxid(), held.fencing_token().hand_over());
+            self.note(at, Note::Got { op, hold, lock, mode, token, until, node: held.path().to_owned() });
+            hold
+        });
+        let holds = holds.collect();
+        Some(Section { wanted, guard, holds, is_watched: false })
+    }
+
+    /// Looks at the guard for a while, mostly a short one, or until it is lost.
+    fn watch(&mut self, section: &mut Section<'_>) {
+        // The locks that nobody else wants can be held for long at no cost. The second thread of a
+        // recipe often loses a hold that the first one had before it, or has beside it.
+        let among = match &*self.thread {
+            "own" => 20,
+            "mutex-1" | "rwlock-1" => 40,
+            _ => 100,
+        };
+        let longest = match self.random.u32(0..among) {
+            _ if self.is_quiet() => 10,
+            0..6 => self.worker.timeout.as_millis() as u64 * 3 / 2,
+            6..20 => 100,
+            _ => 10,
+        };
+        let length = Duration::from_millis(self.random.u64(0..=longest));
+        // Without a signal nobody asks for a watch on a node that is held so briefly.
+        section.is_watched = longest > 10 || self.random.bool();
+        if !section.is_watched {
+            return thread::sleep(length);
+        }
+        let end = Instant::now() + length;
+        let holds = section.guard.holds();
+        let watched = section.holds.iter().zip(holds).map(|(hold, held)| Watched::new(*hold, held));
+        let mut watched: Vec<_> = watched.collect();
+        let first = self.worker.session.session_id();
+        // Such a thread waits for the signal, and asks nothing by which the library would find out. A
+        // hold that stands now is of the session that was asked for before.
+        let waits = self.random.bool() && watched.iter().all(|one| one.held.is_held());
+        loop {
+            for one in &mut watched {
+                let found = if waits { one.wait(&self.worker.session, first) } else { one.ask() };
+                match found {
+                    Found::Held(at, until) => {
+                        if at > one.noted + REPORT || until > one.until + REPORT {
+                            self.note(at, Note::Held { hold: one.hold, until });
+                            (one.noted, one.until) = (at, until);
+                        }
+                    }
+                    Found::Unknown => {}
+                    Found::Void => {
+                        self.note(now(), Note::Void { hold: one.hold });
+                        return self.hear(one);
+                    }
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(LOOK));
+        }
+    }
+
+    /// A guard is void: its signal is due.
+    fn hear(&self, one: &Watched<'_>) {
+        let _ = one.signal.recv_timeout(PATIENCE);
+        let at = now();
+        if let Some(reason) = one.signal.reason() {
+            self.note(at, Note::Lost { hold: one.hold, reason: format!("{reason:?}") });
+        }
+        if one.held.is_held() {
+            self.note(now(), Note::Revived { hold: one.hold });
+        }
+    }
+
+    fn let_go(&mut self, section: Section<'_>) {
+        let Section { wanted, guard, holds, is_watched } = section;
+        for (hold, held) in holds.iter().zip(guard.holds()) {
+            if is_watched && !wanted.is_election {
+                self.former.push_back((*hold, held.lost()));
+            }
+            let at = now();
+            if held.is_held() {
+                let until = at + held.valid_for().as_micros() as i64;
+                self.note(at, Note::Held { hold: *hold, until });
+            }
+        }
+        let op = self.worker.number();
+        let within = self.worker.timeout / 6 * holds.len() as u32;
+        let within = Some(within.as_micros() as i64);
+        self.note(now(), Note::Ask { op, lock: wanted.path.clone(), mode: None, within });
+        holds.iter().for_each(|hold| self.note(now(), Note::Free { hold: *hold }));
+        let result = if self.random.bool() {
+            guard.unlock()
+        } else {
+            drop(guard);
+            Ok(())
+        };
+        let at = now();
+        holds.iter().for_each(|hold| self.note(at, Note::Freed { hold: *hold, held: result.is_ok() }));
+        self.note(at, outcome(op, result));
+        while self.former.len() > FORMER {
+            self.former.pop_front();
+        }
+    }
+
+    /// No guard that was let go is ever lost.
+    fn look_back(&mut self) {
+        let (worker, thread) = (self.worker, &self.thread);
+        self.former.retain(|(hold, signal)| {
+            let late = is_ready(signal);
+            if late {
+                worker.history.note(now(), thread, Note::Late { hold: *hold });
+            }
+            !late
+        });
+    }
+}
+
+fn is_ready(signal: &LostSignal) -> bool {
+    signal.try_recv() == Err(TryRecvError::Disconnected)
+}
+
+/// A hold that a thread looks at.
+struct Watched<'g> {
+    hold: u64,
+    held: &'g Held,
+    signal: LostSignal,
+    /// What was noted of it last.
+    noted: i64,
+    until: i64,
+}
+
+enum Found {
+    /// At this stamp, and with a lease until that one.
+    Held(i64, i64),
+    Unknown,
+    Void,
+}
+
+impl<'g> Watched<'g> {
+    fn new(hold: u64, held: &'g Held) -> Watched<'g> {
+        Watched { hold, held, signal: held.lost(), noted: 0, until: 0 }
+    }
+
+    /// Asks the guard.
+    fn ask(&self) -> Found {
+        let at = now();
+        if is_ready(&self.signal) || !self.held.is_held() {
+            return Found::Void;
+        }
+        Found::Held(at, at + self.held.valid_for().as_micros() as i64)
+    }
+
+    /// Looks at the signal, and at the lease of the session `first`, in which it is held.
+    fn wait(&self, session: &ZkSession, first: Option<i64>) -> Found {
+        let at = now();
+        if is_ready(&self.signal) {
+            return Found::Void;
+        }
+        let before = session.session_id();
+        let left = session.lease_remaining();
+        match session.session_id() {
+            id if id != first || before != first => Found::Unknown,
+            _ if left.is_zero() => Found::Void,
+            _ => Found::Held(at, at + left.as_micros() as i64),
+        }
+    }
+}
+
+/// So many permits at once.
+struct Several(ZkSemaphore, u32);
+
+struct Permits(Vec<ZkPermit>);
+
+impl Lockable for Several {
+    fn lock(&self) -> Result<Guard<'_>> {
+        Ok(Box::new(Permits(self.0.acquire_many(self.1)?)))
+    }
+
+    fn try_lock(&self) -> Result<Option<Guard<'_>>> {
+        Ok(self.0.try_acquire_many(self.1)?.map(|permits| Box::new(Permits(permits)) as Guard))
+    }
+
+    fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+        let permits = self.0.acquire_many_timeout(self.1, timeout)?;
+        Ok(permits.map(|permits| Box::new(Permits(permits)) as Guard))
+    }
+
+    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
+        Ok(Box::new(Permits(self.0.acquire_many_with(self.1, cancel)?)))
+    }
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        self.0.holders()
+    }
+}
+
+impl Deref for Permits {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.0[0]
+    }
+}
+
+impl Guarded for Permits {
+    fn unlock(self: Box<Self>) -> Result<()> {
+        // All are let go, whatever becomes of the first.
+        self.0.into_iter().map(ZkPermit::release).fold(Ok(()), Result::and)
+    }
+
+    fn holds(&self) -> Vec<&Held> {
+        self.0.iter().map(|permit| &**permit).collect()
+    }
+}
