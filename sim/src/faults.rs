@@ -114,6 +114,30 @@ impl Fault {
         }
     }
 
+    /// How long it lasts; nothing for those that are over at once, or have no end of their own.
+    fn lasts(&self) -> Duration {
+        match self {
+            Fault::Link { lasts, .. }
+            | Fault::Slow { lasts, .. }
+            | Fault::Refuse { lasts, .. }
+            | Fault::StallServer { lasts, .. }
+            | Fault::CutOff { lasts, .. }
+            | Fault::Limits { lasts, .. }
+            | Fault::Stop { lasts, .. }
+            | Fault::SleepHost { lasts, .. }
+            | Fault::KillServer { pause: lasts, .. }
+            | Fault::KillServers { pause: lasts }
+            | Fault::Kill { pause: lasts, .. } => *lasts,
+            Fault::Cut { .. }
+            | Fault::HalfOpen { .. }
+            | Fault::DriftServer { .. }
+            | Fault::Expire { .. }
+            | Fault::Delete { .. }
+            | Fault::Sequence { .. }
+            | Fault::Drift { .. } => Duration::ZERO,
+        }
+    }
+
     fn random(rng: &mut Rng, mix: &Mix) -> Fault {
         let timeout = mix.session_timeout;
         let (process, member) = (rng.usize(..mix.processes), rng.usize(..mix.members));
@@ -311,7 +335,15 @@ impl Plan {
             if at >= lasts {
                 return Plan(plan);
             }
-            plan.push((at, Fault::random(rng, mix)));
+            let fault = Fault::random(rng, mix);
+            // Troubles come together: often the next one begins as this one ends.
+            let next = rng.bool().then(|| {
+                at + fault.lasts() + between(rng, Duration::from_millis(1), mix.session_timeout / 4)
+            });
+            plan.push((at, fault));
+            if let Some(next) = next.filter(|next| *next < lasts) {
+                plan.push((next, Fault::random(rng, mix)));
+            }
         }
     }
 
