@@ -9,7 +9,7 @@ use crate::testing::net::framing::{Input, Next};
 use crate::testing::request::Sketch;
 use crate::testing::words;
 use crate::wire::code::xid;
-use crate::wire::record::{ConnectReply, ConnectRequest};
+use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
 /// So many acts of a script are played.
 const ACTS: usize = 400;
@@ -282,14 +282,15 @@ impl World {
 
     /// What the engine keeps fits together.
     fn check(&self) {
-        let Engine { store, sessions, conns, .. } = &self.engine;
+        let Engine { front, order, .. } = &self.engine;
+        let Front { store, conns, attached, .. } = front;
         store.tree.check();
         store.watches.check(|conn| conns.contains_key(&conn));
         for (session, _) in store.tree.all_ephemerals() {
-            assert!(sessions.get(session).is_some(), "ephemeral nodes of a session that has ended");
+            assert!(order.sessions.iter().any(|(id, _)| id == session), "ephemeral nodes of a session that has ended");
         }
-        for (id, session) in sessions.iter() {
-            assert!(session.conn.is_none_or(|conn| conns.contains_key(&conn)), "{id}: a lost connection");
+        for (id, conn) in attached {
+            assert!(conns.contains_key(conn), "{id}: a lost connection");
         }
         assert_eq!(conns.len(), self.clients.len());
         assert!(["/", "/zookeeper", "/zookeeper/quota"].iter().all(|path| is_special(path)));
