@@ -3,13 +3,16 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use zk_sim_runtime::net::{self, Flow, Side};
 use zk_sim_runtime::{Death, Rng, after, kill, now, resume, set_drift, sleep_host, stop, this_process};
 
+use crate::operator::Request;
 use crate::scenario::World;
-use crate::{between, client_host};
+use crate::servers::Servers;
+use crate::{between, client_host, server_host};
 
 /// A fault, with all that chance had to say about it. `number`s choose among what there is when it strikes.
 #[derive(Clone, Debug)]
@@ -18,16 +21,30 @@ pub enum Fault {
     Cut { number: usize },
     /// A connection is closed for one of its ends.
     HalfOpen { number: usize, closed: Side },
-    /// What a process and a server say to each other is held, or lost.
-    Link { process: usize, up: Option<Flow>, down: Option<Flow>, lasts: Duration },
+    /// What a process and a server, or all servers, say to each other is held, or lost.
+    Link { process: usize, member: Option<usize>, up: Option<Flow>, down: Option<Flow>, lasts: Duration },
     /// It takes long from a process to a server and back.
-    Slow { process: usize, least: Duration, most: Duration, lasts: Duration },
-    /// The server's address refuses.
-    Refuse { lasts: Duration },
-    /// The server is gone for a while.
-    Restart { pause: Duration, silently: bool },
+    Slow { process: usize, member: usize, least: Duration, most: Duration, lasts: Duration },
+    /// A server's address refuses.
+    Refuse { member: usize, lasts: Duration },
+    /// A server is gone for a while.
+    KillServer { member: usize, pause: Duration, silently: bool, keeps_data: bool },
+    /// All servers are gone for a while.
+    KillServers { pause: Duration },
+    /// A server does nothing for a while.
+    StallServer { member: usize, lasts: Duration },
+    /// What a server and the others say to each other is held, or lost. Its clients reach it.
+    CutOff { which: Which, hears: Option<Flow>, says: Option<Flow>, lasts: Duration },
+    /// A server's clock runs too fast or too slow.
+    DriftServer { member: usize, ppm: i32 },
+    /// A server grants other timeouts than the rest for a while.
+    Limits { member: usize, most: Duration, lasts: Duration },
     /// A session expires.
     Expire { number: usize },
+    /// An operator deletes an ephemeral node.
+    Delete { number: usize },
+    /// The numbers of a lock's nodes come near to where something changes.
+    Sequence { lock: usize, next: i32 },
     /// A process does nothing for a while.
     Stop { process: usize, lasts: Duration },
     /// A process ends, and another one takes its place.
@@ -38,20 +55,58 @@ pub enum Fault {
     Drift { process: usize, ppm: i64 },
 }
 
+/// A member of the ensemble.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    /// The one of this number.
+    Member(usize),
+    /// The one that leads.
+    Leader,
+}
+
+/// What faults there may be in a run.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// What clients ask for as their session timeout.
+    pub session_timeout: Duration,
+    /// The servers' tick.
+    pub tick: Duration,
+    /// How many processes there are.
+    pub processes: usize,
+    /// How many servers.
+    pub members: usize,
+    /// How many locks.
+    pub locks: usize,
+    /// Clocks drift.
+    pub has_drift: bool,
+    /// Servers come to grant other timeouts.
+    pub has_limits: bool,
+    /// An operator deletes nodes.
+    pub has_deletes: bool,
+    /// The numbers of nodes come near their end.
+    pub has_sequences: bool,
+}
+
 impl Fault {
     /// A short name, to count by.
     pub fn kind(&self) -> &'static str {
         match self {
             Fault::Cut { .. } => "cut",
             Fault::HalfOpen { .. } => "half-open",
-            Fault::Link { up, down, .. } if [up, down].iter().any(|flow| **flow == Some(Flow::Hole)) => {
-                "hole"
-            }
+            Fault::Link { up, down, .. } if [up, down].contains(&&Some(Flow::Hole)) => "hole",
             Fault::Link { .. } => "freeze",
             Fault::Slow { .. } => "slow",
             Fault::Refuse { .. } => "refuse",
-            Fault::Restart { .. } => "restart",
+            Fault::KillServer { keeps_data: true, .. } => "server-killed",
+            Fault::KillServer { .. } => "server-data-lost",
+            Fault::KillServers { .. } => "all-servers-killed",
+            Fault::StallServer { .. } => "server-stalled",
+            Fault::CutOff { .. } => "server-cut-off",
+            Fault::DriftServer { .. } => "server-drift",
+            Fault::Limits { .. } => "timeout-limits",
             Fault::Expire { .. } => "expire",
+            Fault::Delete { .. } => "node-deleted",
+            Fault::Sequence { .. } => "sequence",
             Fault::Stop { .. } => "stop",
             Fault::Kill { .. } => "kill",
             Fault::SleepHost { .. } => "sleep",
@@ -59,40 +114,88 @@ impl Fault {
         }
     }
 
-    fn random(rng: &mut Rng, timeout: Duration, processes: usize) -> Fault {
-        let process = rng.usize(..processes);
+    /// How long it lasts; nothing for those that are over at once, or have no end of their own.
+    fn lasts(&self) -> Duration {
+        match self {
+            Fault::Link { lasts, .. }
+            | Fault::Slow { lasts, .. }
+            | Fault::Refuse { lasts, .. }
+            | Fault::StallServer { lasts, .. }
+            | Fault::CutOff { lasts, .. }
+            | Fault::Limits { lasts, .. }
+            | Fault::Stop { lasts, .. }
+            | Fault::SleepHost { lasts, .. }
+            | Fault::KillServer { pause: lasts, .. }
+            | Fault::KillServers { pause: lasts }
+            | Fault::Kill { pause: lasts, .. } => *lasts,
+            Fault::Cut { .. }
+            | Fault::HalfOpen { .. }
+            | Fault::DriftServer { .. }
+            | Fault::Expire { .. }
+            | Fault::Delete { .. }
+            | Fault::Sequence { .. }
+            | Fault::Drift { .. } => Duration::ZERO,
+        }
+    }
+
+    fn random(rng: &mut Rng, mix: &Mix) -> Fault {
+        let timeout = mix.session_timeout;
+        let (process, member) = (rng.usize(..mix.processes), rng.usize(..mix.members));
         let number = rng.usize(..1_000);
         let lasts = between(rng, Duration::from_millis(1), timeout * 2);
-        match rng.u32(..16) {
-            0..2 => Fault::Cut { number },
+        match rng.u32(..28) {
+            0 | 1 => Fault::Cut { number },
             2 => Fault::HalfOpen { number, closed: if rng.bool() { Side::Client } else { Side::Server } },
-            3..6 => {
-                let flow = if rng.bool() { Flow::Hole } else { Flow::Frozen };
-                let ways = [(true, true), (true, false), (false, true)][rng.usize(..3)];
-                Fault::Link { process, up: ways.0.then_some(flow), down: ways.1.then_some(flow), lasts }
+            3 | 4 => {
+                let (up, down) = ways(rng);
+                let member = rng.bool().then_some(member);
+                Fault::Link { process, member, up, down, lasts }
             }
-            6..8 => {
+            5 => {
                 let most = between(rng, Duration::from_millis(1), timeout / 4);
-                Fault::Slow { process, least: most.mul_f64(rng.f64()), most, lasts: lasts * 3 }
+                Fault::Slow { process, member, least: most.mul_f64(rng.f64()), most, lasts: lasts * 3 }
             }
-            8 => Fault::Refuse { lasts },
-            9 => Fault::Restart { pause: lasts, silently: rng.bool() },
-            10 => Fault::Expire { number },
-            11..13 => Fault::Stop { process, lasts: between(rng, Duration::from_micros(10), timeout * 3) },
-            13 => {
+            6 => Fault::Refuse { member, lasts },
+            7 | 8 => {
+                let keeps_data = rng.u32(..4) > 0;
+                Fault::KillServer { member, pause: lasts, silently: rng.bool(), keeps_data }
+            }
+            9 => Fault::KillServers { pause: lasts },
+            10 | 11 => Fault::StallServer { member, lasts },
+            12..16 => {
+                let which = if rng.u32(..3) == 0 { Which::Leader } else { Which::Member(member) };
+                let (hears, says) = ways(rng);
+                let lasts = if rng.bool() { timeout.mul_f64(0.2 + rng.f64() * 1.8) } else { lasts };
+                Fault::CutOff { which, hears, says, lasts }
+            }
+            // With a process's drift within the stated bound: a twelfth of the session timeout, of
+            // which pauses of the leader take a part too.
+            16 if mix.has_drift => Fault::DriftServer { member, ppm: rng.i32(-35_000..=35_000) },
+            17 if mix.has_limits => {
+                Fault::Limits { member, most: mix.tick * rng.u32(2..=8), lasts: lasts * 3 }
+            }
+            18 => Fault::Expire { number },
+            19 if mix.has_deletes => Fault::Delete { number },
+            20 if mix.has_sequences => {
+                let border = [1 << 30, i32::MAX - (1 << 20), i32::MAX][rng.usize(..3)];
+                Fault::Sequence { lock: rng.usize(..mix.locks), next: border - rng.i32(0..20) }
+            }
+            21 => Fault::Stop { process, lasts: between(rng, Duration::from_micros(10), timeout * 3) },
+            22..25 => Fault::Stop { process, lasts: timeout.mul_f64(0.2 + rng.f64()) },
+            25 => {
                 let death = if rng.bool() { Death::Killed } else { Death::PowerLost };
                 Fault::Kill { process, death, pause: lasts }
             }
-            14 => Fault::SleepHost { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) },
-            // Within the stated bound: a twelfth of the session timeout, of which pauses take a part too.
-            _ => Fault::Drift { process, ppm: rng.i64(-40_000..=40_000) },
+            26 => Fault::SleepHost { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) },
+            27 if mix.has_drift => Fault::Drift { process, ppm: rng.i64(-35_000..=35_000) },
+            _ => Fault::random(rng, mix),
         }
     }
 
     /// It strikes, and ends by itself.
     pub fn strike(&self, world: &World) {
         zk_sim_runtime::note(&format!("fault: {self:?}"));
-        let server = world.server().address();
+        let (servers, observer) = (world.servers().clone(), world.observer());
         match self {
             Fault::Cut { number } => {
                 if let Some(conn) = a_connection(*number) {
@@ -104,37 +207,74 @@ impl Fault {
                     net::half_open(conn, *closed);
                 }
             }
-            Fault::Link { process, up, down, lasts } => {
-                let (client, server) = (client_host(*process), server.ip());
-                let ways = [(client, server, *up), (server, client, *down)];
-                for (from, to, flow) in ways {
-                    if let Some(flow) = flow {
-                        net::set_flow(from, to, flow);
-                        after(*lasts, move || net::set_flow(from, to, Flow::Open));
-                    }
+            Fault::Link { process, member, up, down, lasts } => {
+                let client = client_host(*process);
+                for member in member.map_or(0..servers.count(), |member| member..member + 1) {
+                    flow_for(client, server_host(member), *up, *lasts);
+                    flow_for(server_host(member), client, *down, *lasts);
                 }
             }
-            Fault::Slow { process, least, most, lasts } => {
-                let (client, server) = (client_host(*process), server.ip());
+            Fault::Slow { process, member, least, most, lasts } => {
+                let (client, server) = (client_host(*process), server_host(*member));
                 for (from, to) in [(client, server), (server, client)] {
                     net::set_delay(from, to, *least, *most);
                     let usual = world.delay();
                     after(*lasts, move || net::set_delay(from, to, usual.0, usual.1));
                 }
             }
-            Fault::Refuse { lasts } => {
-                net::refuse(server);
-                let server = world.server();
-                after(*lasts, move || server.listen());
+            Fault::Refuse { member, lasts } => {
+                net::refuse(Servers::address(*member));
+                let member = *member;
+                after(*lasts, move || servers.listen(member));
             }
-            Fault::Restart { pause, silently } => world.server().restart(*pause, *silently),
-            Fault::Expire { number } => {
-                let sessions = world.server().sessions();
-                if let Some(session) = sessions.get(number % sessions.len().max(1)) {
-                    world.observer().is_ended_by_others(session.id);
-                    world.server().expire(session.id);
+            Fault::KillServer { member, pause, silently, keeps_data } => {
+                servers.kill(*member, *silently);
+                let (member, keeps_data) = (*member, *keeps_data);
+                after(*pause, move || servers.restart(member, keeps_data));
+            }
+            Fault::KillServers { pause } => {
+                for member in 0..servers.count() {
+                    servers.kill(member, false);
+                    let servers = servers.clone();
+                    after(*pause, move || servers.restart(member, true));
                 }
             }
+            Fault::StallServer { member, lasts } => servers.stall(*member, *lasts),
+            Fault::CutOff { which, hears, says, lasts } => {
+                let member = match which {
+                    Which::Member(member) => Some(*member),
+                    Which::Leader => servers.leader(),
+                };
+                for (member, other) in member
+                    .into_iter()
+                    .flat_map(|member| (0..servers.count()).map(move |other| (member, other)))
+                    .filter(|(member, other)| member != other)
+                {
+                    flow_for(server_host(other), server_host(member), *hears, *lasts);
+                    flow_for(server_host(member), server_host(other), *says, *lasts);
+                }
+            }
+            Fault::DriftServer { member, ppm } => servers.set_drift(*member, *ppm),
+            Fault::Limits { member, most, lasts } => {
+                servers.set_session_limits(*member, world.limits().0, *most);
+                let (member, (min, max)) = (*member, world.limits());
+                after(*lasts, move || servers.set_session_limits(member, min, max));
+            }
+            Fault::Expire { number } => {
+                let sessions = servers.sessions();
+                if let Some(session) = sessions.get(number % sessions.len().max(1)) {
+                    observer.is_ended_by_others(*session);
+                    servers.expire(*session);
+                }
+            }
+            Fault::Delete { number } => {
+                let nodes = servers.ephemerals();
+                if let Some(node) = nodes.get(number % nodes.len().max(1)) {
+                    observer.is_deleted_by_others(&node.path);
+                    servers.operate(vec![Request::Delete { path: node.path.clone() }]);
+                }
+            }
+            Fault::Sequence { lock, next } => servers.set_sequence(&world.lock(*lock), *next),
             Fault::Stop { process, lasts } => {
                 let id = world.process(*process);
                 stop(id);
@@ -162,6 +302,20 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Which ways of two are disturbed, and how.
+fn ways(rng: &mut Rng) -> (Option<Flow>, Option<Flow>) {
+    let flow = if rng.bool() { Flow::Hole } else { Flow::Frozen };
+    let ways = [(true, true), (true, false), (false, true)][rng.usize(..3)];
+    (ways.0.then_some(flow), ways.1.then_some(flow))
+}
+
+fn flow_for(from: IpAddr, to: IpAddr, flow: Option<Flow>, lasts: Duration) {
+    if let Some(flow) = flow {
+        net::set_flow(from, to, flow);
+        after(lasts, move || net::set_flow(from, to, Flow::Open));
+    }
+}
+
 fn a_connection(number: usize) -> Option<net::ConnId> {
     let all = net::connections();
     all.get(number % all.len().max(1)).map(|connection| connection.id)
@@ -173,13 +327,7 @@ pub struct Plan(pub Vec<(Duration, Fault)>);
 
 impl Plan {
     /// For so long, one fault in `pause` on average.
-    pub fn random(
-        rng: &mut Rng,
-        lasts: Duration,
-        pause: Duration,
-        timeout: Duration,
-        processes: usize,
-    ) -> Plan {
+    pub fn random(rng: &mut Rng, lasts: Duration, pause: Duration, mix: &Mix) -> Plan {
         let mut plan = Vec::new();
         let mut at = Duration::ZERO;
         loop {
@@ -187,7 +335,15 @@ impl Plan {
             if at >= lasts {
                 return Plan(plan);
             }
-            plan.push((at, Fault::random(rng, timeout, processes)));
+            let fault = Fault::random(rng, mix);
+            // Troubles come together: often the next one begins as this one ends.
+            let next = rng.bool().then(|| {
+                at + fault.lasts() + between(rng, Duration::from_millis(1), mix.session_timeout / 4)
+            });
+            plan.push((at, fault));
+            if let Some(next) = next.filter(|next| *next < lasts) {
+                plan.push((next, Fault::random(rng, mix)));
+            }
         }
     }
 

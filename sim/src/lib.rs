@@ -1,19 +1,21 @@
 //! zk-mutex in a simulated world: several processes run the library, on a virtual clock, over a network in memory,
-//! against a ZooKeeper server that is the embedded server's engine. Faults strike by a plan that a seed makes. An
+//! against an ensemble of ZooKeeper servers that is made of the embedded server's engine. Faults strike by a plan that a seed makes. An
 //! observer checks the library's guarantees. `tests/simulate` runs seeds; one seed is one run, which replays exactly.
 //!
 //! | file | what it is for |
 //! | --- | --- |
 //! | `scenario.rs` | one seed from beginning to end: what there is, the phases, the checks at the end |
-//! | `server.rs` | ZooKeeper in the simulated network |
+//! | `servers.rs` | the ensemble in the simulated network |
+//! | `operator.rs` | what an operator sends to a server |
 //! | `workload.rs` | what the processes do with the library |
 //! | `faults.rs` | which faults there are, and the plan of a seed |
 //! | `observer.rs` | the checks |
 
 pub mod faults;
 pub mod observer;
+pub mod operator;
 pub mod scenario;
-pub mod server;
+pub mod servers;
 pub mod workload;
 
 use std::net::IpAddr;

@@ -20,6 +20,8 @@ struct Seen {
     counts: Counts,
     /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
     ended_by_others: BTreeSet<i64>,
+    /// Nodes that somebody else deletes: their holds stand until the event arrives.
+    deleted_by_others: BTreeSet<String>,
     /// When each thread held a lock last.
     progress: BTreeMap<(ProcessId, usize), Duration>,
 }
@@ -104,6 +106,11 @@ impl Observer {
         self.seen(|seen| seen.ended_by_others.insert(session));
     }
 
+    /// Somebody else deletes this node.
+    pub fn is_deleted_by_others(&self, path: &str) {
+        self.seen(|seen| seen.deleted_by_others.insert(path.to_owned()));
+    }
+
     /// So far.
     pub fn counts(&self) -> Counts {
         self.seen(|seen| seen.counts.clone())
@@ -146,6 +153,7 @@ impl Seen {
     fn counts_for(&self, hold: &Hold) -> bool {
         is_alive(hold.process)
             && hold.hold.is_held_at(clock_of(hold.process))
+            && !self.deleted_by_others.contains(&hold.hold.path)
             && hold.hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
     }
 }

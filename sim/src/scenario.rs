@@ -7,29 +7,35 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zk_mutex_simulated::testing::engine::Settings;
+use zk_mutex_simulated::testing::ensemble::Settings;
 use zk_sim_runtime::{
     Config, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now, run,
     set_drift, spawn,
 };
 
-use crate::faults::Plan;
+use crate::faults::{Mix, Plan};
 use crate::observer::{Counts, Observer};
-use crate::server::Server;
+use crate::operator::Request;
+use crate::servers::{Servers, when_led};
 use crate::workload::{self, Job, Shared};
-use crate::{between, client_host, server_host};
+use crate::{between, client_host};
+
+/// The folder of all locks.
+const LOCKS: &str = "/locks";
+
+fn lock(number: usize) -> String {
+    format!("{LOCKS}/{number}")
+}
 
 /// What is chosen for one seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// All chance comes of it.
     pub seed: u64,
-    /// How many processes there are.
-    pub processes: usize,
-    /// What they ask for, and are granted.
-    pub session_timeout: Duration,
-    /// The servers' tick.
-    pub tick: Duration,
+    /// What the servers are told.
+    pub servers: Settings,
+    /// What faults there may be, and how many processes and locks there are.
+    pub mix: Mix,
     /// How long packets take, at least and at most.
     pub delay: (Duration, Duration),
     /// What each process does.
@@ -50,8 +56,9 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
 }
 
-/// Everything has healed by so much after the last fault, and each thread has had each lock since.
-const QUIET: u32 = 12;
+/// Everything has healed by so much after the last fault, and each thread has had a lock since: each
+/// of twelve threads may have held it for three and a half session timeouts.
+const QUIET: u32 = 60;
 
 impl Scenario {
     /// What this seed chooses.
@@ -61,29 +68,44 @@ impl Scenario {
         let session_timeout = tick * rng.u32(2..=6);
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
-        let processes = 4;
         let locks = rng.usize(1..=2);
+        let servers = Settings {
+            members: 3,
+            tick,
+            init_limit: rng.u32(5..=10),
+            sync_limit: rng.u32(2..=6),
+            min_session: tick * 2,
+            max_session: tick * 20,
+            reap_interval: Duration::from_secs(60),
+            eager_acl_check: rng.u32(..3) == 0,
+        };
+        let mix = Mix {
+            session_timeout,
+            tick,
+            processes: 4,
+            members: servers.members,
+            locks,
+            has_drift: rng.bool(),
+            has_limits: rng.u32(..3) == 0,
+            has_deletes: rng.u32(..4) == 0,
+            has_sequences: rng.u32(..4) == 0,
+        };
+        let addresses: Vec<String> =
+            (0..servers.members).map(|member| Servers::address(member).to_string()).collect();
         let job = Job {
-            connect_string: format!("{}:2181", server_host(1)),
+            connect_string: addresses.join(","),
             session_timeout,
             threads: rng.usize(1..=3),
-            locks: (0..locks).map(|number| format!("/locks/{number}")).collect(),
-            longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout),
+            locks: (0..locks).map(lock).collect(),
+            longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
+            long_hold_in: [3, 10, 100][rng.usize(..3)],
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
             seed: rng.u64(..),
         };
         let storm = Duration::from_secs(rng.u64(100..400));
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
-        Scenario {
-            seed,
-            processes,
-            session_timeout,
-            tick,
-            delay: (most / 4, most),
-            plan: Plan::random(&mut rng, storm, pause, session_timeout, processes),
-            job,
-            storm,
-        }
+        let plan = Plan::random(&mut rng, storm, pause, &mix);
+        Scenario { seed, servers, mix, delay: (most / 4, most), plan, job, storm }
     }
 
     /// Plays it.
@@ -102,7 +124,7 @@ pub struct World(Rc<Inner>);
 
 struct Inner {
     scenario: Scenario,
-    server: Server,
+    servers: Servers,
     processes: RefCell<Vec<ProcessId>>,
     shared: Shared,
 }
@@ -111,19 +133,22 @@ impl World {
     fn build(scenario: &Scenario, shared: Shared) {
         shared.observer.watch();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
-        let settings = Settings {
-            tick: scenario.tick,
-            min_session: scenario.tick * 2,
-            max_session: scenario.tick * 20,
-            reap_interval: Duration::from_secs(60),
-        };
+        let servers = Servers::start(&scenario.servers, scenario.seed);
+        if scenario.servers.eager_acl_check {
+            // Clients may not delete below the root, so a server by itself can refuse what they
+            // send to prove that the leader hears them.
+            when_led(&servers, |servers| {
+                let (locks, root) = (LOCKS.to_owned(), "/".to_owned());
+                servers.operate(vec![Request::Create { path: locks }, Request::MakeReadOnly { path: root }]);
+            });
+        }
         let world = World(Rc::new(Inner {
             scenario: scenario.clone(),
-            server: Server::start(server_host(1), settings),
+            servers,
             processes: RefCell::default(),
             shared,
         }));
-        for process in 0..scenario.processes {
+        for process in 0..scenario.mix.processes {
             let id = world.spawn(process);
             world.0.processes.borrow_mut().push(id);
         }
@@ -135,9 +160,19 @@ impl World {
         at(scenario.storm, move || storm_ends.quiet(scenario_longest(&storm_ends)));
     }
 
-    /// The server.
-    pub fn server(&self) -> Server {
-        self.0.server.clone()
+    /// The servers.
+    pub fn servers(&self) -> &Servers {
+        &self.0.servers
+    }
+
+    /// The shortest and the longest timeout that servers grant where no fault says otherwise.
+    pub fn limits(&self) -> (Duration, Duration) {
+        (self.0.scenario.servers.min_session, self.0.scenario.servers.max_session)
+    }
+
+    /// The path of the lock of this number.
+    pub fn lock(&self, number: usize) -> String {
+        self.0.scenario.job.locks[number].clone()
     }
 
     /// Who checks.
@@ -178,13 +213,17 @@ impl World {
     fn quiet(&self, longest: Duration) {
         let world = self.clone();
         after(longest, move || {
-            for number in 0..world.0.scenario.processes {
+            for number in 0..world.0.scenario.mix.processes {
                 world.start_process(number);
                 set_drift(world.process(number), 0);
             }
-            let since = now() + world.0.scenario.session_timeout * 3;
+            for member in 0..world.0.servers.count() {
+                world.0.servers.restart(member, true);
+                world.0.servers.set_drift(member, 0);
+            }
+            let since = now() + world.0.scenario.mix.session_timeout * 3;
             let later = world.clone();
-            after(world.0.scenario.session_timeout * QUIET + Duration::from_secs(60), move || {
+            after(world.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60), move || {
                 later.has_progress(since)
             });
         });
@@ -206,20 +245,20 @@ impl World {
             }
         }
         self.0.shared.is_over.store(true, Ordering::Relaxed);
-        self.ends(now() + self.0.scenario.session_timeout * QUIET + Duration::from_secs(60));
+        self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
     }
 
     /// When all threads have ended, no node may be left.
     fn ends(&self, until: Duration) {
         let is_done = self.0.shared.observer.is_quiet()
             && self.0.processes.borrow().iter().all(|process| !is_alive(*process));
-        if is_done && self.0.server.sessions().iter().all(|session| session.ephemerals == 0) {
+        let left = self.0.servers.ephemerals();
+        if is_done && left.is_empty() && self.0.servers.all_serve() {
             finish();
             return;
         }
         if now() >= until {
-            let left = self.0.server.sessions();
-            fail("no end", format!("all threads ended: {is_done}; sessions left: {left:?}"));
+            fail("no end", format!("all threads ended: {is_done}; nodes left: {left:?}"));
             return;
         }
         let world = self.clone();
@@ -228,5 +267,5 @@ impl World {
 }
 
 fn scenario_longest(world: &World) -> Duration {
-    world.0.scenario.session_timeout * 7
+    world.0.scenario.mix.session_timeout * 7
 }

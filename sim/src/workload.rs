@@ -35,6 +35,8 @@ pub struct Job {
     pub locks: Vec<String>,
     /// How long a lock is held at most.
     pub longest_hold: Duration,
+    /// One hold in so many is long, whatever the above says.
+    pub long_hold_in: u32,
     /// How long a thread does something else at most.
     pub longest_pause: Duration,
     /// Its chance.
@@ -114,7 +116,11 @@ fn check_deadline(limit: Duration, took: Duration) {
 
 fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGuard<'_>, rng: &mut Rng) {
     shared.observer.acquired(path, number, &guard);
-    let until = Instant::now() + between(rng, Duration::from_micros(1), job.longest_hold);
+    let usual = between(rng, Duration::from_micros(1), job.longest_hold);
+    // Some hold a lock for longer than a lease lasts that nothing extends.
+    let is_long = rng.u32(..job.long_hold_in) == 0;
+    let lasts = if is_long { job.session_timeout.mul_f64(0.5 + rng.f64() * 3.0) } else { usual };
+    let until = Instant::now() + lasts;
     let lost = guard.lost();
     let was_lost = if rng.bool() {
         lost.recv_deadline(until).is_err_and(|e| e.is_disconnected())

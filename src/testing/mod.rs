@@ -167,6 +167,8 @@
 mod builder;
 mod clock;
 pub(crate) mod engine;
+#[cfg(any(test, zk_sim))]
+pub mod ensemble;
 mod faults;
 mod held;
 mod history;

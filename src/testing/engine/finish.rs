@@ -1,14 +1,13 @@
-//! The second half of a request: transactions are applied, watches strike, answers go out, in this order
-//! (`FinalRequestProcessor`).
+//! The second half of a request: transactions are applied, watches strike, answers go out, in this
+//! order (`FinalRequestProcessor`).
 
-use super::acl::{self, Id, perm};
-use super::conn::{Conn, Last, State};
+use super::ConnId;
+use super::acl::Id;
+use super::front::Front;
 use super::read::{Failed, Reading, multi_end, multi_error, multi_header};
 use super::txn::{Done, Stamp, Txn};
-use super::watch::Event;
-use super::{ConnId, Engine, Output};
-use crate::wire::code::{err, event, op, xid};
-use crate::wire::record::{ConnectReply, Writer};
+use crate::wire::code::{err, op, xid};
+use crate::wire::record::Writer;
 use std::sync::Arc;
 
 /// A request between its two halves.
@@ -36,26 +35,32 @@ enum Answer {
     Nothing,
 }
 
-impl Engine {
+impl Front {
+    /// Finishes a request. One without a connection is a write of the server's own, or of a client
+    /// of another server.
     pub(crate) fn finish(&mut self, request: Pending) {
         let Pending { conn, session, xid, op, tag, body, who, txn, refused } = request;
         let mut events = Vec::new();
         let done = txn.map(|(stamp, txn)| {
             let done = self.store.apply(txn, stamp, &mut events);
             self.last_zxid = self.last_zxid.max(stamp.zxid);
-            self.outstanding.applied(stamp.zxid);
             done
         });
-        let ended = if op == op::CLOSE { self.sessions.remove(session) } else { None };
+        let attached = if op == op::CLOSE { self.attached.remove(&session) } else { None };
         self.send_events(std::mem::take(&mut events));
         // Of a connection that has gone meanwhile nothing is left but what its writes have changed: a watch
         // would stay for ever.
         let Some(conn) = conn.filter(|conn| self.conns.contains_key(conn)) else {
-            if let Some(conn) = ended.and_then(|session| session.conn) {
+            if let Some(conn) = attached {
                 self.close(conn);
             }
             return;
         };
+        if refused == Some(err::SESSION_MOVED) || done.as_ref().is_some_and(Done::is_moved) {
+            // The client is to come again, and to have its session checked first.
+            self.close(conn);
+            return;
+        }
         if op == op::CREATE_SESSION && matches!(done, Some(Done::Session)) {
             self.welcome(conn, tag);
             return;
@@ -85,64 +90,6 @@ impl Engine {
         }
         if op == op::CLOSE {
             self.close(conn);
-        }
-    }
-
-    /// The connection's session is made.
-    pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
-        // One that was closed meanwhile stays so.
-        let is_open = |client: &&mut Conn| client.state != State::Ended;
-        let Some(client) = self.conns.get_mut(&conn).filter(is_open) else { return };
-        client.state = State::Open;
-        let Some(session) = self.sessions.get(client.session) else { return };
-        let timeout_ms = i32::try_from(client.timeout.as_millis()).unwrap_or(i32::MAX);
-        let (session_id, password) = (client.session, session.password.to_vec());
-        let reply = ConnectReply { timeout_ms, session_id, password };
-        let bytes = if client.old_client { reply.old_frame() } else { reply.frame() };
-        debug!("test server: session {session_id:#x} of {} for {timeout_ms} ms", client.peer);
-        client.last.op = "SESS";
-        self.send(conn, tag, bytes);
-    }
-
-    pub(crate) fn reply(&mut self, conn: ConnId, tag: u64, op: i32, xid: i32, w: Writer) {
-        let (now, zxid) = (self.now, self.last_zxid);
-        if let Some(client) = self.conns.get_mut(&conn) {
-            client.last = Last { op: short_name(op), xid, zxid, at: now };
-        }
-        self.send(conn, tag, w.frame());
-    }
-
-    pub(crate) fn send(&mut self, conn: ConnId, tag: u64, bytes: Vec<u8>) {
-        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended) else {
-            return;
-        };
-        client.sent += 1;
-        self.sent += 1;
-        self.outputs.push(Output::Reply { conn, tag, bytes });
-    }
-
-    fn send_events(&mut self, events: Vec<Event>) {
-        for Event { conn, kind, path, acl } in events {
-            // Not who may not read the node (CVE-2024-23944).
-            let may_hear = |client: &&mut Conn| {
-                let reads = acl.as_ref().is_none_or(|acl| acl::check(acl, perm::READ, &client.who).is_ok());
-                reads && client.state != State::Ended
-            };
-            let Some(client) = self.conns.get_mut(&conn).filter(may_hear) else { continue };
-            client.sent += 1;
-            self.sent += 1;
-            let header = Writer::bare().i32(xid::EVENT).i64(-1).i32(err::OK);
-            let bytes = header.i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
-            self.outputs.push(Output::Event { conn, session: client.session, kind, path, bytes });
-        }
-    }
-
-    /// Closes a connection after what was sent to it.
-    pub(crate) fn close(&mut self, conn: ConnId) {
-        if let Some(client) = self.conns.get_mut(&conn) {
-            client.state = State::Ended;
-            self.store.watches.hang_up(conn);
-            self.outputs.push(Output::Close { conn });
         }
     }
 }
@@ -181,34 +128,5 @@ fn multi_result(w: Writer, done: Done) -> Writer {
         Done::Failed(code) => multi_error(w, code),
         // A multi has none of these.
         Done::AclSet(_) | Done::Session | Done::Multi(_) => multi_error(w, err::RUNTIME_INCONSISTENCY),
-    }
-}
-
-/// What the four-letter words call an operation.
-fn short_name(op: i32) -> &'static str {
-    match op {
-        op::PING => "PING",
-        op::MULTI => "MULT",
-        op::MULTI_READ => "MLTR",
-        op::CREATE | op::CREATE2 | op::CREATE_TTL | op::CREATE_CONTAINER => "CREA",
-        op::DELETE | op::DELETE_CONTAINER => "DELE",
-        op::SET_DATA => "SETD",
-        op::SET_ACL => "SETA",
-        op::CLOSE => "CLOS",
-        op::SYNC => "SYNC",
-        op::CHECK => "CHEC",
-        op::EXISTS => "EXIS",
-        op::GET_DATA => "GETD",
-        op::SET_WATCHES => "SETW",
-        op::SET_WATCHES2 => "STW2",
-        op::ADD_WATCH => "ADDW",
-        op::GET_ACL => "GETA",
-        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
-        op::GET_ALL_CHILDREN_NUMBER => "GETACN",
-        op::CHECK_WATCHES => "CHKW",
-        op::REMOVE_WATCHES => "REMW",
-        op::WHO_AM_I => "HOMI",
-        op::GET_EPHEMERALS => "GETE",
-        _ => "NA",
     }
 }

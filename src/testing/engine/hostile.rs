@@ -9,7 +9,7 @@ use crate::testing::net::framing::{Input, Next};
 use crate::testing::request::Sketch;
 use crate::testing::words;
 use crate::wire::code::xid;
-use crate::wire::record::{ConnectReply, ConnectRequest};
+use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
 /// So many acts of a script are played.
 const ACTS: usize = 400;
@@ -141,7 +141,7 @@ impl World {
         }
         if !overlaps {
             self.engine.apply();
-            assert!(self.engine.queue.is_empty() && self.engine.outstanding.is_empty());
+            assert!(self.engine.queue.is_empty() && self.engine.order.is_idle());
         }
         self.outputs();
         self.check();
@@ -247,7 +247,7 @@ impl World {
                     let (header, body) = ReplyHeader::read(whole(&bytes)).expect("an event has a header");
                     assert_eq!((header.xid, header.err), (xid::EVENT, err::OK));
                     assert!(codec::watch_event(body).is_ok());
-                    assert!(self.engine.conns.contains_key(&conn), "an event for nobody");
+                    assert!(self.engine.front.conns.contains_key(&conn), "an event for nobody");
                 }
                 Output::Reply { conn, tag, bytes } => self.reply(conn, tag, whole(&bytes)),
             }
@@ -282,14 +282,15 @@ impl World {
 
     /// What the engine keeps fits together.
     fn check(&self) {
-        let Engine { store, sessions, conns, .. } = &self.engine;
+        let Engine { front, order, .. } = &self.engine;
+        let Front { store, conns, attached, .. } = front;
         store.tree.check();
         store.watches.check(|conn| conns.contains_key(&conn));
         for (session, _) in store.tree.all_ephemerals() {
-            assert!(sessions.get(session).is_some(), "ephemeral nodes of a session that has ended");
+            assert!(order.sessions.iter().any(|(id, _)| id == session), "ephemeral nodes of a session that has ended");
         }
-        for (id, session) in sessions.iter() {
-            assert!(session.conn.is_none_or(|conn| conns.contains_key(&conn)), "{id}: a lost connection");
+        for (id, conn) in attached {
+            assert!(conns.contains_key(conn), "{id}: a lost connection");
         }
         assert_eq!(conns.len(), self.clients.len());
         assert!(["/", "/zookeeper", "/zookeeper/quota"].iter().all(|path| is_special(path)));
@@ -306,10 +307,10 @@ impl World {
         self.check();
         let engine = &self.engine;
         assert_eq!(
-            (engine.ephemeral_count(), engine.watch_count(), engine.sessions.iter().count()),
+            (engine.ephemeral_count(), engine.watch_count(), engine.order.sessions.iter().count()),
             (0, 0, 0)
         );
-        assert!(engine.queue.is_empty() && engine.outstanding.is_empty());
+        assert!(engine.queue.is_empty() && engine.order.is_idle());
     }
 }
 

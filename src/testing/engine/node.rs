@@ -103,6 +103,12 @@ impl Node {
         }
     }
 
+    /// The session that it goes with; 0 for none.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn session(&self) -> i64 {
+        if Kind::of(self.stat.owner) == Kind::Ephemeral { self.stat.owner } else { 0 }
+    }
+
     pub(crate) fn client_stat(&self) -> ClientStat {
         let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         ClientStat {

@@ -5,7 +5,7 @@ use super::acl::{self, Acl, Id, Wanted, perm};
 use super::node::{CONTAINER_OWNER, Kind, MAX_TTL, Stat, ttl_owner};
 use super::outstanding::{Change, Outstanding};
 use super::request::{Multi, Write};
-use super::session::Sessions;
+use super::session::{Owner, Sessions};
 use super::tree::{self, NewNode, Tree};
 use super::txn::{Stamp, Txn};
 use crate::session::path;
@@ -18,9 +18,11 @@ use std::sync::Arc;
 /// What a write is checked against.
 pub(crate) struct Prep<'a> {
     pub(crate) tree: &'a Tree,
-    pub(crate) sessions: &'a Sessions,
+    pub(crate) sessions: &'a mut Sessions,
     pub(crate) outstanding: &'a mut Outstanding,
     pub(crate) session: i64,
+    /// The server that the write came over.
+    pub(crate) owner: Owner,
     pub(crate) who: &'a [Id],
     pub(crate) stamp: Stamp,
 }
@@ -77,7 +79,10 @@ impl Prep<'_> {
     fn try_write(&mut self, op: i32, body: &[u8]) -> Result<Txn, i32> {
         let garbled = |_: Malformed| err::MARSHALLING_ERROR;
         match op {
-            op::CREATE_SESSION => Reader::new(body).i32().map(|_timeout| Txn::CreateSession).map_err(garbled),
+            op::CREATE_SESSION => {
+                let timeout_ms = Reader::new(body).i32().map_err(garbled)?;
+                Ok(Txn::CreateSession { timeout_ms })
+            }
             op::CLOSE => Ok(self.close_session()),
             op::DELETE_CONTAINER if self.session == 0 => {
                 self.delete_container(&String::from_utf8_lossy(body))
@@ -99,7 +104,7 @@ impl Prep<'_> {
             op => {
                 // The session is looked at before the request is read, except by a create.
                 if !matches!(op, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL) {
-                    self.sessions.check(self.session)?;
+                    self.sessions.check(self.session, self.owner)?;
                 }
                 self.prepare(Write::read(op, &mut Reader::new(body)).map_err(garbled)?)
             }
@@ -157,7 +162,7 @@ impl Prep<'_> {
         if op == op::CREATE_TTL && !mode.ttl {
             return Err(err::BAD_ARGUMENTS);
         }
-        self.sessions.check(self.session)?;
+        self.sessions.check(self.session, self.owner)?;
         let (parent_path, _) = cut(&path)?;
         let parent_path = parent_path.to_owned();
         let acl = acl::fix_up(acl, self.who)?;
@@ -204,7 +209,7 @@ impl Prep<'_> {
     }
 
     fn delete(&mut self, path: String, version: i32) -> Result<Txn, i32> {
-        self.sessions.check(self.session)?;
+        self.sessions.check(self.session, self.owner)?;
         let parent_path = deletable(&path)?.to_owned();
         let (parent, parent_stat) = self.record(&parent_path)?;
         acl::check(&parent.acl, perm::DELETE, self.who)?;
@@ -238,7 +243,7 @@ impl Prep<'_> {
     }
 
     fn set_data(&mut self, path: String, data: Option<Arc<[u8]>>, version: i32) -> Result<Txn, i32> {
-        self.sessions.check(self.session)?;
+        self.sessions.check(self.session, self.owner)?;
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
         let (node, mut stat) = self.record(&path)?;
         acl::check(&node.acl, perm::WRITE, self.who)?;
@@ -251,7 +256,7 @@ impl Prep<'_> {
     }
 
     fn set_acl(&mut self, path: String, acl: Vec<Wanted>, version: i32) -> Result<Txn, i32> {
-        self.sessions.check(self.session)?;
+        self.sessions.check(self.session, self.owner)?;
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
         let acl: Arc<[Acl]> = acl::fix_up(acl, self.who)?;
         let (node, mut stat) = self.record(&path)?;
@@ -263,8 +268,20 @@ impl Prep<'_> {
         Ok(Txn::SetAcl { path, acl, version })
     }
 
+    /// Lets the next sequential child of `path` have the number `next`.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn set_sequence(mut self, path: &str, next: i32) -> Txn {
+        match self.record(path) {
+            Ok((node, stat)) => {
+                self.change(node, Stat { cversion: next, ..stat });
+                Txn::SetSequence { path: path.to_owned(), next }
+            }
+            Err(code) => Txn::Error(code),
+        }
+    }
+
     fn check(&mut self, path: &str, version: i32) -> Result<Txn, i32> {
-        self.sessions.check(self.session)?;
+        self.sessions.check(self.session, self.owner)?;
         path::check(path).map_err(|_| err::BAD_ARGUMENTS)?;
         let (node, stat) = self.record(path)?;
         acl::check(&node.acl, perm::READ, self.who)?;

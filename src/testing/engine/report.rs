@@ -18,10 +18,10 @@ impl Engine {
         let report = |(id, session): (i64, &Session)| SessionInfo {
             id,
             timeout: session.timeout,
-            connected: session.conn.is_some(),
-            ephemerals: self.store.tree.ephemerals(id).count(),
+            connected: self.front.attached.contains_key(&id),
+            ephemerals: self.front.store.tree.ephemerals(id).count(),
         };
-        let mut sessions: Vec<_> = self.sessions.iter().map(report).collect();
+        let mut sessions: Vec<_> = self.order.sessions.iter().map(report).collect();
         sessions.sort_unstable_by_key(|session| session.id);
         sessions
     }
@@ -29,7 +29,7 @@ impl Engine {
     /// The sessions that expire together, and when, on the engine's clock.
     pub(crate) fn session_expiries(&self) -> BTreeMap<Duration, Vec<i64>> {
         let mut buckets: BTreeMap<Duration, Vec<i64>> = BTreeMap::new();
-        for (at, session) in self.sessions.expiries() {
+        for (at, session) in self.order.sessions.expiries() {
             buckets.entry(at).or_default().push(session);
         }
         buckets
@@ -37,80 +37,80 @@ impl Engine {
 
     /// The ephemeral nodes of each session that has any.
     pub(crate) fn ephemerals(&self) -> BTreeMap<i64, Vec<&str>> {
-        let nodes = self.store.tree.all_ephemerals();
+        let nodes = self.front.store.tree.all_ephemerals();
         nodes.map(|(session, paths)| (session, paths.iter().map(|path| &**path).collect())).collect()
     }
 
     pub(crate) fn ephemeral_count(&self) -> usize {
-        self.store.tree.all_ephemerals().map(|(_, paths)| paths.len()).sum()
+        self.front.store.tree.all_ephemerals().map(|(_, paths)| paths.len()).sum()
     }
 
     /// As the real server counts: it knows the root by two names.
     pub(crate) fn node_count(&self) -> usize {
-        self.store.tree.len() + 1
+        self.front.store.tree.len() + 1
     }
 
     pub(crate) fn data_size(&self) -> usize {
-        self.store.tree.size()
+        self.front.store.tree.size()
     }
 
     pub(crate) fn watch_count(&self) -> usize {
-        self.store.watches.len()
+        self.front.store.watches.len()
     }
 
     /// Those on data and existence: the only ones that the real server's words list.
     pub(crate) fn data_watches(&self) -> &Table {
-        &self.store.watches.data
+        &self.front.store.watches.data
     }
 
     /// By age.
     pub(crate) fn connections(&self) -> Vec<(ConnId, &Conn)> {
-        let mut conns: Vec<_> = self.conns.iter().map(|(id, conn)| (*id, conn)).collect();
+        let mut conns: Vec<_> = self.front.conns.iter().map(|(id, conn)| (*id, conn)).collect();
         conns.sort_unstable_by_key(|(id, _)| *id);
         conns
     }
 
     /// The session of a connection, 0 for none.
     pub(crate) fn session_of(&self, conn: ConnId) -> i64 {
-        self.conns.get(&conn).map_or(0, |conn| conn.session)
+        self.front.conns.get(&conn).map_or(0, |conn| conn.session)
     }
 
     pub(crate) fn last_zxid(&self) -> i64 {
-        self.last_zxid
+        self.front.last_zxid
     }
 
     /// Packets received and sent.
     pub(crate) fn packets(&self) -> (u64, u64) {
-        (self.received, self.sent)
+        (self.front.received, self.front.sent)
     }
 
     pub(crate) fn now(&self) -> Duration {
-        self.now
+        self.front.now
     }
 
     /// The wall clock, in milliseconds since 1970, at a time on the engine's clock.
     pub(crate) fn wall_ms_at(&self, at: Duration) -> i64 {
-        self.epoch.saturating_add(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
+        self.front.wall_ms_at(at)
     }
 
     /// A four-letter word is a packet, too.
     pub(crate) fn count_word(&mut self, conn: ConnId) {
-        self.received += 1;
-        if let Some(conn) = self.conns.get_mut(&conn) {
+        self.front.received += 1;
+        if let Some(conn) = self.front.conns.get_mut(&conn) {
             conn.received += 1;
         }
     }
 
     pub(crate) fn count_answer(&mut self) {
-        self.sent += 1;
+        self.front.sent += 1;
     }
 
     pub(crate) fn reset_packets(&mut self) {
-        (self.received, self.sent) = (0, 0);
+        (self.front.received, self.front.sent) = (0, 0);
     }
 
     pub(crate) fn reset_connection_packets(&mut self) {
-        for conn in self.conns.values_mut() {
+        for conn in self.front.conns.values_mut() {
             (conn.received, conn.sent) = (0, 0);
         }
     }

@@ -1,20 +1,26 @@
 //! Sessions, and their expiry by tick buckets (`SessionTrackerImpl`, `ExpiryQueue`).
 
-use super::ConnId;
 use crate::wire::code::err;
-use crate::world::{HashMap, new_uuid};
+use crate::world::HashMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(crate) const PASSWORD: usize = 16;
+/// The server over which a session's client may write. In an ensemble this is the follower that
+/// had the session checked last, by the number of its stream to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The server itself that has the sessions.
+    Me,
+    #[cfg(any(test, zk_sim))]
+    Learner(u64),
+}
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) password: [u8; PASSWORD],
     /// As granted at first; an attachment may have a timeout of its own.
     pub(crate) timeout: Duration,
-    /// The connection that was last attached to it, if that is still there.
-    pub(crate) conn: Option<ConnId>,
+    /// None: nobody has written since the leader began to lead.
+    owner: Option<Owner>,
     closing: bool,
     /// The end of the tick in which it expires.
     expires: Duration,
@@ -24,26 +30,22 @@ pub(crate) struct Session {
 pub(crate) struct Sessions {
     by_id: HashMap<i64, Session>,
     queue: BTreeSet<(Duration, i64)>,
-    next_id: i64,
     tick: Duration,
+    /// The error for a request of a session that is not here.
+    unknown: i32,
 }
 
 impl Sessions {
-    /// Ids begin with the time, so that no session of an earlier server comes back to life in this one.
-    pub(crate) fn new(tick: Duration, wall_ms: i64) -> Sessions {
-        let next_id = ((wall_ms << 24) as u64 >> 8) as i64;
-        Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), next_id, tick }
+    /// `unknown` is the error for a request of a session that is not here.
+    pub(crate) fn new(tick: Duration, unknown: i32) -> Sessions {
+        Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), tick, unknown }
     }
 
-    pub(crate) fn create(&mut self, timeout: Duration, conn: ConnId, now: Duration) -> i64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        let password = new_uuid().into_bytes();
+    /// Begins to track a session.
+    pub(crate) fn track(&mut self, id: i64, timeout: Duration, owner: Option<Owner>, now: Duration) {
         let expires = self.bucket(now.saturating_add(timeout));
-        let session = Session { password, timeout, conn: Some(conn), closing: false, expires };
-        self.by_id.insert(id, session);
+        self.by_id.insert(id, Session { timeout, owner, closing: false, expires });
         self.queue.insert((expires, id));
-        id
     }
 
     /// The end of the tick that `at` is in: always later than `at`.
@@ -67,13 +69,27 @@ impl Sessions {
         true
     }
 
-    /// `checkSession`: what a request of this session is told.
-    pub(crate) fn check(&self, id: i64) -> Result<(), i32> {
-        match self.by_id.get(&id) {
-            None => Err(err::UNKNOWN_SESSION),
-            Some(session) if session.closing => Err(err::SESSION_EXPIRED),
-            Some(_) => Ok(()),
+    /// `checkSession`: the error for a request of this session that came over `owner`. The first
+    /// request makes its server the session's owner.
+    pub(crate) fn check(&mut self, id: i64, owner: Owner) -> Result<(), i32> {
+        let session = self.by_id.get_mut(&id).ok_or(self.unknown)?;
+        if session.closing {
+            return Err(err::SESSION_EXPIRED);
         }
+        if *session.owner.get_or_insert(owner) == owner { Ok(()) } else { Err(err::SESSION_MOVED) }
+    }
+
+    /// From now on the session's client may write over `owner` only.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn set_owner(&mut self, id: i64, owner: Owner) {
+        if let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) {
+            session.owner = Some(owner);
+        }
+    }
+
+    /// Whether there is such a session, and nobody has begun to end it.
+    pub(crate) fn is_alive(&self, id: i64) -> bool {
+        self.by_id.get(&id).is_some_and(|session| !session.closing)
     }
 
     /// From here on requests of this session are refused.
@@ -84,10 +100,10 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: i64) -> Option<Session> {
-        let session = self.by_id.remove(&id)?;
-        self.queue.remove(&(session.expires, id));
-        Some(session)
+    pub(crate) fn remove(&mut self, id: i64) {
+        if let Some(session) = self.by_id.remove(&id) {
+            self.queue.remove(&(session.expires, id));
+        }
     }
 
     /// When a session expires if nothing is heard of it.
@@ -100,14 +116,6 @@ impl Sessions {
         self.queue.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
     }
 
-    pub(crate) fn get(&self, id: i64) -> Option<&Session> {
-        self.by_id.get(&id)
-    }
-
-    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut Session> {
-        self.by_id.get_mut(&id)
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Session)> {
         self.by_id.iter().map(|(id, session)| (*id, session))
     }
@@ -117,18 +125,12 @@ impl Sessions {
         self.queue.iter().copied()
     }
 
-    /// Forgets all sessions, and gives none of their ids to another.
-    pub(crate) fn clear(&mut self) {
-        self.by_id.clear();
-        self.queue.clear();
-    }
-
-    /// After a restart every session has its whole time again, and no connection.
+    /// After a restart every session has its whole time again.
     pub(crate) fn restart(&mut self, now: Duration) {
         let ids: Vec<i64> = self.by_id.keys().copied().collect();
         for id in ids {
             if let Some(session) = self.by_id.get_mut(&id) {
-                (session.conn, session.closing) = (None, false);
+                session.closing = false;
                 let timeout = session.timeout;
                 self.touch(id, timeout, now);
             }
@@ -142,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_session_expires_with_its_tick_and_not_before() {
-        let mut sessions = Sessions::new(Duration::from_millis(100), 0);
-        let ms = Duration::from_millis;
-        let id = sessions.create(ms(250), 7, ms(0));
+        let mut sessions = Sessions::new(Duration::from_millis(100), err::UNKNOWN_SESSION);
+        let (ms, id) = (Duration::from_millis, 7);
+        sessions.track(id, ms(250), Some(Owner::Me), ms(0));
         assert_eq!(sessions.next_expiry(), Some(ms(300)));
         assert_eq!(sessions.expired(ms(299)), None);
         assert!(sessions.touch(id, ms(250), ms(299)));

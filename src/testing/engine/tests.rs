@@ -1,6 +1,7 @@
 //! What needs exact overlap or an exact clock, and so no network.
 
 use super::*;
+use crate::wire::record::{Reader, ReplyHeader, Writer};
 
 const CONN: ConnId = 1;
 
@@ -29,7 +30,7 @@ impl Scene {
         self.engine.prepare(conn, &connect[4..], 0).unwrap();
         self.engine.apply();
         self.engine.take_outputs();
-        self.engine.conns[&conn].session
+        self.engine.front.conns[&conn].session
     }
 
     fn send(&mut self, xid: i32, op: i32, body: impl FnOnce(Writer) -> Writer) {
@@ -130,11 +131,11 @@ fn a_silent_session_ends_with_its_tick_and_takes_its_ephemeral_nodes_along() {
     assert_eq!(due, Duration::from_millis(1100));
     scene.engine.set_now(due - Duration::from_millis(1));
     scene.engine.tick();
-    assert!(scene.engine.store.tree.get("/e").is_some());
+    assert!(scene.engine.front.store.tree.get("/e").is_some());
     scene.engine.set_now(due);
     scene.engine.tick();
-    assert!(scene.engine.store.tree.get("/e").is_none());
-    assert!(scene.engine.sessions.get(scene.session).is_none());
+    assert!(scene.engine.front.store.tree.get("/e").is_none());
+    assert!(!scene.engine.order.sessions.is_alive(scene.session));
     assert!(matches!(scene.engine.take_outputs()[..], [Output::Close { conn: CONN }]));
 }
 
@@ -150,16 +151,16 @@ fn containers_are_reaped_once_they_were_used_and_are_empty() {
         scene.send(9, op::PING, |w| w);
         scene.answers();
         scene.engine.set_now(Duration::from_secs(at));
-        scene.engine.sessions.touch(scene.session, Duration::from_secs(100), Duration::from_secs(at));
+        scene.engine.order.sessions.touch(scene.session, Duration::from_secs(100), Duration::from_secs(at));
         scene.engine.tick();
     };
     reap(&mut scene, 60);
-    assert!(scene.engine.store.tree.get("/used").is_some());
+    assert!(scene.engine.front.store.tree.get("/used").is_some());
     scene.send(4, op::DELETE, |w| w.buffer(b"/used/child").i32(-1));
     scene.answers();
     reap(&mut scene, 120);
-    assert!(scene.engine.store.tree.get("/used").is_none());
-    assert!(scene.engine.store.tree.get("/new").is_some());
+    assert!(scene.engine.front.store.tree.get("/used").is_none());
+    assert!(scene.engine.front.store.tree.get("/new").is_some());
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn a_watch_of_a_connection_that_has_gone_before_its_request_was_done_is_not_kept
     scene.engine.hang_up(CONN);
     scene.engine.apply();
     assert_eq!(scene.engine.watch_count(), 0);
-    assert!(scene.engine.store.tree.get("/b").is_some());
+    assert!(scene.engine.front.store.tree.get("/b").is_some());
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn a_closed_connection_is_not_opened_again_by_what_it_asked_before() {
     scene.send(1, op::CREATE_SESSION, |w| w.i32(1000));
     scene.send(2, 4242, |w| w); // no server knows this
     scene.engine.apply();
-    assert_eq!(scene.engine.conns[&CONN].state, State::Ended);
+    assert_eq!(scene.engine.front.conns[&CONN].state, State::Ended);
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn looks_that_find_nothing_are_skipped_and_keep_the_step() {
     assert_eq!(scene.engine.next_tick(), Some(Duration::from_secs(120)));
     scene.engine.set_now(Duration::from_secs(3660));
     scene.engine.tick();
-    assert!(scene.engine.store.tree.get("/t").is_none());
+    assert!(scene.engine.front.store.tree.get("/t").is_none());
     assert_eq!(scene.engine.next_due(), None);
 }
 

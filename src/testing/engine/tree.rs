@@ -24,7 +24,7 @@ pub(crate) struct NewNode {
     pub(crate) parent_cversion: i32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: HashMap<Arc<str>, Node>,
     /// The ephemeral nodes of each session that has any.
@@ -132,6 +132,17 @@ impl Tree {
     pub(crate) fn due_for_reaping(&self, now: i64) -> Vec<Arc<str>> {
         let from = |path: &Arc<str>| self.nodes.get(path)?.reapable_from();
         self.reapable.iter().filter(|path| from(path).is_some_and(|from| from <= now)).cloned().collect()
+    }
+
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
+        self.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
+    }
+
+    /// All nodes, in no order.
+    #[cfg(any(test, zk_sim))]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.nodes.iter().map(|(path, node)| (&**path, node))
     }
 
     /// All nodes, the server's own included.

@@ -28,13 +28,23 @@ pub(crate) enum Txn {
         version: i32,
     },
     Check,
-    CreateSession,
+    CreateSession {
+        /// For the servers of an ensemble: each keeps the timeouts of all sessions.
+        #[cfg_attr(not(any(test, zk_sim)), allow(dead_code))]
+        timeout_ms: i32,
+    },
     CloseSession {
         session: i64,
         paths: Vec<String>,
     },
     Error(i32),
     Multi(Vec<Txn>),
+    /// A simulation's own: the next sequential child has the number `next`.
+    #[cfg(any(test, zk_sim))]
+    SetSequence {
+        path: String,
+        next: i32,
+    },
 }
 
 /// What came of a transaction.
@@ -48,6 +58,17 @@ pub(crate) enum Done {
     Session,
     Failed(i32),
     Multi(Vec<Done>),
+}
+
+impl Done {
+    /// Whether the client has moved to another server meanwhile.
+    pub(crate) fn is_moved(&self) -> bool {
+        match self {
+            Done::Failed(code) => *code == err::SESSION_MOVED,
+            Done::Multi(done) => done.iter().any(Done::is_moved),
+            _ => false,
+        }
+    }
 }
 
 /// The number and the time of a transaction.
@@ -72,7 +93,7 @@ impl Store {
             Txn::SetData { path, data, version } => self.set_data(&path, data, version, stamp, events),
             Txn::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
             Txn::Check => Ok(Done::Checked),
-            Txn::CreateSession => Ok(Done::Session),
+            Txn::CreateSession { .. } => Ok(Done::Session),
             Txn::CloseSession { session, paths } => {
                 for path in paths {
                     if self.delete(&path, stamp.zxid, events).is_err() {
@@ -82,6 +103,11 @@ impl Store {
                 Ok(Done::Session)
             }
             Txn::Error(code) => Err(code),
+            #[cfg(any(test, zk_sim))]
+            Txn::SetSequence { path, next } => {
+                self.tree.set_sequence(&path, next);
+                Ok(Done::Checked)
+            }
             Txn::Multi(txns) => return self.multi(txns, stamp, events),
         };
         done.unwrap_or_else(Done::Failed)

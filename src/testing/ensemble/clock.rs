@@ -1,0 +1,68 @@
+//! A member's own clock: it may stand anywhere, and runs a little faster or slower than the
+//! world's.
+
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// A moment in the world's time, and by this clock.
+    world: Duration,
+    own: Duration,
+    /// How much faster it runs than the world's, in millionths.
+    drift_ppm: i32,
+}
+
+const MILLION: i128 = 1_000_000;
+
+impl Clock {
+    /// A clock that is ahead of the world's by this much.
+    pub(super) fn new(ahead: Duration) -> Clock {
+        Clock { world: Duration::ZERO, own: ahead, drift_ppm: 0 }
+    }
+
+    fn rate(&self) -> i128 {
+        (MILLION + i128::from(self.drift_ppm)).max(1)
+    }
+
+    /// What it shows.
+    pub(super) fn at(&self, world: Duration) -> Duration {
+        let passed = world.saturating_sub(self.world).as_nanos() as i128;
+        self.own.saturating_add(nanos(passed * self.rate() / MILLION))
+    }
+
+    /// The first moment at which it shows this or more.
+    pub(super) fn when(&self, own: Duration) -> Duration {
+        let ahead = own.saturating_sub(self.own).as_nanos() as i128;
+        self.world.saturating_add(nanos((ahead * MILLION + self.rate() - 1) / self.rate()))
+    }
+
+    /// From now on it runs faster than the world's by this many millionths.
+    pub(super) fn set_drift(&mut self, drift_ppm: i32, world: Duration) {
+        (self.own, self.world) = (self.at(world), world.max(self.world));
+        self.drift_ppm = drift_ppm;
+    }
+}
+
+/// No simulation lasts for 500 years.
+fn nanos(n: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(n).unwrap_or(if n < 0 { 0 } else { u64::MAX }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_is_due_when_it_is_called_at_the_time_that_it_asked_for() {
+        for drift in [-83_333, -7, 0, 3, 500_000] {
+            let mut clock = Clock::new(Duration::from_millis(13));
+            clock.set_drift(drift, Duration::from_nanos(1_234_567));
+            for own in [20_000_000, 77_777_777, 999_999_937, 86_400_000_000_001] {
+                let own = Duration::from_nanos(own);
+                let due = clock.when(own);
+                assert!(clock.at(due) >= own, "{drift} {own:?}");
+                assert!(clock.at(due - Duration::from_nanos(2)) < own, "{drift} {own:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! How members find a leader (`FastLeaderElection`): each votes for itself, goes over to the
+//! greatest vote that it hears of, and decides when a quorum votes as it does and nothing greater
+//! comes for a while.
+
+use super::message::{Notification, State, Vote};
+use super::server::Server;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a member waits for a greater vote once a quorum agrees (`finalizeWait`).
+const SETTLE: Duration = Duration::from_millis(200);
+/// How soon a member repeats its vote, and how soon at last: the pauses double.
+const FIRST_REPEAT: Duration = Duration::from_millis(200);
+const LAST_REPEAT: Duration = Duration::from_millis(3200);
+
+#[derive(Debug)]
+pub(super) struct Election {
+    own: Vote,
+    proposal: Vote,
+    /// The votes of this round.
+    received: BTreeMap<usize, Vote>,
+    /// The votes of members that have a leader.
+    settled: BTreeMap<usize, Notification>,
+    decide_at: Option<Duration>,
+    repeat_at: Duration,
+    repeat_after: Duration,
+}
+
+impl Election {
+    pub(super) fn begin(server: &mut Server) -> Election {
+        server.round += 1;
+        let own = server.own_vote();
+        let mut election = Election {
+            own,
+            proposal: own,
+            received: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            decide_at: None,
+            repeat_at: server.now + FIRST_REPEAT,
+            repeat_after: FIRST_REPEAT,
+        };
+        election.vote(server);
+        election
+    }
+
+    fn notification(&self, server: &Server) -> Notification {
+        Notification { state: State::Looking, round: server.round, vote: self.proposal }
+    }
+
+    /// Tells everybody the vote.
+    fn vote(&mut self, server: &mut Server) {
+        self.decide_at = None;
+        for to in 0..server.members {
+            server.notify(to, self.notification(server));
+        }
+        self.received.insert(server.id, self.proposal);
+        self.count(server);
+    }
+
+    fn count(&mut self, server: &Server) {
+        let agree = self.received.values().filter(|vote| **vote == self.proposal).count();
+        if agree >= server.quorum() && self.decide_at.is_none() {
+            self.decide_at = Some(server.now + SETTLE);
+        }
+    }
+
+    /// Hears a vote. A member: that one leads already, or is about to.
+    pub(super) fn hear(&mut self, server: &mut Server, from: usize, heard: Notification) -> Option<usize> {
+        let Notification { state, round, vote } = heard;
+        if state != State::Looking {
+            self.settled.insert(from, heard);
+            if round == server.round {
+                self.received.insert(from, vote);
+            }
+            return self.find_settled(server, round, vote);
+        }
+        self.settled.remove(&from);
+        if round < server.round {
+            server.notify(from, self.notification(server));
+            return None;
+        }
+        if round > server.round {
+            server.round = round;
+            self.received.clear();
+            self.received.insert(from, vote);
+            self.proposal = self.own.max(vote);
+            self.vote(server);
+            return None;
+        }
+        self.received.insert(from, vote);
+        if vote > self.proposal {
+            self.proposal = vote;
+            self.vote(server);
+        } else {
+            self.count(server);
+        }
+        None
+    }
+
+    /// Joins a leader that says so itself and that a quorum follows in the same epoch, or votes for
+    /// in this round. (Those that follow may have decided in different rounds.)
+    fn find_settled(&self, server: &mut Server, round: u64, vote: Vote) -> Option<usize> {
+        let leader = vote.member;
+        let follows = |n: &&Notification| n.vote.epoch == vote.epoch && n.vote.member == leader;
+        let leads = self.settled.get(&leader).filter(follows).is_some_and(|n| n.state == State::Leading);
+        let settled = self.settled.values().filter(follows).count();
+        let votes = match round == server.round {
+            true => self.received.values().filter(|vote| vote.member == leader).count(),
+            false => 0,
+        };
+        if !leads || leader == server.id || settled.max(votes) < server.quorum() {
+            return None;
+        }
+        server.round = round;
+        Some(leader)
+    }
+
+    pub(super) fn next_timer(&self) -> Duration {
+        self.decide_at.map_or(self.repeat_at, |at| at.min(self.repeat_at))
+    }
+
+    /// The member that leads, once that is decided.
+    pub(super) fn timer(&mut self, server: &mut Server) -> Option<usize> {
+        if self.decide_at.is_some_and(|at| at <= server.now) {
+            return Some(self.proposal.member);
+        }
+        if self.repeat_at <= server.now {
+            for to in 0..server.members {
+                server.notify(to, self.notification(server));
+            }
+            self.repeat_after = (self.repeat_after * 2).min(LAST_REPEAT);
+            self.repeat_at = server.now + self.repeat_after;
+        }
+        None
+    }
+}
