@@ -287,7 +287,10 @@ impl World {
         store.tree.check();
         store.watches.check(|conn| conns.contains_key(&conn));
         for (session, _) in store.tree.all_ephemerals() {
-            assert!(order.sessions.iter().any(|(id, _)| id == session), "ephemeral nodes of a session that has ended");
+            assert!(
+                order.sessions.iter().any(|(id, _)| id == session),
+                "ephemeral nodes of a session that has ended"
+            );
         }
         for (id, conn) in attached {
             assert!(conns.contains_key(conn), "{id}: a lost connection");

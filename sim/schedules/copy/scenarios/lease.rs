@@ -60,7 +60,7 @@ pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
             let stage = stage.clone();
             spawn(move || {
                 let now = BootTime::now();
-                stage.session.lease.extend(now, now);
+                stage.session.proven(now, now);
             })
         };
         let other = {
@@ -94,7 +94,7 @@ pub fn a_late_proof_brings_no_hold_back() {
             let stage = stage.clone();
             spawn(move || {
                 let now = BootTime::now();
-                stage.session.lease.extend(now, now);
+                stage.session.proven(now, now);
             })
         };
         assert!(!stage.stands(), "held again");
@@ -114,7 +114,7 @@ pub fn a_proof_in_time_that_is_written_late_decides_once() {
         advance(SECOND);
         let prover = {
             let stage = stage.clone();
-            spawn(move || stage.session.lease.extend(in_time, in_time))
+            spawn(move || stage.session.proven(in_time, in_time))
         };
         let other = {
             let stage = stage.clone();
@@ -246,7 +246,7 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
             spawn(move || stage.session.lease.end(LossReason::SessionExpired))
         };
         let now = BootTime::now();
-        stage.session.lease.extend(now, now);
+        stage.session.proven(now, now);
         let hold = Hold::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
         let granted = stage.session.lease.grant(&hold, now);
         event.join().unwrap();

@@ -113,6 +113,11 @@ impl Generation {
 
     pub fn at(&self, _time: BootTime, _act: Box<dyn FnOnce() + Send>) {}
 
+    /// What the session does when the leader has certainly heard of it at `heard`.
+    pub fn proven(&self, heard: BootTime, now: BootTime) {
+        self.tell_later(self.lease.extend(heard, now));
+    }
+
     /// The server tells that the node is gone.
     pub fn deletion_seen(&self, path: &str) {
         self.watch_event(event::DELETED, path);
@@ -123,4 +128,6 @@ impl Generation {
     //= session/generation.rs: fn watch_event
 
     //= session/generation.rs: fn held_node_gone
+
+    //= session/generation.rs: fn tell_later
 }
