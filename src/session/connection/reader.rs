@@ -65,8 +65,9 @@ enum Next {
 }
 
 impl Generation {
-    /// Waits for a moment until `done` gives a value. What it gives must come by outputs of the machine,
-    /// or may come late. It is called under locks: it must not block, and take no lock.
+    /// Reads for a moment, until `done` gives a value. `done` is asked after each carrying out of outputs.
+    /// A value that comes from anywhere else is noticed when the moment is over. `done` is also called
+    /// while locks are held: it must not block, and must take no lock.
     pub(in crate::session) fn read_until<T>(
         &self,
         done: impl Fn() -> Option<T>,
