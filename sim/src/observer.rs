@@ -116,6 +116,13 @@ impl Observer {
         self.seen(|seen| seen.counts.clone())
     }
 
+    /// Who holds something, in the order of their grants.
+    pub fn holders(&self) -> Vec<ProcessId> {
+        self.seen(|seen| {
+            seen.holds.iter().filter(|hold| seen.counts_for(hold)).map(|hold| hold.process).collect()
+        })
+    }
+
     /// When this thread held a lock last.
     pub fn last_progress(&self, process: ProcessId, thread: usize) -> Option<Duration> {
         self.seen(|seen| seen.progress.get(&(process, thread)).copied())

@@ -29,10 +29,14 @@ pub struct Job {
     pub connect_string: String,
     /// What to ask for.
     pub session_timeout: Duration,
+    /// What the process says of the servers' tick.
+    pub server_tick: Option<Duration>,
     /// How many threads it has.
     pub threads: usize,
     /// The locks, each of them wanted by each thread now and then.
     pub locks: Vec<String>,
+    /// A folder in which nobody may make a node. One more thread asks for a lock there, and is refused, over and over.
+    pub refused: Option<String>,
     /// How long a lock is held at most.
     pub longest_hold: Duration,
     /// One hold in so many is long, whatever the above says.
@@ -46,7 +50,11 @@ pub struct Job {
 /// Runs in a process of the simulation until the run is over.
 pub fn run(job: &Job, shared: &Shared) {
     let session = loop {
-        let builder = ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        let mut builder =
+            ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        if let Some(tick) = job.server_tick {
+            builder = builder.server_tick(tick);
+        }
         match builder.connect() {
             Ok(session) => break session,
             Err(e) => log::info!("no session: {e}"),
@@ -55,6 +63,10 @@ pub fn run(job: &Job, shared: &Shared) {
             return;
         }
     };
+    if let Some(path) = job.refused.clone() {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        thread::spawn(move || be_refused(&path, &job, &shared, &session));
+    }
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
@@ -86,6 +98,19 @@ fn work(number: usize, job: &Job, shared: &Shared, session: &ZkSession) -> zk_mu
         }
         if rng.u32(..4) > 0 {
             thread::sleep(between(&mut rng, Duration::from_micros(10), job.longest_pause));
+        }
+    }
+    Ok(())
+}
+
+/// Asks for a lock where no node may be made. Each refusal is an answer to a write, which a server may give by itself.
+fn be_refused(path: &str, job: &Job, shared: &Shared, session: &ZkSession) -> zk_mutex_simulated::Result<()> {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX));
+    let mutex = ZkMutex::new(session, path)?;
+    while !shared.is_over.load(Ordering::Relaxed) {
+        thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
+        if let Err(e) = mutex.try_lock() {
+            log::debug!("refused: {e}");
         }
     }
     Ok(())
