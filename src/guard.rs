@@ -109,8 +109,9 @@ impl Held {
         }
     }
 
-    /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
-    /// crossbeam's `select!`. Does no I/O.
+    /// A signal that becomes ready exactly when the hold is lost, never at a release. Wait for it by
+    /// [`wait`](LostSignal::wait), or by its [`receiver`](LostSignal::receiver) in `select!`. Does no
+    /// I/O.
     ///
     /// It is this guard's own: if it was not ready when the guard was released, it never becomes
     /// ready. That the node may go on (with another thread of this process, an outer guard of this

@@ -52,8 +52,8 @@ impl HeldAll {
         self.holds().try_for_each(Held::check)
     }
 
-    /// A signal that becomes ready as soon as any of the holds is lost, never at a release. It works in
-    /// crossbeam's `select!`. Does no I/O.
+    /// A signal that becomes ready as soon as any of the holds is lost, never at a release. Does no
+    /// I/O.
     ///
     /// Asking for it also makes sure that a deletion of a node by somebody else is noticed, as with
     /// [`Held::lost`].

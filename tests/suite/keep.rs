@@ -47,7 +47,7 @@ fn taken_again_it_is_the_same_node_with_another_token() {
         assert_eq!(second_path, path);
         assert!(second_token > token, "{second_token} after {token}");
     });
-    assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "nothing was lost");
+    assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()), "nothing was lost");
     drop(mutex);
     until_empty(&at, LOCK);
 }

@@ -411,7 +411,7 @@ fn close_ends_the_session_at_the_server_at_once() {
     // The answer to the close has come: the session and its nodes are gone now, not soon.
     let left = sessions();
     assert!(!left.contains(&owner), "{left}");
-    assert!(!guard.is_held() && guard.lost().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(!guard.is_held() && guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
     drop(guard);
     until_empty(&server.connect_string(), "/lock");
 }
@@ -423,7 +423,7 @@ fn mutexes_and_guards_may_outlive_a_closed_session() {
     let guard = mutex.lock_owned().unwrap();
     let (signal, nested) = (guard.lost(), mutex.lock().unwrap());
     session.close().unwrap();
-    assert!(signal.recv().is_err(), "ready by disconnection");
+    assert!(signal.receiver().recv().is_err(), "ready by disconnection");
     for held in [&*guard, &*nested] {
         assert!(!held.is_held());
         assert_eq!(held.valid_for(), Duration::ZERO);
