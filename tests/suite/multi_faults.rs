@@ -54,7 +54,7 @@ fn the_signal_comes_with_the_first_loss() {
         for lost in [lost, clone] {
             assert!(lost.wait(SOON).is_some());
         }
-        assert!(!guard.is_held() && guard.valid_for().is_zero());
+        assert!(!guard.is_held() && guard.valid_for().is_zero() && guard.valid_until().is_none());
         let reason = guard.lost_reason().expect("it is lost");
         // Given was the second ensemble's first.
         let held: Vec<_> = guard.holds().map(|held| held.is_held()).collect();

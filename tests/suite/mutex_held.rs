@@ -56,8 +56,8 @@ fn what_a_guard_of_a_closed_session_tells() {
     assert!(lost.receiver().recv().is_err());
     let reason = LossReason::SessionClosed;
     assert_eq!(
-        (guard.is_held(), guard.lost_reason(), guard.valid_for()),
-        (false, Some(reason), Duration::ZERO)
+        (guard.is_held(), guard.lost_reason(), guard.valid_for(), guard.valid_until()),
+        (false, Some(reason), Duration::ZERO, None)
     );
     let loss = Error::Lost { path: guard.path().to_owned(), reason };
     assert_eq!(guard.check(), Err(loss.clone()));
@@ -117,6 +117,8 @@ fn valid_for_stays_below_the_session_timeout_by_a_twelfth() {
     while Instant::now() < end {
         let left = guard.valid_for();
         assert!(left > Duration::ZERO && left <= whole - whole / 12, "{left:?} of {whole:?}");
+        let until = guard.valid_until().expect("it is held");
+        assert!(until > Instant::now() && until <= Instant::now() + whole - whole / 12, "{until:?}");
         assert!(guard.is_held() && session.lease_remaining() > Duration::ZERO);
         thread::sleep(Duration::from_millis(20));
     }
