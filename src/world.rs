@@ -51,7 +51,6 @@ mod real {
         START.get_or_init(Instant::now).elapsed()
     }
 
-    #[cfg(feature = "testing")]
     pub(crate) fn wall_time() -> SystemTime {
         SystemTime::now()
     }
