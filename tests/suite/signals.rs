@@ -8,7 +8,9 @@ use crate::support::{
 };
 use crossbeam_channel::bounded;
 use std::{thread, time::Duration};
-use zk_mutex::{LossReason, LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession, crossbeam_channel::select};
+use zk_mutex::{
+    LossReason, LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession, crossbeam_channel::select,
+};
 
 const PATH: &str = "/locks/orders";
 
@@ -49,7 +51,7 @@ fn signals_of_a_released_guard_stay_silent_when_the_next_thread_has_its_node() {
         guard.unlock().unwrap(); // a normal release
         let (theirs, asks) = gets.recv().unwrap();
         let holder = mutex.contenders().unwrap().remove(0);
-        assert!(mutex.attempt_revoke(&holder).unwrap());
+        assert!(mutex.attempt_revoke(&holder).unwrap().is_some());
         assert!(asks.wait(SOON));
         never_asked(&asked);
         lose(&server, &session, &theirs, &[&lost]);
@@ -69,7 +71,7 @@ fn signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost() {
     // A nested guard that lives is told as the outer one is.
     let other = mutex.lock().unwrap();
     let other_lost = other.lost();
-    assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap());
+    assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap().is_some());
     assert!(outer.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &outer_lost, &[&lost]);
@@ -92,7 +94,7 @@ fn signals_of_a_reader_that_left_stay_silent_when_the_others_are_lost() {
         });
         leaves.join().unwrap()
     });
-    assert!(lock.attempt_revoke(&lock.readers().unwrap()[0]).unwrap());
+    assert!(lock.attempt_revoke(&lock.readers().unwrap()[0]).unwrap().is_some());
     assert!(stays.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &stays.lost(), &[&lost]);
