@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use zk_mutex::testing::TestServer;
 use zk_mutex::{ZkMutex, ZkSemaphore, ZkSession};
+use zk_test_server::TestServer;
 
 /// A create with its listing in one flight, and a delete.
 fn lock_and_release(c: &mut Criterion) {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use zk_mutex::testing::TestServer;
 use zk_mutex::{ZkMutex, ZkRwLock, ZkSession};
+use zk_test_server::TestServer;
 
 /// A lock and an unlock by a thread that holds the lock already.
 fn re_entry(c: &mut Criterion) {

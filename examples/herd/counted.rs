@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 /// Nothing moves for so long: all that a release set off is over.
 const QUIET: Duration = Duration::from_millis(300);

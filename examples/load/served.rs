@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 pub const FLAG: Flag = ("--serve", "", "be the server (this is how the example starts it)");
 

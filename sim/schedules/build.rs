@@ -24,9 +24,7 @@ const LIBRARY: &[&str] = &[
     "session/bell.rs",
     "session/hold.rs",
     "session/lease.rs",
-    "session/path.rs",
     "signal.rs",
-    "wire/code.rs",
 ];
 
 /// What stands in for the rest, and the scenarios: files of `copy/`.
@@ -45,7 +43,6 @@ const OWN: &[&str] = &[
     "scenarios/signal.rs",
     "session/generation.rs",
     "session/mod.rs",
-    "wire/mod.rs",
     "world.rs",
 ];
 
@@ -69,9 +66,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "session/generation.rs",
             "session/hold.rs",
             "session/lease.rs",
-            "session/path.rs",
             "signal.rs",
-            "wire/code.rs",
             "world.rs",
         ],
     ),

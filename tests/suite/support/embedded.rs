@@ -2,7 +2,7 @@
 use super::{Raw, logged, raw, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 pub struct Embedded {
     server: TestServer,

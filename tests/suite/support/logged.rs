@@ -40,7 +40,7 @@ struct Keeper(Logger);
 /// Warnings, and what the embedded server says of its clients.
 fn is_kept(metadata: &Metadata<'_>) -> bool {
     metadata.level() <= Level::Warn
-        || metadata.level() == Level::Info && metadata.target().starts_with("zk_mutex::testing")
+        || metadata.level() == Level::Info && metadata.target().starts_with("zk_test_server")
 }
 
 impl Log for Keeper {

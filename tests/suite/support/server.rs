@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 pub const CLIENT_PORT: u16 = 2181;
 
