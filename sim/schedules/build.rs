@@ -77,6 +77,8 @@ const NEEDED: &[(&str, &[&str])] = &[
 const SEEN: &[(&str, &str)] = &[
     ("use std::sync::{Arc, OnceLock};", "use std::sync::Arc;\nuse crate::world::OnceLock;"),
     ("use std::sync::atomic::", "use crate::world::atomic::"),
+    // The tests of the library's files are not for the copies, whatever is compiled.
+    ("#[cfg(test)]", "#[cfg(any())]"),
     // loom's atomics have no such method. Nobody else can see the value by then.
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];
