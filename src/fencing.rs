@@ -25,8 +25,8 @@ use std::fmt;
 ///
 /// If no row was changed, somebody with a newer token has written: the write came too late. A holder
 /// may write more than once under one token, hence `<=`. The row must be there before, with a token
-/// that is below all others: 16 zero bytes. (`cargo run -p zk-mutex-sql`, in this crate's repository,
-/// runs the statement on SQLite.)
+/// that is below all others: 16 zero bytes. (In this crate's repository,
+/// `cargo run -p zk-mutex-interop --example sql` runs the statement on SQLite.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: i64,

@@ -36,9 +36,9 @@ use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::hold::{OnLoss, REVOKE_MESSAGE};
-use crate::session::path;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
+use zk_wire::path;
 
 pub(crate) struct Queue {
     /// The znode's full path.
