@@ -9,22 +9,16 @@ use std::sync::Arc;
 
 use super::dial::{Dialer, Resolved, Step, Target, resolve};
 use super::machine::{Lease, Output, Settings};
-use super::{Connection, SERVER};
+use super::{CHUNK, Connection, SERVER};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
 use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
-use crate::world::{
-    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, bounded, thread, unbounded,
-};
+use crate::world::{Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded};
 
 const WAKER: Token = Token(0);
-
-/// So much is read at once. Each session keeps a buffer of this size, so a process with 1,000 sessions
-/// keeps 1,000 of them; a listing of 10,000 nodes takes some 70 reads.
-const CHUNK: usize = 8 << 10;
 
 /// What a socket is registered for until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
@@ -49,15 +43,16 @@ struct Server {
 }
 
 impl EventLoop {
-    /// Starts the thread, which dials at once. It ends when the session is over; the receiver is
-    /// disconnected then. `make` gets the connection for the generation that it makes.
+    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive` until
+    /// then. `make` gets the connection for the generation that it makes.
     pub(in crate::session) fn start(
         name: String,
         settings: Settings,
         hosts: Vec<Host>,
         policy: RetryPolicy,
+        alive: Sender<Infallible>,
         make: impl FnOnce(Connection) -> Generation,
-    ) -> io::Result<(Arc<Generation>, Receiver<Infallible>)> {
+    ) -> io::Result<Arc<Generation>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
@@ -69,21 +64,20 @@ impl EventLoop {
             server: None,
             found: unbounded(),
         };
-        let (alive, ended) = bounded(0);
         thread::Builder::new().name(name).spawn(move || {
-            let _alive = alive;
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
             if !matches!(end, Ok(Ok(()))) {
                 error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
                 this.give_up();
             }
+            drop(this); // the sockets too
+            drop(alive);
         })?;
-        Ok((generation, ended))
+        Ok(generation)
     }
 
     fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(16);
-        let mut buf = vec![0; CHUNK];
         loop {
             let next = self.look();
             if self.hand_out() {
@@ -100,7 +94,7 @@ impl EventLoop {
             }
             for event in &events {
                 if event.token() == SERVER {
-                    self.server_event(&mut buf, event.is_read_closed() || event.is_error());
+                    self.server_event(event.is_read_closed() || event.is_error());
                     self.hand_out();
                 }
             }
@@ -209,7 +203,7 @@ impl EventLoop {
         }
     }
 
-    fn server_event(&mut self, buf: &mut [u8], ends: bool) {
+    fn server_event(&mut self, ends: bool) {
         let Some(server) = &mut self.server else { return };
         let connection = &self.generation.connection;
         if !server.is_connected {
@@ -231,6 +225,7 @@ impl EventLoop {
                 }
             }
         }
+        let mut buf = [0; CHUNK];
         let end = loop {
             // Under the lock: a calling thread may read too, and the bytes must keep their order.
             let mut inner = connection.inner.lock();
@@ -238,7 +233,7 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // what it leaves unread is announced anew when it leaves
             }
-            match (&*server.socket).read(buf) {
+            match (&*server.socket).read(&mut buf) {
                 Ok(0) => break "closed the connection".to_owned(),
                 Ok(n) => {
                     // The clock is read after the bytes: an answer must never be taken for older than
