@@ -14,10 +14,10 @@ use zk_sim_runtime::{
 };
 
 use crate::faults::{Mix, Plan};
-use crate::observer::{Counts, Observer};
+use crate::observer::{Counts, Observer, Setting};
 use crate::operator::Request;
 use crate::servers::{Servers, when_led};
-use crate::workload::{self, Job, Shared};
+use crate::workload::{self, Job, Place, Recipe, Shared};
 use crate::{between, client_host};
 
 /// The folder of all locks.
@@ -68,7 +68,9 @@ impl Scenario {
         let session_timeout = tick * rng.u32(2..=6);
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
-        let locks = rng.usize(1..=2);
+        let locks = rng.usize(1..=3);
+        let place = |number| Place { path: lock(number), recipe: Recipe::random(&mut rng, session_timeout) };
+        let places: Vec<Place> = (0..locks).map(place).collect();
         let servers = Settings {
             members: 3,
             tick,
@@ -96,7 +98,8 @@ impl Scenario {
             connect_string: addresses.join(","),
             session_timeout,
             threads: rng.usize(1..=3),
-            locks: (0..locks).map(lock).collect(),
+            has_multi: locks > 1 && rng.bool(),
+            places,
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
             long_hold_in: [3, 10, 100][rng.usize(..3)],
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
@@ -110,8 +113,17 @@ impl Scenario {
 
     /// Plays it.
     pub fn play(&self, verbose: bool) -> Outcome {
-        let observer = Observer::default();
-        let shared = Shared { observer: observer.clone(), is_over: Arc::default(), at_work: Arc::default() };
+        let observer = Observer::new(Setting {
+            places: self.job.places.clone(),
+            session_timeout: self.job.session_timeout,
+            sync_time: self.servers.tick * self.servers.sync_limit,
+        });
+        let shared = Shared {
+            observer: observer.clone(),
+            is_calm: Arc::default(),
+            is_well: Arc::default(),
+            is_over: Arc::default(),
+        };
         let config = Config { verbose, time_limit: self.storm * 20, ..Config::seed(self.seed) };
         let report = run(config, || World::build(self, shared));
         Outcome { report, counts: observer.counts(), faults: self.plan.counts() }
@@ -131,9 +143,9 @@ struct Inner {
 
 impl World {
     fn build(scenario: &Scenario, shared: Shared) {
-        shared.observer.watch();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let servers = Servers::start(&scenario.servers, scenario.seed);
+        shared.observer.watch(&servers);
         if scenario.servers.eager_acl_check {
             // Clients may not delete below the root, so a server by itself can refuse what they
             // send to prove that the leader hears them.
@@ -156,6 +168,7 @@ impl World {
             let world = world.clone();
             at(time, move || fault.strike(&world));
         }
+        world.look();
         let storm_ends = world.clone();
         at(scenario.storm, move || storm_ends.quiet(scenario_longest(&storm_ends)));
     }
@@ -170,9 +183,16 @@ impl World {
         (self.0.scenario.servers.min_session, self.0.scenario.servers.max_session)
     }
 
-    /// The path of the lock of this number.
+    /// Where the queue of the lock of this number is.
     pub fn lock(&self, number: usize) -> String {
-        self.0.scenario.job.locks[number].clone()
+        self.0.scenario.job.places[number].queue()
+    }
+
+    /// The observer looks around now and then, until the run is over.
+    fn look(&self) {
+        self.0.shared.observer.look(&self.0.servers);
+        let world = self.clone();
+        after(self.0.scenario.mix.session_timeout / 8, move || world.look());
     }
 
     /// Who checks.
@@ -212,6 +232,7 @@ impl World {
     /// No more faults strike; those that last end within `longest`. After that all must be well.
     fn quiet(&self, longest: Duration) {
         let world = self.clone();
+        self.0.shared.is_calm.store(true, Ordering::Relaxed);
         after(longest, move || {
             for number in 0..world.0.scenario.mix.processes {
                 world.start_process(number);
@@ -221,44 +242,75 @@ impl World {
                 world.0.servers.restart(member, true);
                 world.0.servers.set_drift(member, 0);
             }
+            world.reset_permits();
             let since = now() + world.0.scenario.mix.session_timeout * 3;
-            let later = world.clone();
-            after(world.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60), move || {
-                later.has_progress(since)
-            });
+            let is_well = world.0.shared.is_well.clone();
+            at(since, move || is_well.store(true, Ordering::Relaxed));
+            world.when_all_have_progress(since);
         });
     }
 
-    /// Every thread of every process has had a lock since that time.
-    fn has_progress(&self, since: Duration) {
-        for process in self.0.processes.borrow().iter() {
-            for thread in 0..self.0.scenario.job.threads {
-                let last = self.0.shared.observer.last_progress(*process, thread);
-                if last.is_none_or(|last| last < since) {
-                    let name = zk_sim_runtime::process_name(*process);
-                    fail(
-                        "stuck",
-                        format!("thread {thread} of {name} had no lock since {since:?}, last {last:?}"),
-                    );
-                    return;
-                }
+    /// An operator sets the numbers of permits back to what all clients were told.
+    fn reset_permits(&self) {
+        for place in &self.0.scenario.job.places {
+            if let Recipe::Semaphore { permits, .. } = place.recipe {
+                let (path, data) = (place.path.clone(), permits.to_string());
+                self.0.servers.operate(vec![Request::Write { path, data }]);
             }
         }
-        self.0.shared.is_over.store(true, Ordering::Relaxed);
-        self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
+    }
+
+    /// Ends the threads once each of every process has had a lock since that time, and there was time to
+    /// see who sleeps.
+    fn when_all_have_progress(&self, since: Duration) {
+        let Scenario { servers, mix, .. } = &self.0.scenario;
+        let begin = since + servers.tick * servers.sync_limit + mix.session_timeout * 2;
+        let until = since + mix.session_timeout * QUIET + Duration::from_secs(60);
+        let world = self.clone();
+        at(begin, move || world.has_progress(since, until));
+    }
+
+    fn has_progress(&self, since: Duration, until: Duration) {
+        let threads = 0..self.0.scenario.job.threads;
+        let observer = &self.0.shared.observer;
+        let processes = self.0.processes.borrow();
+        let without =
+            processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread))).find(
+                |(process, thread)| observer.last_progress(*process, *thread).is_none_or(|last| last < since),
+            );
+        match without {
+            None => {
+                self.0.shared.is_over.store(true, Ordering::Relaxed);
+                self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
+            }
+            Some((process, thread)) if now() >= until => {
+                let (name, last) =
+                    (zk_sim_runtime::process_name(process), observer.last_progress(process, thread));
+                fail(
+                    "stuck",
+                    format!("thread {thread} of {name} had no lock since {since:?}, last {last:?}"),
+                );
+            }
+            Some(_) => {
+                let world = self.clone();
+                after(self.0.scenario.mix.session_timeout, move || world.has_progress(since, until));
+            }
+        }
     }
 
     /// When all threads have ended, no node may be left.
     fn ends(&self, until: Duration) {
         let is_done = self.0.shared.observer.is_quiet()
             && self.0.processes.borrow().iter().all(|process| !is_alive(*process));
-        let left = self.0.servers.ephemerals();
-        if is_done && left.is_empty() && self.0.servers.all_serve() {
+        let left = self.0.servers.left();
+        let watches = self.0.servers.watches();
+        if is_done && left.is_empty() && watches == 0 && self.0.servers.all_serve() {
             finish();
             return;
         }
         if now() >= until {
-            fail("no end", format!("all threads ended: {is_done}; nodes left: {left:?}"));
+            let text = format!("all threads ended: {is_done}; watches left: {watches}; nodes left: {left:?}");
+            fail("no end", text);
             return;
         }
         let world = self.clone();
