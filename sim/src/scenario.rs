@@ -151,7 +151,12 @@ impl World {
             // send to prove that the leader hears them.
             when_led(&servers, |servers| {
                 let (locks, root) = (LOCKS.to_owned(), "/".to_owned());
-                servers.operate(vec![Request::Create { path: locks }, Request::MakeReadOnly { path: root }]);
+                servers.operate(vec![Request::Create { path: locks }]);
+                // Who has seen that the folder is missing would make it, which is forbidden then.
+                let servers = servers.clone();
+                after(Duration::from_secs(1), move || {
+                    servers.operate(vec![Request::MakeReadOnly { path: root }]);
+                });
             });
         }
         let world = World(Rc::new(Inner {
@@ -274,22 +279,16 @@ impl World {
         let threads = 0..self.0.scenario.job.threads;
         let observer = &self.0.shared.observer;
         let processes = self.0.processes.borrow();
-        let without =
-            processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread))).find(
-                |(process, thread)| observer.last_progress(*process, *thread).is_none_or(|last| last < since),
-            );
+        let mut all = processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread)));
+        let without = all.find(|(process, thread)| !observer.has_progress(*process, *thread, since));
         match without {
             None => {
                 self.0.shared.is_over.store(true, Ordering::Relaxed);
                 self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
             }
             Some((process, thread)) if now() >= until => {
-                let (name, last) =
-                    (zk_sim_runtime::process_name(process), observer.last_progress(process, thread));
-                fail(
-                    "stuck",
-                    format!("thread {thread} of {name} had no lock since {since:?}, last {last:?}"),
-                );
+                let name = zk_sim_runtime::process_name(process);
+                fail("stuck", format!("thread {thread} of {name} has had no lock since {since:?}"));
             }
             Some(_) => {
                 let world = self.clone();

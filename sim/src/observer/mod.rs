@@ -319,9 +319,16 @@ impl Observer {
         self.seen(|seen| seen.counts.clone())
     }
 
-    /// When this thread held a lock last.
-    pub fn last_progress(&self, process: ProcessId, thread: usize) -> Option<Duration> {
-        self.seen(|seen| seen.progress.get(&(process, thread)).copied())
+    /// Whether this thread has had a lock since that time. Who waits for an exclusive lock may not: it
+    /// has no queue.
+    pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
+        self.seen(|seen| {
+            let waits_for = seen.waiting.get(&(process, thread));
+            let is_unfair =
+                |place: &Place| matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path);
+            seen.progress.get(&(process, thread)).is_some_and(|last| *last >= since)
+                || seen.setting.places.iter().any(is_unfair)
+        })
     }
 
     /// Whether no living process holds anything.

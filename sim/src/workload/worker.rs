@@ -10,7 +10,7 @@ use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, threa
 use zk_sim_runtime::{ProcessId, Rng, fail, stopped_for, this_process};
 
 use super::calls::Wait;
-use super::{Job, Place, Shared};
+use super::{Job, Place, Recipe, Shared};
 use crate::between;
 
 /// A thread that has no processor is late: so much is allowed.
@@ -78,6 +78,13 @@ impl Worker {
 
     /// Does something else.
     pub(super) fn pause(&mut self) {
+        // An exclusive lock has no queue: who comes back at once may have it over and over. Here the others
+        // get their chance.
+        let is_unfair = |place: &Place| matches!(place.recipe, Recipe::Exclusive);
+        if self.is_calm() && self.places().iter().any(is_unfair) {
+            let least = self.job.session_timeout / 4;
+            return thread::sleep(between(&mut self.rng, least, least * 4));
+        }
         if self.rng.u32(..4) > 0 {
             thread::sleep(between(&mut self.rng, Duration::from_micros(10), self.job.longest_pause));
         }
