@@ -7,9 +7,9 @@
 //! | `scenario.rs` | one seed from beginning to end: what there is, the phases, the checks at the end |
 //! | `servers.rs` | the ensemble in the simulated network |
 //! | `operator.rs` | what an operator sends to a server |
-//! | `workload.rs` | what the processes do with the library |
+//! | `workload/` | what the processes do with the library |
 //! | `faults.rs` | which faults there are, and the plan of a seed |
-//! | `observer.rs` | the checks |
+//! | `observer/` | the checks |
 
 pub mod faults;
 pub mod observer;
