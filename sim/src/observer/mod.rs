@@ -258,13 +258,20 @@ impl Observer {
     /// It has, by this node; or it has failed, and the node may have been made.
     pub fn persisted(&self, thread: usize, node: Option<&str>) {
         let Some(process) = this_process() else { return };
-        self.seen(|seen| {
+        report(self.seen(|seen| {
             let path = seen.persistent.under_way.remove(&(process, thread));
-            match node {
-                Some(node) => drop(seen.persistent.held.insert(node.to_owned(), process)),
-                None => seen.persistent.strays.extend(path),
-            }
-        });
+            let Some(node) = node else {
+                seen.persistent.strays.extend(path);
+                return None;
+            };
+            seen.persistent.held.insert(node.to_owned(), process);
+            seen.counts.note("persistent");
+            let other = seen.holds.iter().find(|hold| {
+                excludes(&Node::of(node), &hold.node) && seen.counts_for(hold.process, &hold.hold, hold.since)
+            })?;
+            let (one, two) = (process_name(process), process_name(other.process));
+            Some(("two holders", format!("{one} has made {node}, and {two} holds {}", other.hold.path)))
+        }));
     }
 
     /// The calling thread is about to release this node.
