@@ -4,19 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::Serialize;
 use zk_mutex_simulated::observed::{self, Change, Mode, Observed};
 use zk_mutex_simulated::{FencingToken, Held};
 use zk_sim_runtime::{ProcessId, as_world, clock_of, fail, is_alive, now, process_name, this_process};
 
+use crate::store::{Store, Written};
+
+/// What is checked, by the names under which violations are told. In a run of some length each of them is made.
+pub const CHECKS: [&str; 7] =
+    ["two holders", "token order", "stale write", "deadline", "lost, and held", "stuck", "no end"];
+
 /// Knows every hold of every process, and what their threads say of what they do. It belongs to no process.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Observer(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
     /// Granted and not let go, in the order of their grants. Some are lost.
     holds: Vec<Hold>,
-    newest: BTreeMap<String, FencingToken>,
+    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is no violation.
+    may_overlap: bool,
+    /// The newest token of each lock; of each lock and process, if two may hold it at once.
+    newest: BTreeMap<(Option<ProcessId>, String), FencingToken>,
+    /// What the locks protect.
+    store: Store<FencingToken>,
     counts: Counts,
     /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
     ended_by_others: BTreeSet<i64>,
@@ -32,7 +44,7 @@ struct Hold {
 }
 
 /// How often what was seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Guards that were given.
     pub acquisitions: u64,
@@ -42,12 +54,31 @@ pub struct Counts {
     pub errors: u64,
     /// Guards that were lost before they were released.
     pub lost: u64,
+    /// Grants beside a hold that still stood, where that is no violation.
+    pub overlaps: u64,
+    /// Writes that the store has refused, because a newer holder had written before.
+    pub refused_writes: u64,
+    /// How often each check was made.
+    pub checks: BTreeMap<&'static str, u64>,
 }
 
 /// What is wrong: the check that found it, and what it saw.
 type Broken = (&'static str, String);
 
 impl Observer {
+    /// Two may hold a lock at once or not, depending on how far clocks drift.
+    pub fn new(may_overlap: bool) -> Observer {
+        let checks = CHECKS.into_iter().map(|check| (check, 0)).collect();
+        let counts = Counts { checks, ..Counts::default() };
+        Observer(Arc::new(Mutex::new(Seen { may_overlap, counts, ..Seen::default() })))
+    }
+
+    /// This check was made; unless all `is_well`, that ends the run.
+    pub fn check(&self, check: &'static str, is_well: bool, text: impl FnOnce() -> String) {
+        self.seen(|seen| seen.made(check));
+        report((!is_well).then(|| (check, text())));
+    }
+
     /// From now on it sees each hold of this run.
     pub fn watch(&self) {
         let observer = self.clone();
@@ -74,11 +105,13 @@ impl Observer {
         let (process, token, is_held) = (this_process(), guard.fencing_token(), guard.is_held());
         report(self.seen(|seen| {
             seen.counts.acquisitions += 1;
+            seen.made("token order");
+            let of = (process.filter(|_| seen.may_overlap), lock.to_owned());
             seen.progress.extend(process.map(|process| ((process, thread), now())));
             // One that is lost already has seen its time: later tokens may have been given.
-            let before = seen.newest.get(lock).copied().filter(|before| is_held && *before >= token);
+            let before = seen.newest.get(&of).copied().filter(|before| is_held && *before >= token);
             if before.is_none() {
-                let newest = seen.newest.entry(lock.to_owned()).or_insert(token);
+                let newest = seen.newest.entry(of).or_insert(token);
                 *newest = (*newest).max(token);
             }
             let is_excused = seen.holds.iter().any(|hold| {
@@ -88,6 +121,24 @@ impl Observer {
             });
             let text = |before| format!("{lock}: the token {token} is given after {before}");
             before.filter(|_| !is_excused).map(|before| ("token order", text(before)))
+        }));
+    }
+
+    /// A holder writes to the store that the lock protects, with the token of its guard.
+    pub fn writes(&self, lock: &str, guard: &Held) {
+        let (node, token) = (guard.path(), guard.fencing_token());
+        report(self.seen(|seen| {
+            seen.made("stale write");
+            match seen.store.write(lock, node, token) {
+                Written::Taken => None,
+                Written::Refused => {
+                    seen.counts.refused_writes += 1;
+                    None
+                }
+                Written::Stale => {
+                    Some(("stale write", format!("{lock}: {node} writes with {token} after a newer holder")))
+                }
+            }
         }));
     }
 
@@ -134,8 +185,13 @@ fn report(broken: Option<Broken>) {
 }
 
 impl Seen {
+    fn made(&mut self, check: &'static str) {
+        *self.counts.checks.entry(check).or_default() += 1;
+    }
+
     /// Two holds overlap if and only if the earlier one stands when the later one is granted.
     fn granted(&mut self, new: Hold) -> Option<Broken> {
+        self.made("two holders");
         self.holds.retain(|hold| is_alive(hold.process));
         let other = self.holds.iter().find(|old| excludes(&old.hold, &new.hold) && self.counts_for(old));
         let broken = other.filter(|_| self.counts_for(&new)).map(|other| {
@@ -146,7 +202,8 @@ impl Seen {
             )
         });
         self.holds.push(new);
-        broken
+        self.counts.overlaps += u64::from(broken.is_some() && self.may_overlap);
+        broken.filter(|_| !self.may_overlap)
     }
 
     /// Whether its guards are valid now, and have to be the only ones.

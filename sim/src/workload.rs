@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::{ZkMutex, ZkMutexGuard, ZkSession};
 use zk_sim_runtime::library::{Instant, thread};
 use zk_sim_runtime::{Rng, fail};
@@ -23,7 +24,7 @@ pub struct Shared {
 }
 
 /// What one process does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Where the servers are.
     pub connect_string: String,
@@ -76,7 +77,7 @@ fn work(number: usize, job: &Job, shared: &Shared, session: &ZkSession) -> zk_mu
     while !shared.is_over.load(Ordering::Relaxed) {
         let which = rng.usize(..mutexes.len());
         let (mutex, path) = (&mutexes[which], &job.locks[which]);
-        match acquire(mutex, &mut rng) {
+        match acquire(mutex, shared, &mut rng) {
             Ok(Some(guard)) => hold(number, job, shared, path, guard, &mut rng),
             Ok(None) => shared.observer.not_acquired(false),
             Err(e) => {
@@ -91,14 +92,18 @@ fn work(number: usize, job: &Job, shared: &Shared, session: &ZkSession) -> zk_mu
     Ok(())
 }
 
-fn acquire<'a>(mutex: &'a ZkMutex, rng: &mut Rng) -> zk_mutex_simulated::Result<Option<ZkMutexGuard<'a>>> {
+fn acquire<'a>(
+    mutex: &'a ZkMutex,
+    shared: &Shared,
+    rng: &mut Rng,
+) -> zk_mutex_simulated::Result<Option<ZkMutexGuard<'a>>> {
     match rng.u32(..10) {
         0 => mutex.try_lock(),
         1..3 => {
             let (limit, start) =
                 (between(rng, Duration::from_millis(1), Duration::from_secs(20)), Instant::now());
             let result = mutex.lock_timeout(limit);
-            check_deadline(limit, start.elapsed());
+            check_deadline(&shared.observer, limit, start.elapsed());
             result
         }
         _ => mutex.lock().map(Some),
@@ -108,14 +113,14 @@ fn acquire<'a>(mutex: &'a ZkMutex, rng: &mut Rng) -> zk_mutex_simulated::Result<
 /// A thread that has no processor, or whose process is stopped, is late for other reasons: so much is allowed.
 const LATE: Duration = Duration::from_secs(1);
 
-fn check_deadline(limit: Duration, took: Duration) {
-    if took > limit + LATE && !crate::faults::was_stopped_within(took) {
-        fail("deadline", format!("lock_timeout({limit:?}) took {took:?}"));
-    }
+fn check_deadline(observer: &Observer, limit: Duration, took: Duration) {
+    let is_in_time = took <= limit + LATE || crate::faults::was_stopped_within(took);
+    observer.check("deadline", is_in_time, || format!("lock_timeout({limit:?}) took {took:?}"));
 }
 
 fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGuard<'_>, rng: &mut Rng) {
     shared.observer.acquired(path, number, &guard);
+    shared.observer.writes(path, &guard);
     let usual = between(rng, Duration::from_micros(1), job.longest_hold);
     // Some hold a lock for longer than a lease lasts that nothing extends.
     let is_long = rng.u32(..job.long_hold_in) == 0;
@@ -131,9 +136,10 @@ fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGua
         }
         !guard.is_held()
     };
-    if was_lost && guard.is_held() {
-        fail("lost, and held", path.to_owned());
-    }
+    let is_both = was_lost && guard.is_held();
+    shared.observer.check("lost, and held", !is_both, || path.to_owned());
+    // Also one that has lost its hold: a holder may be paused between its last look and the write.
+    shared.observer.writes(path, &guard);
     shared.observer.releases(was_lost);
     if rng.bool() {
         drop(guard);

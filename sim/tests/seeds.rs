@@ -1,38 +1,128 @@
-//! Seeds are played in processes of their own, as `tests/simulate` does.
+//! Runs that are played each time: plans in files, each for what its name says, and what `tests/simulate` does.
+//!
+//! A seed means something else as soon as anything is chosen in another way, so what is to stay is a plan:
+//! `tests/simulate --play S --faults 3,17 --write sim/tests/plans/NAME` writes it. What the threads then do depends on each
+//! step of the library, so a plan stands for a situation, and not for one run. Each says by what it is seen that the
+//! situation has come about. One that no longer shows it is to be replaced.
 
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
-/// What the simulation says of this seed with these faults of its plan.
-fn play(seed: u64, faults: Option<&str>) -> BTreeMap<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zk-mutex-sim"));
-    command.args(["play", "--seed", &seed.to_string()]);
-    if let Some(faults) = faults {
-        command.args(["--faults", faults]);
-    }
-    let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    let head: Vec<&str> = told.lines().take(3).collect();
-    assert!(output.status.success(), "{}", head.join("\n"));
-    let words = String::from_utf8(output.stdout).unwrap();
-    words.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+use serde_json::Value;
+
+fn simulate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zk-mutex-sim")).args(arguments).output().unwrap()
 }
 
-/// One that takes few steps.
-const SHORT: u64 = 21;
+/// What is told of one run in JSON, which must be without a violation.
+fn play(arguments: &[&str]) -> Value {
+    let output = simulate(arguments);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}", told.lines().last().unwrap_or_default());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told at the end: there must
+/// be one of each at least.
+fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans").join(name);
+    let mut arguments = vec!["--plan", path.to_str().unwrap()];
+    lines.iter().for_each(|text| arguments.extend(["--count", text]));
+    let sums = &play(&arguments)["sums"];
+    for (text, told) in lines.iter().map(|text| (text, &sums["counted"][text])) {
+        assert!(told.as_u64() > Some(0), "no line of the trace has {text:?}");
+    }
+    for (number, told) in numbers.iter().map(|number| (number, &sums[number])) {
+        assert!(told.as_u64() > Some(0), "there are no {number}");
+    }
+}
+
+macro_rules! plans {
+    ($($name:ident: $lines:expr, $numbers:expr;)*) => {
+        $(#[test] fn $name() { planned(stringify!($name), &$lines, &$numbers) })*
+
+        #[test]
+        fn every_plan_is_played() {
+            let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans")).unwrap();
+            let mut files: Vec<_> =
+                files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            let mut names = vec![$(stringify!($name)),*];
+            names.sort();
+            assert_eq!(files, names);
+        }
+    };
+}
+
+plans! {}
+
+/// A seed of few steps.
+const SHORT: &str = "21";
 
 #[test]
 fn a_seed_is_the_same_run_each_time() {
-    let (mut first, mut again) = (play(SHORT, None), play(SHORT, None));
-    assert!(first.remove("processor").is_some() && again.remove("processor").is_some());
+    let (mut first, mut again) = (play(&["--play", SHORT]), play(&["--play", SHORT]));
+    for told in [&mut first, &mut again] {
+        assert!(told["sums"]["processor_seconds"].take().is_number());
+    }
     assert_eq!(first, again);
-    assert!(first["acquisitions"].parse::<u64>().unwrap() > 100);
+    assert!(first["sums"]["acquisitions"].as_u64() > Some(100));
 }
 
 #[test]
 fn a_part_of_the_faults_is_another_run() {
-    let (all, none) = (play(SHORT, None), play(SHORT, Some("")));
+    let (all, none) = (play(&["--play", SHORT]), play(&["--play", SHORT, "--faults", ""]));
     assert_ne!(all["hash"], none["hash"]);
-    assert!(none.keys().all(|key| !key.starts_with("fault:")));
-    assert_eq!(none["lost"], "0", "without faults no lock is lost");
+    assert_eq!(none["sums"]["faults_by_kind"], serde_json::json!({}));
+    assert_eq!(none["sums"]["lost"], 0, "without faults no lock is lost");
+}
+
+#[test]
+fn another_chance_is_another_run_with_the_same_faults() {
+    let (own, other) = (play(&["--play", SHORT]), play(&["--play", SHORT, "--chance", "5"]));
+    assert_ne!(own["hash"], other["hash"]);
+    assert_eq!(own["sums"]["faults_by_kind"], other["sums"]["faults_by_kind"]);
+}
+
+#[test]
+fn a_scenario_in_a_file_is_the_same_run() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a_scenario_in_a_file");
+    let path = path.to_str().unwrap();
+    let part = ["--play", SHORT, "--mode", "drift", "--faults", "0,3,4,9"];
+    assert!(simulate(&[&part[..], &["--write", path]].concat()).status.success());
+    assert_eq!(play(&part)["hash"], play(&["--plan", path])["hash"]);
+}
+
+#[test]
+fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
+    let output = simulate(&["--seconds", "1", "--seed", SHORT, "--planted", "5,20"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["violations_by_check"]["planted"], line["violations"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    let mut shrunk = told.lines().skip_while(|line| !line.starts_with("\"planted\" with 2 of its "));
+    assert!(shrunk.next().is_some(), "{told}");
+    assert_eq!(shrunk.take_while(|line| line.starts_with(' ')).count(), 2);
+    let command = told.lines().find_map(|line| line.strip_prefix("to see it again: tests/simulate "));
+    let arguments: Vec<_> = command.unwrap().split(' ').collect();
+    assert_eq!(arguments[..4], ["--play", SHORT, "--faults", "5,20"]);
+    let again = simulate(&arguments);
+    assert_eq!(again.status.code(), Some(1));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["violation"]["kind"], "planted");
+}
+
+#[test]
+fn what_means_nothing_is_refused() {
+    for arguments in [
+        &["--seconds"][..],
+        &[],
+        &["--play", "x"],
+        &["--play", "1", "--seconds", "1"],
+        &["--mode", "other", "--play", "1"],
+        &["--nonsense", "1"],
+        &["--plan", "no such file"],
+    ] {
+        assert_eq!(simulate(arguments).status.code(), Some(2), "{arguments:?}");
+    }
 }
