@@ -58,7 +58,7 @@ impl Mode {
     fn most_drift(self) -> i32 {
         match self {
             Mode::Usual => 35_000,
-            Mode::Drift => 400_000,
+            Mode::Drift => 700_000,
         }
     }
 }
