@@ -1,11 +1,13 @@
 //! Runs that are played each time: plans in files, each for what its name says, and what `tests/simulate` does.
 //!
-//! A seed means something else as soon as anything is chosen in another way, so what is to stay is a plan:
-//! `tests/simulate --play S --faults 3,17 --write sim/tests/plans/NAME` writes it. What the threads then do depends on each
-//! step of the library, so a plan stands for a situation, and not for one run. Each says by what it is seen that the
-//! situation has come about. One that no longer shows it is to be replaced.
+//! A seed means something else as soon as anything is chosen in another way, so what is to stay is a plan. It is written by
+//! hand, or by `tests/simulate --play S --faults 3,17 --write FILE` for a seed that has found something. What the threads do
+//! depends on each step of the library, so a plan stands for a situation, and not for one run: it is played by several
+//! chances. The table says by what it is seen that the situation has come about. A plan that no longer shows that is to be
+//! replaced.
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -22,19 +24,28 @@ fn play(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told at the end: there must
-/// be one of each at least.
+/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told at the end: in all
+/// runs together there must be one of each at least.
 fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans").join(name);
-    let mut arguments = vec!["--plan", path.to_str().unwrap()];
-    lines.iter().for_each(|text| arguments.extend(["--count", text]));
-    let sums = &play(&arguments)["sums"];
-    for (text, told) in lines.iter().map(|text| (text, &sums["counted"][text])) {
-        assert!(told.as_u64() > Some(0), "no line of the trace has {text:?}");
+    let path = plans().join(name).with_extension("plan");
+    let mut seen = BTreeMap::new();
+    for chance in ["1", "2", "3"] {
+        let mut arguments = vec!["--plan", path.to_str().unwrap(), "--chance", chance];
+        lines.iter().for_each(|text| arguments.extend(["--count", text]));
+        let sums = &play(&arguments)["sums"];
+        for (what, count) in lines
+            .iter()
+            .map(|text| (text, &sums["counted"][text]))
+            .chain(numbers.iter().map(|name| (name, &sums[name])))
+        {
+            *seen.entry(*what).or_insert(0) += count.as_u64().unwrap();
+        }
     }
-    for (number, told) in numbers.iter().map(|number| (number, &sums[number])) {
-        assert!(told.as_u64() > Some(0), "there are no {number}");
-    }
+    assert!(seen.values().all(|count| *count > 0), "not everything has come about: {seen:?}");
+}
+
+fn plans() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans")
 }
 
 macro_rules! plans {
@@ -43,18 +54,34 @@ macro_rules! plans {
 
         #[test]
         fn every_plan_is_played() {
-            let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans")).unwrap();
-            let mut files: Vec<_> =
+            let files = std::fs::read_dir(plans()).unwrap();
+            let names: BTreeSet<_> =
                 files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-            files.sort();
-            let mut names = vec![$(stringify!($name)),*];
-            names.sort();
-            assert_eq!(files, names);
+            assert_eq!(names, BTreeSet::from([$(format!("{}.plan", stringify!($name))),*]));
         }
     };
 }
 
-plans! {}
+const LAPSED: &str = "lock lost, its lease ran out";
+const DELETED: &str = "lock lost, somebody deleted its node";
+const QUEUES_AGAIN: &str = "our waiting node was deleted by somebody";
+const EXPIRED: &str = "lost, the server expired the session";
+const RESUMED: &str = ": resumed";
+const NO_LEADER: &str = "looks for a leader";
+
+plans! {
+    answers_that_are_lost: [RESUMED, LAPSED], [];
+    clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
+    hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
+    leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
+    nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
+    outages_longer_than_the_session: [RESUMED, LAPSED], [];
+    processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
+    sequence_numbers_that_are_used_up: ["carry no order any more"], [];
+    servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
+    sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
+    timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
+}
 
 /// A seed of few steps.
 const SHORT: &str = "21";

@@ -84,7 +84,7 @@ impl Search {
     /// Plays one seed; false if something is wrong with it.
     fn is_well(&self, seed: u64, total: &Mutex<Total>) -> bool {
         let asked = Asked::whole(seed, self.mode, &self.planted);
-        let is_twice = seed % TWICE == 0;
+        let is_twice = seed.is_multiple_of(TWICE);
         let played = play::in_child(&asked)
             .and_then(|first| Ok((first, is_twice.then(|| play::in_child(&asked)).transpose()?)));
         let ((Told { hash, mut violation, sums }, text), again) = match played {

@@ -61,7 +61,10 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
         eprintln!("{:>16.9} s  {number:>4}  {fault}", time.as_secs_f64());
     }
     eprintln!("to see it again: {}", of(&part));
-    eprintln!("to keep it as a test: {} --write sim/tests/plans/NAME (sim/tests/seeds.rs)", of(&part));
+    eprintln!(
+        "to keep it as a test: {} --write sim/tests/plans/NAME.plan (and sim/tests/seeds.rs)",
+        of(&part)
+    );
 }
 
 /// The smallest part of this one that is found to fail. `first_failing` says which of some parts is the first that
