@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
 use zk_sim_runtime::{Death, Rng, after, kill, now, resume, set_drift, sleep_host, stop, this_process};
 
@@ -15,7 +16,7 @@ use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
 /// A fault, with all that chance had to say about it. `number`s choose among what there is when it strikes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection is reset.
     Cut { number: usize },
@@ -56,7 +57,7 @@ pub enum Fault {
 }
 
 /// A member of the ensemble.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Which {
     /// The one of this number.
     Member(usize),
@@ -65,7 +66,7 @@ pub enum Which {
 }
 
 /// What faults there may be in a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mix {
     /// What clients ask for as their session timeout.
     pub session_timeout: Duration,
@@ -79,6 +80,8 @@ pub struct Mix {
     pub locks: usize,
     /// Clocks drift.
     pub has_drift: bool,
+    /// By so many millionths at most, in either direction.
+    pub most_drift: i32,
     /// Servers come to grant other timeouts.
     pub has_limits: bool,
     /// An operator deletes nodes.
@@ -168,9 +171,7 @@ impl Fault {
                 let lasts = if rng.bool() { timeout.mul_f64(0.2 + rng.f64() * 1.8) } else { lasts };
                 Fault::CutOff { which, hears, says, lasts }
             }
-            // With a process's drift within the stated bound: a twelfth of the session timeout, of
-            // which pauses of the leader take a part too.
-            16 if mix.has_drift => Fault::DriftServer { member, ppm: rng.i32(-35_000..=35_000) },
+            16 if mix.has_drift => Fault::DriftServer { member, ppm: drift(rng, mix) },
             17 if mix.has_limits => {
                 Fault::Limits { member, most: mix.tick * rng.u32(2..=8), lasts: lasts * 3 }
             }
@@ -187,7 +188,7 @@ impl Fault {
                 Fault::Kill { process, death, pause: lasts }
             }
             26 => Fault::SleepHost { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) },
-            27 if mix.has_drift => Fault::Drift { process, ppm: rng.i64(-35_000..=35_000) },
+            27 if mix.has_drift => Fault::Drift { process, ppm: drift(rng, mix).into() },
             _ => Fault::random(rng, mix),
         }
     }
@@ -302,6 +303,10 @@ impl fmt::Display for Fault {
     }
 }
 
+fn drift(rng: &mut Rng, mix: &Mix) -> i32 {
+    rng.i32(-mix.most_drift..=mix.most_drift)
+}
+
 /// Which ways of two are disturbed, and how.
 fn ways(rng: &mut Rng) -> (Option<Flow>, Option<Flow>) {
     let flow = if rng.bool() { Flow::Hole } else { Flow::Frozen };
@@ -322,7 +327,7 @@ fn a_connection(number: usize) -> Option<net::ConnId> {
 }
 
 /// The faults of a seed, and when they strike.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan(pub Vec<(Duration, Fault)>);
 
 impl Plan {
@@ -345,6 +350,17 @@ impl Plan {
                 plan.push((next, Fault::random(rng, mix)));
             }
         }
+    }
+
+    /// Every clock runs too fast or too slow from the beginning on.
+    pub fn all_drift(rng: &mut Rng, mix: &Mix) -> Plan {
+        let processes = (0..mix.processes).map(|process| (process, true));
+        let members = (0..mix.members).map(|member| (member, false));
+        let fault = |(number, is_process)| match drift(rng, mix) {
+            ppm if is_process => Fault::Drift { process: number, ppm: ppm.into() },
+            ppm => Fault::DriftServer { member: number, ppm },
+        };
+        Plan(processes.chain(members).map(fault).map(|fault| (Duration::ZERO, fault)).collect())
     }
 
     /// How often each kind is in it.

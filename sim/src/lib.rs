@@ -10,12 +10,17 @@
 //! | `workload/` | what the processes do with the library |
 //! | `faults.rs` | which faults there are, and the plan of a seed |
 //! | `observer/` | the checks |
+//! | `store.rs` | what the locks protect, by their fencing tokens |
+//! | `file.rs` | a scenario as a file |
+//! | `tool/` | `tests/simulate`: one seed, many seeds, and the fewest faults with which one fails |
 
 pub mod faults;
+pub mod file;
 pub mod observer;
 pub mod operator;
 pub mod scenario;
 pub mod servers;
+pub mod store;
 pub mod workload;
 
 use std::net::IpAddr;

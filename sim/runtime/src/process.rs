@@ -6,6 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::{self, Sim, State};
 use crate::net;
 
@@ -48,7 +50,7 @@ impl ProcessSettings {
 }
 
 /// How a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Death {
     /// Its host's system closes its sockets, and the other ends hear of it.
     Killed,

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::Serialize;
 use zk_mutex_simulated::observed::{self, News, Observed};
 use zk_mutex_simulated::testing::ensemble::NodeInfo;
 use zk_mutex_simulated::{FencingToken, Held};
@@ -24,7 +25,30 @@ pub use self::names::Node;
 use self::sleepers::Sleepers;
 use crate::operator::Request;
 use crate::servers::Servers;
+use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
+
+/// What is checked, by the names under which violations are told. In a run of some length each of them is made.
+pub const CHECKS: [&str; 18] = [
+    "two holders",
+    "too many permits",
+    "queue order",
+    "lease outlived",
+    "stale guard",
+    "token order",
+    "stale write",
+    "told late",
+    "lost, and held",
+    "signal after the release",
+    "asked by nobody",
+    "asleep",
+    "deadline",
+    "error in calm",
+    "node left",
+    "memory",
+    "stuck",
+    "no end",
+];
 
 /// Knows every hold of every process, and what their threads say of what they do. It belongs to no process.
 #[derive(Clone)]
@@ -39,6 +63,8 @@ pub struct Setting {
     pub session_timeout: Duration,
     /// How long a follower may hear nothing of its leader.
     pub sync_time: Duration,
+    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is no violation.
+    pub may_overlap: bool,
 }
 
 #[derive(Default)]
@@ -48,7 +74,10 @@ struct Seen {
     holds: Vec<Hold>,
     /// The guards that the workload's threads have.
     guards: Vec<Guard>,
-    newest: BTreeMap<String, Newest>,
+    /// Of each lock; of each lock and process, if two may hold it at once.
+    newest: BTreeMap<(Option<ProcessId>, String), Newest>,
+    /// What the locks protect.
+    store: Store<FencingToken>,
     counts: Counts,
     /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
     ended_by_others: BTreeSet<i64>,
@@ -72,6 +101,8 @@ struct Hold {
     node: Node,
     hold: Observed,
     since: Duration,
+    /// When it was first seen to be invalid.
+    lost: Option<Duration>,
 }
 
 /// A guard of a thread.
@@ -112,7 +143,7 @@ struct Persistent {
 }
 
 /// How often what was seen.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     /// Guards that were given.
     pub acquisitions: u64,
@@ -122,6 +153,10 @@ pub struct Counts {
     pub errors: u64,
     /// Guards that were lost before they were released.
     pub lost: u64,
+    /// Grants beside a hold that still stood, where that is no violation.
+    pub overlaps: u64,
+    /// Writes that the store has refused, because a newer holder had written before.
+    pub refused_writes: u64,
     /// How often each check was made.
     pub checks: BTreeMap<&'static str, u64>,
 }
@@ -135,7 +170,15 @@ const TOLD_LATE: Duration = Duration::from_millis(1_500);
 impl Observer {
     /// Of a run like this.
     pub fn new(setting: Setting) -> Observer {
-        Observer(Arc::new(Mutex::new(Seen { setting, ..Seen::default() })))
+        let checks = CHECKS.into_iter().map(|check| (check, 0)).collect();
+        let counts = Counts { checks, ..Counts::default() };
+        Observer(Arc::new(Mutex::new(Seen { setting, counts, ..Seen::default() })))
+    }
+
+    /// This check was made; unless all `is_well`, that ends the run.
+    pub fn check(&self, check: &'static str, is_well: bool, text: impl FnOnce() -> String) {
+        self.seen(|seen| seen.counts.note(check));
+        report((!is_well).then(|| (check, text())));
     }
 
     /// From now on it sees each hold of this run, and each session that the leader expires.
@@ -145,8 +188,7 @@ impl Observer {
             let Some(process) = this_process() else { return };
             report(observer.seen(|seen| match news {
                 News::Granted(hold) => {
-                    seen.counts.note("exclusion");
-                    let new = Hold { process, node: Node::of(&hold.path), hold, since: now() };
+                    let new = Hold { process, node: Node::of(&hold.path), hold, since: now(), lost: None };
                     seen.granted(new, tree.newest().as_deref())
                 }
                 News::Released(hold) => {
@@ -174,14 +216,14 @@ impl Observer {
 
     // ---- what the threads say ----
 
-    /// The calling thread has just been given these guards, together. None of them is nested.
-    pub fn acquired(&self, thread: usize, all: &[&Held]) {
+    /// The calling thread has just been given these guards, together, by a call that began then. None of them is nested.
+    pub fn acquired(&self, thread: usize, all: &[&Held], asked: Duration) {
         let Some(process) = this_process() else { return };
         for held in all {
             let (hold, token) = (Observed::of(held), held.fencing_token());
             let node = Node::of(&hold.path);
             let guard = Guard { process, thread, node, hold, token, overdue: None };
-            report(self.seen(|seen| seen.acquired(guard)));
+            report(self.seen(|seen| seen.acquired(guard, asked)));
         }
         self.seen(|seen| {
             seen.counts.acquisitions += 1;
@@ -212,9 +254,12 @@ impl Observer {
         self.seen(|seen| seen.counts.lost += 1);
     }
 
-    /// A check that a thread makes itself.
-    pub fn checks(&self, kind: &'static str) {
-        self.seen(|seen| seen.counts.note(kind));
+    /// The holder of these writes to the stores that the locks protect, with the tokens of its guards.
+    pub fn writes(&self, all: &[&Held]) {
+        for held in all {
+            let (path, token) = (held.path(), held.fencing_token());
+            report(self.seen(|seen| seen.writes(path, token)));
+        }
     }
 
     /// A call ended without a guard.
@@ -238,13 +283,9 @@ impl Observer {
 
     /// The holder of this node has heard that somebody asks for it.
     pub fn is_asked(&self, path: &str) {
-        let was = self.seen(|seen| {
-            seen.counts.note("revocation");
-            seen.asked_for.contains(path)
-        });
-        if !was {
-            fail("asked by nobody", format!("{path}: its holder was asked to let go, and nobody did ask"));
-        }
+        let was = self.seen(|seen| seen.asked_for.contains(path));
+        let text = || format!("{path}: its holder was asked to let go, and nobody did ask");
+        self.check("asked by nobody", was, text);
     }
 
     // ---- locks that outlive sessions ----
@@ -265,7 +306,7 @@ impl Observer {
                 return None;
             };
             seen.persistent.held.insert(node.to_owned(), process);
-            seen.counts.note("persistent");
+            seen.counts.note("two holders");
             let other = seen.holds.iter().find(|hold| {
                 excludes(&Node::of(node), &hold.node) && seen.counts_for(hold.process, &hold.hold, hold.since)
             })?;
@@ -363,17 +404,24 @@ impl Seen {
     /// one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
+        self.counts.note("two holders");
         let mut broken = None;
         if self.counts_for(new.process, &new.hold, new.since) {
             broken =
                 self.overlap(&new).or_else(|| self.too_many(&new)).or_else(|| self.overlapped_guard(&new));
             if let (None, Some(tree)) = (&broken, tree) {
-                self.counts.note("place in the queue");
+                self.counts.note("queue order");
                 broken = queue::place(tree, &new);
             }
         }
         self.holds.push(new);
-        broken
+        self.unless_it_may_overlap(broken)
+    }
+
+    /// Where clocks drift beyond the bound, nothing is promised of exclusion.
+    fn unless_it_may_overlap(&mut self, broken: Option<Broken>) -> Option<Broken> {
+        self.counts.overlaps += u64::from(broken.is_some() && self.setting.may_overlap);
+        broken.filter(|_| !self.setting.may_overlap)
     }
 
     /// Another node that excludes it.
@@ -410,10 +458,11 @@ impl Seen {
     }
 
     /// More permits than there are.
-    fn too_many(&self, new: &Hold) -> Option<Broken> {
+    fn too_many(&mut self, new: &Hold) -> Option<Broken> {
         if new.node.mode != Mode::Permit {
             return None;
         }
+        self.counts.note("too many permits");
         let most = self.setting.most_permits(&new.node.lock)?;
         let held = self.holds.iter().filter(|old| {
             old.node.mode == Mode::Permit
@@ -463,11 +512,19 @@ impl Seen {
     // ---- guards ----
 
     /// A thread has a guard.
-    fn acquired(&mut self, new: Guard) -> Option<Broken> {
+    fn acquired(&mut self, new: Guard, asked: Duration) -> Option<Broken> {
         self.forget_dead();
+        self.counts.note("stale guard");
+        let lost = self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
+        if lost.is_some_and(|lost| lost < asked) {
+            let text = format!("{} was lost at {lost:?}, and given to who asked at {asked:?}", new.hold.path);
+            return Some(("stale guard", text));
+        }
         let counts = self.counts_for(new.process, &new.hold, self.since(&new.hold));
-        let broken = if counts { self.second_guard(&new).or_else(|| self.old_token(&new)) } else { None };
-        let newest = self.newest.entry(new.node.lock.clone()).or_default();
+        let second = if counts { self.second_guard(&new) } else { None };
+        let second = self.unless_it_may_overlap(second);
+        let broken = if counts { second.or_else(|| self.old_token(&new)) } else { None };
+        let newest = self.newest.entry(self.of(&new)).or_default();
         let newest = if new.node.mode == Mode::Shared { &mut newest.shared } else { &mut newest.alone };
         *newest = (*newest).max(Some(new.token));
         self.guards.push(new);
@@ -476,7 +533,7 @@ impl Seen {
 
     /// Another thread has one that excludes it, or had been asked to let others have the lock.
     fn second_guard(&mut self, new: &Guard) -> Option<Broken> {
-        self.counts.note("guards");
+        self.counts.note("two holders");
         let who = |guard: &Guard| format!("thread {} of {}", guard.thread, process_name(guard.process));
         let other = self.guards.iter().find(|old| {
             (old.process, old.thread) != (new.process, new.thread)
@@ -505,7 +562,7 @@ impl Seen {
             Mode::Permit | Mode::Exclusive | Mode::Leader | Mode::Name => true,
         };
         self.counts.note("token order");
-        let newest = self.newest.get(&new.node.lock)?;
+        let newest = self.newest.get(&self.of(new))?;
         let before = if is_alone { newest.alone.max(newest.shared) } else { newest.alone }?;
         // Who reads beside its own write goes on with that one's token.
         let own = |old: &Guard| {
@@ -518,11 +575,41 @@ impl Seen {
         (!is_in_order).then_some(("token order", text))
     }
 
+    /// Whose tokens have an order.
+    fn of(&self, guard: &Guard) -> (Option<ProcessId>, String) {
+        (self.setting.may_overlap.then_some(guard.process), guard.node.lock.clone())
+    }
+
+    /// A holder writes. Readers do not, and of several permits none is the newest.
+    fn writes(&mut self, path: &str, token: FencingToken) -> Option<Broken> {
+        let node = Node::of(path);
+        let is_alone = match node.mode {
+            Mode::Exclusive | Mode::Leader | Mode::Name => true,
+            Mode::Permit => self.setting.most_permits(&node.lock) == Some(1),
+            Mode::Shared => false,
+        };
+        if !is_alone {
+            return None;
+        }
+        self.counts.note("stale write");
+        // The nodes of an exclusive lock all have one name.
+        match self.store.write(&node.lock, &format!("{path} of {:#x}", token.zxid()), token) {
+            Written::Taken => None,
+            Written::Refused => {
+                self.counts.refused_writes += 1;
+                None
+            }
+            Written::Stale => {
+                Some(("stale write", format!("{path} writes with {token} after a newer holder")))
+            }
+        }
+    }
+
     // ---- leases ----
 
     /// The leader expires a session. No guard of it may be valid: others may have the lock from now on.
     fn expired(&mut self, session: i64) -> Option<Broken> {
-        self.counts.note("lease");
+        self.counts.note("lease outlived");
         let hold = self.holds.iter().find(|hold| {
             hold.hold.session_id() == Some(session)
                 && !self.ended_by_others.contains(&session)
@@ -534,13 +621,19 @@ impl Seen {
             process_name(hold.process),
             hold.hold.path
         );
-        Some(("lease outlived", text))
+        self.unless_it_may_overlap(Some(("lease outlived", text)))
     }
 
     /// Somebody's lease is over, and nobody was told for so long.
     fn told_late(&mut self) -> Option<Broken> {
         self.forget_dead();
-        self.counts.note("told in time");
+        self.counts.note("told late");
+        for hold in &mut self.holds {
+            if hold.lost.is_none() && !hold.hold.is_held_at(clock_of(hold.process)) {
+                hold.lost = Some(now());
+            }
+        }
+        let late = TOLD_LATE * self.setting.slowness();
         for guard in &mut self.guards {
             if guard.hold.is_held_at(clock_of(guard.process)) || guard.hold.is_told_lost() {
                 guard.overdue = None;
@@ -551,7 +644,7 @@ impl Seen {
             if *before != stopped {
                 (*since, *before) = (now(), stopped);
             }
-            if now() > *since + TOLD_LATE {
+            if now() > *since + late {
                 let text = format!("{}: the lease is over since {since:?}", guard.hold.path);
                 return Some(("told late", text));
             }
@@ -565,6 +658,7 @@ impl Seen {
     /// such a node is there.
     fn ownerless(&mut self, tree: Option<&[NodeInfo]>) -> Vec<Result<String, String>> {
         self.forget_dead();
+        self.counts.note("node left");
         let persistent = &self.persistent;
         let without_owner = |node: &&NodeInfo| {
             let Some(Node { lock, mode: Mode::Exclusive, .. }) = Node::numbered(&node.path) else {
@@ -585,6 +679,11 @@ impl Seen {
 }
 
 impl Setting {
+    /// So many times slower than the world's a process's clock may be, rounded up.
+    fn slowness(&self) -> u32 {
+        if self.may_overlap { 4 } else { 1 }
+    }
+
     /// How many permits there are at most below this folder of leases.
     fn most_permits(&self, folder: &str) -> Option<usize> {
         let path = folder.strip_suffix("/leases")?;

@@ -53,7 +53,7 @@ impl Seen {
         self.counts.note("asleep");
         let suspects = tree.map(|tree| self.suspects(tree)).unwrap_or_default();
         let mut before = std::mem::take(&mut self.sleepers.0);
-        let bound = self.setting.sync_time + self.setting.session_timeout;
+        let bound = (self.setting.sync_time + self.setting.session_timeout) * self.setting.slowness();
         let mut broken = None;
         for (what, session) in suspects {
             let Some(clue) = self.clue(session) else { continue };

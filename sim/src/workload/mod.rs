@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
     Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
@@ -48,7 +49,7 @@ pub struct Shared {
 }
 
 /// A lock of a run: all processes have it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// Where it is.
     pub path: String,
@@ -57,7 +58,7 @@ pub struct Place {
 }
 
 /// What a lock is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Recipe {
     /// A `ZkMutex`.
     Mutex {
@@ -121,7 +122,7 @@ impl Place {
 }
 
 /// What one process does.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Where the servers are.
     pub connect_string: String,
@@ -200,8 +201,8 @@ pub fn run(job: &Job, shared: &Shared) {
         .collect();
     drop(canceller);
     threads.into_iter().for_each(|thread| drop(thread.join()));
-    forgets(job, &session);
-    worker::check_close(|| session.close());
+    forgets(job, shared, &session);
+    worker::check_close(&shared.observer, || session.close());
 }
 
 fn work(worker: &mut Worker, session: &ZkSession) {
@@ -246,17 +247,14 @@ fn work(worker: &mut Worker, session: &ZkSession) {
 }
 
 /// With all threads and locks gone the session keeps nothing.
-fn forgets(job: &Job, session: &ZkSession) {
+fn forgets(job: &Job, shared: &Shared, session: &ZkSession) {
     let until = Instant::now() + job.session_timeout * 3 + Duration::from_secs(1);
     loop {
         let kept = observed::kept(session);
         // The hold that was let go last may stay among those whose nodes may need a watch.
         let documented = Kept { unwatched: kept.unwatched.min(1), ..Kept::default() };
-        if kept == documented {
-            return;
-        }
-        if Instant::now() >= until {
-            fail("memory", format!("{kept:?}"));
+        if kept == documented || Instant::now() >= until {
+            shared.observer.check("memory", kept == documented, || format!("{kept:?}"));
             return;
         }
         thread::sleep(between(
