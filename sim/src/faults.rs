@@ -1,6 +1,5 @@
 //! Which faults there are, and the plan of a seed.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
-use zk_sim_runtime::{Death, Rng, after, kill, now, resume, set_drift, sleep_host, stop, this_process};
+use zk_sim_runtime::{Death, Rng, after, kill, resume, set_drift, sleep_host, stop};
 
 use crate::operator::Request;
 use crate::scenario::World;
@@ -279,7 +278,6 @@ impl Fault {
             Fault::Stop { process, lasts } => {
                 let id = world.process(*process);
                 stop(id);
-                stopped(id, *lasts);
                 after(*lasts, move || resume(id));
             }
             Fault::Kill { process, death, pause } => {
@@ -289,7 +287,6 @@ impl Fault {
             }
             Fault::SleepHost { process, lasts } => {
                 let id = world.process(*process);
-                stopped(id, *lasts);
                 sleep_host(id, *lasts);
             }
             Fault::Drift { process, ppm } => set_drift(world.process(*process), *ppm),
@@ -371,19 +368,4 @@ impl Plan {
         }
         counts
     }
-}
-
-thread_local! {
-    /// From when to when which processes were stopped.
-    static STOPPED: RefCell<Vec<(zk_sim_runtime::ProcessId, Duration, Duration)>> = const { RefCell::new(Vec::new()) };
-}
-
-fn stopped(process: zk_sim_runtime::ProcessId, lasts: Duration) {
-    STOPPED.with(|all| all.borrow_mut().push((process, now(), now() + lasts)));
-}
-
-/// Whether the calling process was stopped, for longer than a moment, in the time before now.
-pub fn was_stopped_within(time: Duration) -> bool {
-    let (process, since) = (this_process(), now().saturating_sub(time * 2));
-    STOPPED.with(|all| all.borrow().iter().any(|(of, _, until)| Some(*of) == process && *until >= since))
 }
