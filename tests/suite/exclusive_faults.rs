@@ -16,10 +16,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    CancelToken, Error, LossReason, SessionEvent, SessionState, ZkExclusiveLock, ZkSession,
-    testing::{Matcher, Op, TestServer},
-};
+use zk_mutex::{CancelToken, Error, LossReason, SessionEvent, SessionState, ZkExclusiveLock, ZkSession};
+use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zk_mutex_simulated::observed::{self, News, Observed};
-use zk_mutex_simulated::testing::ensemble::NodeInfo;
 use zk_mutex_simulated::{FencingToken, Held};
 use zk_sim_runtime::{
     ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
 };
+use zk_test_server::ensemble::NodeInfo;
 
 use self::names::Mode;
 pub use self::names::Node;

@@ -1,6 +1,6 @@
 //! What the servers' own tree says of a grant: the node stands, and nobody is ahead of it.
 
-use zk_mutex_simulated::testing::ensemble::NodeInfo;
+use zk_test_server::ensemble::NodeInfo;
 
 use super::names::{self, Node};
 use super::{Broken, Hold};

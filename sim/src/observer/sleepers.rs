@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use zk_mutex_simulated::testing::ensemble::NodeInfo;
 use zk_sim_runtime::{ProcessId, is_alive, now, process_name, stopped_for};
+use zk_test_server::ensemble::NodeInfo;
 
 use super::names::{self, Mode, Node};
 use super::{Broken, Seen};
