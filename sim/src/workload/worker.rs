@@ -219,7 +219,9 @@ impl Worker {
         let until = Instant::now() + lasts;
         let lets_others = |asked: &RevokeSignal| asked.is_requested();
         let was_lost = match &lost {
-            Some(lost) if self.rng.bool() => lost.recv_deadline(until).is_err_and(|e| e.is_disconnected()),
+            Some(lost) if self.rng.bool() => {
+                lost.receiver().recv_deadline(until).is_err_and(|e| e.is_disconnected())
+            }
             _ => {
                 while is_held() && Instant::now() < until && !asked.as_ref().is_some_and(lets_others) {
                     let step = between(&mut self.rng, Duration::from_micros(1), Duration::from_millis(50));
@@ -233,7 +235,7 @@ impl Worker {
         self.shared.observer.check("lost, and held", !is_both, || path.clone());
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
             let clock = Clock::start();
-            if lost.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
+            if lost.wait(Duration::from_secs(5)).is_none() {
                 fail("told late", format!("{path}: lost, and lost() is not ready"));
             }
             clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
