@@ -6,7 +6,7 @@
 //! are those of `sim/runtime`: a virtual clock, threads of which one runs at a time, a network in memory. So a module
 //! that took a clock, a lock or a random number from anywhere else would make the simulation differ from run to run.
 //! Hash maps are here too, because the standard library's iterate in an order that chance decides. `Arc` is the same in
-//! both. The module `client` and the sockets of `testing` are not part of the simulation.
+//! both. The module `client` is not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;
@@ -51,7 +51,6 @@ mod real {
         START.get_or_init(Instant::now).elapsed()
     }
 
-    #[cfg(feature = "testing")]
     pub(crate) fn wall_time() -> SystemTime {
         SystemTime::now()
     }

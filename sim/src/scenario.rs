@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zk_mutex_simulated::testing::ensemble::Settings;
 use zk_sim_runtime::{
     Config, Failure, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now,
     run, set_drift, spawn,
 };
+use zk_test_server::ensemble::Settings;
 
 use crate::faults::{Mix, Plan};
 use crate::observer::{Counts, Observer};

@@ -22,14 +22,14 @@ use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::hold::Hold;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
-use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
-use crate::wire::code::event;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
+use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
+use zk_wire::code::event;
+use zk_wire::path;
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
@@ -102,29 +102,32 @@ pub(crate) struct Listed {
 }
 
 impl Generation {
-    /// Starts to make a session. The receiver is disconnected when its thread has ended.
+    /// Starts to make a session. Its thread keeps `alive` until it ends.
     pub(super) fn start(
         number: u64,
         settings: Settings,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         report: Report,
-    ) -> io::Result<(Arc<Self>, Receiver<Infallible>)> {
-        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, |connection| Generation {
-            number,
-            lease: Lease::default(),
-            nodes: Bells::default(),
-            connection,
-            session_id: OnceLock::new(),
-            timeout_ms: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
-            failures: Mutex::default(),
-            report,
-            next_look: SharedTime::default(),
-            #[cfg(feature = "client")]
-            client_end: ClientEnd::new(number),
-            folders: Mutex::default(),
-            timers: Mutex::default(),
+        alive: Sender<Infallible>,
+    ) -> io::Result<Arc<Self>> {
+        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, alive, |connection| {
+            Generation {
+                number,
+                lease: Lease::default(),
+                nodes: Bells::default(),
+                connection,
+                session_id: OnceLock::new(),
+                timeout_ms: AtomicU64::new(0),
+                epoch: AtomicU64::new(0),
+                failures: Mutex::default(),
+                report,
+                next_look: SharedTime::default(),
+                #[cfg(feature = "client")]
+                client_end: ClientEnd::new(number),
+                folders: Mutex::default(),
+                timers: Mutex::default(),
+            }
         })
     }
 
@@ -523,5 +526,5 @@ pub(crate) fn contender<'a>(
     (Operation::Create { path, data, acl, mode }, Some(removal))
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

@@ -18,10 +18,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSemaphore, ZkSession,
-    testing::{Matcher, Op, TestServer},
-};
+use zk_mutex::{LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSemaphore, ZkSession};
+use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 /// In the path of a contender's node, and of no other.
@@ -52,7 +50,7 @@ pub fn attach(at: &str, old: &Raw) -> raw::Result<Raw> {
 #[track_caller]
 pub fn lost_by_expiry(guard: &ZkMutexGuard<'_>) {
     let lost = guard.lost();
-    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(lost.wait(SOON).is_some());
     assert!(matches!(lost.reason(), Some(LossReason::SessionExpired | LossReason::NodeDeleted)));
     assert!(!guard.is_held());
 }
