@@ -1,6 +1,7 @@
-//! A scenario as a file, which stays the same when seeds come to mean something else: first all but its faults, then each
-//! fault on a line of its own, with its time. Lines that begin with `#` are for people. What the first line does not say
-//! comes of its seed, so a file from before a part of the scenario existed can still be played.
+//! A scenario as a file, which stays the same when seeds come to mean something else: first all but
+//! its faults, then each fault on a line of its own, with its time. Lines that begin with `#` are
+//! for people. What the first line does not say comes of its seed, so a file from before a part of
+//! the scenario existed can still be played.
 
 use serde_json::Value;
 

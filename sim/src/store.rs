@@ -20,8 +20,8 @@ pub enum Written {
     Taken,
     /// The store has seen a higher token.
     Refused,
-    /// The store took it, although another holder has taken the writer's place since its last write. The tokens do
-    /// not protect the store.
+    /// The store took it, although another holder has taken the writer's place since its last
+    /// write. The tokens do not protect the store.
     Stale,
 }
 

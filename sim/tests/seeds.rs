@@ -1,10 +1,12 @@
-//! Runs that are played each time: plans in files, each for what its name says, and what `tests/simulate` does.
+//! Runs that are played each time: plans in files, each for what its name says, and what
+//! `tests/simulate` does.
 //!
-//! A seed means something else as soon as anything is chosen in another way, so what is to stay is a plan. It is written by
-//! hand, or by `tests/simulate --play S --faults 3,17 --write FILE` for a seed that has found something. What the threads do
-//! depends on each step of the library, so a plan stands for a situation, and not for one run: it is played by several
-//! chances. The table says by what it is seen that the situation has come about. A plan that no longer shows that is to be
-//! replaced.
+//! A seed means something else as soon as anything is chosen in another way, so what is to stay is
+//! a plan. It is written by hand, or by `tests/simulate --play S --faults 3,17 --write FILE` for a
+//! seed that has found something. What the threads do depends on each step of the library, so a
+//! plan stands for a situation, and not for one run: it is played by several chances. The table
+//! says by what it is seen that the situation has come about. A plan that no longer shows that is
+//! to be replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,8 +26,8 @@ fn play(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told at the end: in all
-/// runs together there must be one of each at least.
+/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told
+/// at the end: in all runs together there must be one of each at least.
 fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
     let path = plans().join(name).with_extension("plan");
     let mut seen = BTreeMap::new();

@@ -97,8 +97,8 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     Told { hash: format!("{:x}", report.hash), violation, sums }
 }
 
-/// How long this thread has had a processor. On a machine that does other things too, that says more of the
-/// simulation's speed than the time that has passed.
+/// How long this thread has had a processor. On a machine that does other things too, that says
+/// more of the simulation's speed than the time that has passed.
 fn processor_time() -> Duration {
     let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());

@@ -8,16 +8,16 @@ use crate::play::{self, Violation};
 /// So many chances in a row may show nothing new.
 const FRUITLESS: u32 = 8;
 
-/// A part of a plan's faults, by their numbers, and the chance with which they are played. The same faults by another
-/// chance are another run: threads and packets take turns in another way.
+/// A part of a plan's faults, by their numbers, and the chance with which they are played. The same
+/// faults by another chance are another run: threads and packets take turns in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     faults: Vec<usize>,
     chance: u64,
 }
 
-/// Looks for the fewest faults with which this run, which fails with this violation, still fails in the same way, for so
-/// long, and tells people of it.
+/// Looks for the fewest faults with which this run, which fails with this violation, still fails in
+/// the same way, for so long, and tells people of it.
 pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: usize) {
     let Ok(scenario) = asked.scenario() else { return };
     let (started, plan) = (Instant::now(), &scenario.plan.0);
@@ -67,8 +67,8 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
     );
 }
 
-/// The smallest part of this one that is found to fail. `first_failing` says which of some parts is the first that
-/// fails, and plays `at_once` of them in the time that one takes.
+/// The smallest part of this one that is found to fail. `first_failing` says which of some parts is
+/// the first that fails, and plays `at_once` of them in the time that one takes.
 fn fewest(
     whole: Part,
     at_once: usize,
@@ -77,7 +77,8 @@ fn fewest(
 ) -> Part {
     let mut best = whole;
     let (own, mut fruitless) = (best.chance, 0);
-    // Fewer faults are another run, which may miss what it is to show by chance: so others are tried, too.
+    // Fewer faults are another run, which may miss what it is to show by chance: so others are
+    // tried, too.
     for chance in std::iter::once(own).chain((1..).filter(|chance| *chance != own)) {
         let before = best.faults.len();
         fewer(&mut best, chance, at_once, &mut first_failing, &is_over);
