@@ -21,6 +21,7 @@ pub struct Builder {
     pub(super) counter: Option<(String, i32)>,
     pub(super) container_check: Duration,
     pub(super) heap: u32,
+    pub(super) super_digest: Option<String>,
 }
 
 impl Builder {
@@ -35,6 +36,7 @@ impl Builder {
             counter: None,
             container_check: Duration::from_secs(86_400),
             heap: 128,
+            super_digest: None,
         }
     }
 
@@ -83,6 +85,12 @@ impl Builder {
     /// How many megabytes a real server's heap may take. Default 128.
     pub fn heap(mut self, megabytes: u32) -> Builder {
         self.heap = megabytes;
+        self
+    }
+
+    /// Whose credentials allow everything.
+    pub fn super_digest(mut self, digest: &str) -> Builder {
+        self.super_digest = Some(digest.to_owned());
         self
     }
 
