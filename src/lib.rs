@@ -107,6 +107,9 @@ mod signal;
 mod world;
 
 pub use cancel::CancelToken;
+/// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits for
+/// a [`LostSignal`] and for the application's own channels at once.
+pub use crossbeam_channel;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclusiveGuard, ZkExclusiveLock};

@@ -161,9 +161,9 @@ impl ZkElection {
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
-    /// use crossbeam_channel::{select, tick};
     /// use std::ops::ControlFlow;
     /// use std::time::Duration;
+    /// use zk_mutex::crossbeam_channel::{select, tick};
     /// use zk_mutex::{ZkElection, ZkSession};
     ///
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
@@ -172,7 +172,7 @@ impl ZkElection {
     ///     let (lost, work) = (leadership.lost(), tick(Duration::from_secs(1)));
     ///     for piece in 1..=10 {
     ///         select! {
-    ///             recv(lost) -> _ => return ControlFlow::Continue(()), // stand again
+    ///             recv(lost.receiver()) -> _ => return ControlFlow::Continue(()), // stand again
     ///             recv(work) -> _ => println!("piece {piece}"),
     ///         }
     ///     }

@@ -248,7 +248,7 @@ impl Set {
         for &number in &self.order {
             let member = &self.members[number];
             let lost = all.signal().clone();
-            match member.part().acquire(mode, limit.or_moot_by(&lost)) {
+            match member.part().acquire(mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(holds)) => all.add(number, holds),
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
