@@ -114,7 +114,7 @@ impl Builder {
                 let server = Real::prepare(self, dir("server"), address)?;
                 server.run()?;
                 server.await_serving()?;
-                Kind::Real(server)
+                Kind::Real(Box::new(server))
             }
             Variant::Embedded => Kind::Embedded(Embedded::start(&self, address)?),
             Variant::None => return Err("a scenario `on none` starts no server".to_owned()),
@@ -125,12 +125,12 @@ impl Builder {
     /// A real server that is not running yet.
     pub(super) fn prepare(self, dir: Scratch, host: Ipv4Addr) -> Result<Server, String> {
         let address = SocketAddr::from((host, CLIENT_PORT));
-        Ok(Server { address, kind: Kind::Real(Real::prepare(self, dir, address)?) })
+        Ok(Server { address, kind: Kind::Real(Box::new(Real::prepare(self, dir, address)?)) })
     }
 }
 
 enum Kind {
-    Real(Real),
+    Real(Box<Real>),
     Embedded(Embedded),
 }
 
