@@ -17,16 +17,13 @@ use zk_test_server::ensemble::Settings;
 use crate::faults::{Focus, Mix, Plan};
 use crate::observer::{Counts, Observer, Setting};
 use crate::operator::Request;
-use crate::servers::{Servers, when_led};
+use crate::servers::Servers;
 use crate::workload::{self, Job, Place, Recipe, Shared};
 use crate::{between, client_host};
 
 fn lock(number: usize) -> String {
     format!("/locks/{number}")
 }
-
-/// A folder that its owner keeps to themselves: nobody else may make a node in it.
-const REFUSED: &str = "/refused";
 
 /// How far clocks drift, and what is a violation therefore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +132,7 @@ impl Scenario {
         let places: Vec<Place> = (0..locks).map(place).collect();
         // Only refusals show what a server does that checks ACLs by itself.
         let eager_acl_check = rng.bool();
-        let is_refused = eager_acl_check || rng.u32(..3) == 0;
+        let asks_in_vain = eager_acl_check || rng.u32(..3) == 0;
         let servers = Settings {
             members: 3,
             tick,
@@ -167,7 +164,7 @@ impl Scenario {
             threads: rng.usize(1..=3),
             has_multi: locks > 1 && rng.bool(),
             places,
-            refused: is_refused.then(|| REFUSED.to_owned()),
+            asks_in_vain,
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
             long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
@@ -227,12 +224,6 @@ impl World {
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let servers = Servers::start(&scenario.servers, scenario.chance);
         shared.observer.watch(&servers);
-        if let Some(path) = scenario.job.refused.clone() {
-            when_led(&servers, |servers| {
-                let make = Request::Create { path: path.clone() };
-                servers.operate(vec![make, Request::MakeReadOnly { path }]);
-            });
-        }
         let world = World(Rc::new(Inner {
             scenario: scenario.clone(),
             servers,

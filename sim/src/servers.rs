@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use zk_sim_runtime::net::{self, ConnId, Service, Wire};
-use zk_sim_runtime::{after, at, note, now};
+use zk_sim_runtime::{at, note, now};
 use zk_test_server::ensemble::{Ensemble, NodeInfo, Notice, Output, Packet, Settings};
 
 use crate::observer::Node;
@@ -402,15 +402,5 @@ impl Inner {
                 }
             }
         }
-    }
-}
-
-/// Does this once there is a leader.
-pub fn when_led(servers: &Servers, act: impl FnOnce(&Servers) + 'static) {
-    if servers.leader().is_some() {
-        act(servers);
-    } else {
-        let servers = servers.clone();
-        after(Duration::from_millis(50), move || when_led(&servers, act));
     }
 }

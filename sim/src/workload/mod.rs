@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zk_mutex_simulated::observed::{self, Kept};
 use zk_mutex_simulated::{
-    Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    Acl, Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
     ZkSemaphoreMutex, ZkSession,
 };
 use zk_sim_runtime::library::{Instant, thread};
@@ -136,8 +136,8 @@ pub struct Job {
     pub places: Vec<Place>,
     /// Several of them are wanted as one now and then.
     pub has_multi: bool,
-    /// A folder in which nobody may make a node. One more thread asks for a lock there, over and over.
-    pub refused: Option<String>,
+    /// One more thread asks for a lock over and over that any server refuses.
+    pub asks_in_vain: bool,
     /// How long a lock is held at most.
     pub longest_hold: Duration,
     /// One hold in so many is long, whatever the above says.
@@ -199,9 +199,9 @@ pub fn run(job: &Job, shared: &Shared) {
         }
     };
     let canceller = Canceller::start();
-    let refused = job.refused.clone().map(|path| {
+    let in_vain = job.asks_in_vain.then(|| {
         let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
-        thread::spawn(move || be_refused(&path, &job, &shared, &session))
+        thread::spawn(move || ask_in_vain(&job, &shared, &session))
     });
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
@@ -212,7 +212,7 @@ pub fn run(job: &Job, shared: &Shared) {
         })
         .collect();
     drop(canceller);
-    threads.into_iter().chain(refused).for_each(|thread| drop(thread.join()));
+    threads.into_iter().chain(in_vain).for_each(|thread| drop(thread.join()));
     forgets(job, shared, &session);
     worker::check_close(&shared.observer, || session.close());
 }
@@ -258,17 +258,19 @@ fn work(worker: &mut Worker, session: &ZkSession) {
     worker.check_released();
 }
 
-/// Asks for a lock where no node may be made. Each refusal is an answer to a write, which a server may give by itself.
-fn be_refused(path: &str, job: &Job, shared: &Shared, session: &ZkSession) {
+/// Asks for a lock whose nodes belong to the identities of a session that has none: the create is refused. With eager
+/// ACL checks each server refuses it by itself, also one that has lost its leader.
+fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX));
-    let mutex = match ZkMutex::new(session, path) {
+    let mutex = match ZkMutex::builder(session, "/refused").acl(Acl::CreatorAll).build() {
         Ok(mutex) => mutex,
-        Err(e) => return fail("wrong error", format!("{path}: no lock: {e}")),
+        Err(e) => return fail("wrong error", format!("no lock: {e}")),
     };
     while !shared.is_over.load(Ordering::Relaxed) {
         thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
-        if let Err(e) = mutex.try_lock() {
-            log::debug!("refused: {e}");
+        match mutex.try_lock() {
+            Err(e) => log::debug!("refused: {e}"),
+            Ok(_) => fail("wrong error", "a lock was given that every server must refuse"),
         }
     }
 }
