@@ -110,30 +110,29 @@ pub mod testing;
 #[path = "testing/simulated.rs"]
 #[allow(missing_docs, private_interfaces, dead_code)] // it knows what it may see, and needs a part
 pub mod testing;
+mod wait;
 mod wire;
 mod world;
 
 pub use cancel::CancelToken;
 pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclusiveGuard, ZkExclusiveLock};
+pub use exclusive::{ExclusiveLockBuilder, ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use multi::{HeldAll, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{MutexBuilder, OwnedZkMutexGuard, PersistentLock, ZkMutex, ZkMutexGuard};
+pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
+pub use mutex::{MutexBuilder, PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
-pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{
-    OwnedZkSemaphoreMutexGuard, SemaphoreBuilder, SemaphoreMutexBuilder, ZkPermit, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
-};
+pub use rwlock::{RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use semaphore::{SemaphoreMutexBuilder, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
     ZkSession,
 };
 pub use settings::LockBuilder;
+pub use wait::Wait;
 /// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
 #[cfg(feature = "client")]
 pub use zookeeper;

@@ -91,7 +91,7 @@ fn work(number: usize, job: &Job, shared: &Shared, session: &ZkSession) -> zk_mu
     Ok(())
 }
 
-fn acquire<'a>(mutex: &'a ZkMutex, rng: &mut Rng) -> zk_mutex_simulated::Result<Option<ZkMutexGuard<'a>>> {
+fn acquire(mutex: &ZkMutex, rng: &mut Rng) -> zk_mutex_simulated::Result<Option<ZkMutexGuard>> {
     match rng.u32(..10) {
         0 => mutex.try_lock(),
         1..3 => {
@@ -114,7 +114,7 @@ fn check_deadline(limit: Duration, took: Duration) {
     }
 }
 
-fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGuard<'_>, rng: &mut Rng) {
+fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGuard, rng: &mut Rng) {
     shared.observer.acquired(path, number, &guard);
     let usual = between(rng, Duration::from_micros(1), job.longest_hold);
     // Some hold a lock for longer than a lease lasts that nothing extends.

@@ -196,7 +196,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
             comes(&reading.revoke_requested());
         });
         assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
-        let mut readers = other.readers().unwrap();
+        let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
         assert!(other.attempt_revoke(&readers.remove(0)).unwrap());
         comes(&reading.revoke_requested());
@@ -205,7 +205,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
         assert_ne!(late, reading.path());
     });
     let writing = lock.write().unwrap();
-    assert!(other.attempt_revoke(&other.writers().unwrap()[0]).unwrap());
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap());
     comes(&writing.revoke_requested());
     drop(writing);
     until_empty(&at, LOCK);
