@@ -115,18 +115,18 @@ mod wire;
 mod world;
 
 pub use cancel::CancelToken;
-pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
+pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ExclusiveLockBuilder, ZkExclusiveGuard, ZkExclusiveLock};
+pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
 pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{MutexBuilder, PersistentLock, ZkMutex, ZkMutexGuard};
+pub use mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
-pub use rwlock::{RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{SemaphoreMutexBuilder, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
     ZkSession,

@@ -89,18 +89,6 @@ pub struct ZkElection {
     campaign: Campaign,
 }
 
-/// Settings of a [`ZkElection`]; from [`ZkElection::builder`].
-pub type ElectionBuilder = LockBuilder<ZkElection>;
-
-impl ElectionBuilder {
-    /// What tells our candidates from others', as Curator's `LeaderLatch` has it: what
-    /// [`contenders`](ZkElection::contenders) show as [`Contender::data`]; default the host's name and
-    /// the process id. Another name of [`data`](LockBuilder::data).
-    pub fn id(self, id: impl Into<Vec<u8>>) -> Self {
-        self.data(id)
-    }
-}
-
 impl ZkElection {
     /// The election at `path` (below the session's chroot), with the default settings. Nothing is sent.
     ///
@@ -114,8 +102,9 @@ impl ZkElection {
         ZkElection::builder(session, path).build()
     }
 
-    /// Begins to describe an election.
-    pub fn builder(session: &ZkSession, path: &str) -> ElectionBuilder {
+    /// Begins to describe an election. Its [`data`](LockBuilder::data) is what tells our candidates from
+    /// others', as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) show it.
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 

@@ -91,9 +91,6 @@ pub struct ZkExclusiveLock {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkExclusiveLock`]; from [`ZkExclusiveLock::builder`].
-pub type ExclusiveLockBuilder = LockBuilder<ZkExclusiveLock>;
-
 guard! {
     /// A hold of a [`ZkExclusiveLock`]. Released when it is dropped, by whichever thread: it may be sent to
     /// another one.
@@ -114,7 +111,7 @@ impl ZkExclusiveLock {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> ExclusiveLockBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkExclusiveLock> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 

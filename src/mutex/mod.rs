@@ -75,9 +75,6 @@ pub struct ZkMutex {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkMutex`]; from [`ZkMutex::builder`].
-pub type MutexBuilder = LockBuilder<ZkMutex>;
-
 guard! {
     /// A hold of a [`ZkMutex`]. Released when the thread's last guard is dropped.
     ///
@@ -165,7 +162,7 @@ impl ZkMutex {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> MutexBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkMutex> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 

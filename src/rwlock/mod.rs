@@ -66,9 +66,6 @@ pub struct ZkRwLock {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkRwLock`]; from [`ZkRwLock::builder`].
-pub type RwLockBuilder = LockBuilder<ZkRwLock>;
-
 guard! {
     /// A hold of a [`ZkRwLock`] to read. Released when the thread's last read guard is dropped. It stays on
     /// its thread; see [`ZkMutexGuard`](crate::ZkMutexGuard).
@@ -110,7 +107,7 @@ impl ZkRwLock {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> RwLockBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkRwLock> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::lock::Lock;
-pub use self::mutex::{SemaphoreMutexBuilder, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
 use crate::guard::guard;
 use crate::queue::Contender;

@@ -49,9 +49,6 @@ pub struct ZkSemaphoreMutex {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkSemaphoreMutex`]; from [`ZkSemaphoreMutex::builder`].
-pub type SemaphoreMutexBuilder = LockBuilder<ZkSemaphoreMutex>;
-
 guard! {
     /// A hold of a [`ZkSemaphoreMutex`]. Released when it is dropped, on whichever thread: it may be sent to
     /// another one. Otherwise it is as a [`ZkMutexGuard`](crate::ZkMutexGuard).
@@ -69,7 +66,7 @@ impl ZkSemaphoreMutex {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> SemaphoreMutexBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkSemaphoreMutex> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 

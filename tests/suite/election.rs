@@ -19,8 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, ElectionBuilder, ElectionEvent, Error, Leadership, LossReason, SessionState, Wait,
-    ZkCandidate, ZkElection, ZkMutex, ZkSession,
+    CancelToken, ElectionEvent, Error, Leadership, LockBuilder, LossReason, SessionState, Wait, ZkCandidate,
+    ZkElection, ZkMutex, ZkSession,
 };
 
 pub const PATH: &str = "/elections/billing";
@@ -33,7 +33,7 @@ pub fn election(session: &ZkSession) -> ZkElection {
 }
 
 fn named(session: &ZkSession, id: &str) -> ZkElection {
-    ZkElection::builder(session, PATH).id(id).build().unwrap()
+    ZkElection::builder(session, PATH).data(id).build().unwrap()
 }
 
 /// Joins, and returns when its node stands and the candidate knows that. Until its create is answered, a
@@ -602,7 +602,7 @@ fn what_debug_shows() {
     candidate.leave().unwrap();
     assert!(format!("{candidate:?}").contains("<over>") && format!("{leadership:?}").contains("<lost>"));
     fn both<T: Send + Sync + 'static>() {}
-    both::<(ZkElection, ElectionBuilder, ZkCandidate, Leadership, ElectionEvent)>();
+    both::<(ZkElection, LockBuilder<ZkElection>, ZkCandidate, Leadership, ElectionEvent)>();
 }
 
 scenarios![

@@ -14,7 +14,7 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{Acl, CancelToken, Error, Layout, MutexBuilder, Wait, ZkMutex, ZkMutexGuard};
+use zk_mutex::{Acl, CancelToken, Error, Layout, LockBuilder, Wait, ZkMutex, ZkMutexGuard};
 
 const LOCK: &str = "/locks/orders";
 
@@ -46,7 +46,7 @@ fn one_path_with_another_layout_or_acl_is_refused() {
     let at = Shared::chroot();
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
-    let refused = |builder: MutexBuilder, word: &str| match builder.build() {
+    let refused = |builder: LockBuilder<ZkMutex>, word: &str| match builder.build() {
         Err(Error::InvalidConfig { reason, .. }) => {
             assert!(reason.contains(LOCK) && reason.contains(word), "{reason}");
         }

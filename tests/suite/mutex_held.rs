@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LossReason,
-    LostSignal, MutexBuilder, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LockBuilder,
+    LossReason, LostSignal, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession, ZkWriteGuard,
 };
 
@@ -204,7 +204,7 @@ fn which_types_may_go_to_other_threads() {
     both::<Contender>();
     both::<(Error, Cause, HostFailure, LossReason)>();
     both::<(SessionEvent, SessionState)>();
-    both::<(Acl, Layout, WaitStrategy, RetryPolicy, MutexBuilder)>();
+    both::<(Acl, Layout, WaitStrategy, RetryPolicy, LockBuilder<ZkMutex>)>();
     send::<SessionBuilder>();
     shared::<Held>();
     shared::<ZkMutexGuard>();
