@@ -38,11 +38,15 @@ impl Frames {
         self.skip -= skipped;
         // What was handed out is dropped only when more comes, so that each byte moves once.
         if self.start > 0 {
-            self.buf.drain(..self.start);
-            self.start = 0;
             if self.buf.capacity() > KEPT {
-                self.buf.shrink_to(KEPT); // or to what is in it
+                // The long block is given back whole. If it were cut short where it stands, the
+                // hole behind it would be a little too small for the next session's listing, and
+                // each of 1,000 sessions would leave such a hole.
+                self.buf = self.buf.get(self.start..).unwrap_or_default().to_vec();
+            } else {
+                self.buf.drain(..self.start);
             }
+            self.start = 0;
         }
         self.buf.extend_from_slice(bytes.get(skipped..).unwrap_or_default());
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::dial::{Dialer, Resolved, Step, Target, resolve};
 use super::machine::{Lease, Output, Settings};
-use super::{Connection, SERVER};
+use super::{CHUNK, Connection, SERVER};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
@@ -21,10 +21,6 @@ use crate::world::{
 };
 
 const WAKER: Token = Token(0);
-
-/// So much is read at once. Each session keeps a buffer of this size, so a process with 1,000 sessions
-/// keeps 1,000 of them; a listing of 10,000 nodes takes some 70 reads.
-const CHUNK: usize = 8 << 10;
 
 /// What a socket is registered for until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
@@ -83,7 +79,6 @@ impl EventLoop {
 
     fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(16);
-        let mut buf = vec![0; CHUNK];
         loop {
             let next = self.look();
             if self.hand_out() {
@@ -100,7 +95,7 @@ impl EventLoop {
             }
             for event in &events {
                 if event.token() == SERVER {
-                    self.server_event(&mut buf, event.is_read_closed() || event.is_error());
+                    self.server_event(event.is_read_closed() || event.is_error());
                     self.hand_out();
                 }
             }
@@ -209,7 +204,7 @@ impl EventLoop {
         }
     }
 
-    fn server_event(&mut self, buf: &mut [u8], ends: bool) {
+    fn server_event(&mut self, ends: bool) {
         let Some(server) = &mut self.server else { return };
         let connection = &self.generation.connection;
         if !server.is_connected {
@@ -231,6 +226,7 @@ impl EventLoop {
                 }
             }
         }
+        let mut buf = [0; CHUNK];
         let end = loop {
             // Under the lock: a calling thread may read too, and the bytes must keep their order.
             let mut inner = connection.inner.lock();
@@ -238,7 +234,7 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // what it leaves unread is announced anew when it leaves
             }
-            match (&*server.socket).read(buf) {
+            match (&*server.socket).read(&mut buf) {
                 Ok(0) => break "closed the connection".to_owned(),
                 Ok(n) => {
                     // The clock is read after the bytes: an answer must never be taken for older than

@@ -20,8 +20,8 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Inner;
 use super::machine::Output;
+use super::{CHUNK, Inner};
 use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::session::generation::Generation;
@@ -30,9 +30,6 @@ use crate::world::{TcpStream, socket};
 /// For so long a caller reads by itself: longer than a server with a fast disk needs, and short beside
 /// what a caller may notice whose wait is cancelled.
 const MOMENT: Duration = Duration::from_millis(10);
-
-/// So much is read at once. It lies on the stack of each calling thread.
-const CHUNK: usize = 4 << 10;
 
 /// A calling thread reads the socket in the place of the event loop.
 pub(super) struct Reader {
