@@ -94,7 +94,7 @@ guard! {
     /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
     /// [`unlock`](Self::unlock) to wait. What can be asked of a permit is at [`Held`](crate::Held). Several
     /// permits are one hold: it is held while all of them are, and lost with the first of them that is lost.
-    /// The others keep their places taken then until this is dropped.
+    /// The nodes of the others stay then, and keep others out, until this is dropped.
     ZkPermit, unused: "the permit is given back at once"
 }
 
