@@ -7,7 +7,7 @@ MODE says how the server was started (fsync, nosync ..) and only goes into the l
 workloads: those of DEFAULT below. The lines are as those of the peer benchmark's driver, so that
 bench/plot.py takes both.
 Environment: RUNS (default 3), how often each runs; PEER_OURS, the command (default
-target/release/examples/bench).
+target/release/peer).
 """
 
 import json, os, shlex, subprocess, sys, threading, time
@@ -82,7 +82,7 @@ def main(out, hosts, mode, *workloads):
     if len(workloads) % 2:
         sys.exit(__doc__)
     matrix = list(zip(workloads[::2], workloads[1::2])) or DEFAULT
-    command = shlex.split(os.environ.get("PEER_OURS", "target/release/examples/bench"))
+    command = shlex.split(os.environ.get("PEER_OURS", "target/release/peer"))
     for run in range(int(os.environ.get("RUNS", 3))):
         for workload, settings in matrix:
             for result in one(command, hosts, workload, settings, dict(mode=mode, run=run)):

@@ -27,7 +27,7 @@
 //!
 //! Which of them when, and with which clients of other languages: [`guide::which_lock`]. What each costs:
 //! [`guide::costs`]. Coming from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a
-//! program that locks: the module `testing`, behind the feature of that name.
+//! program that locks: [`guide::testing`].
 //!
 //! # What you can rely on
 //!
@@ -104,14 +104,7 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
-#[cfg(all(feature = "testing", not(zk_sim)))]
-pub mod testing;
-#[cfg(zk_sim)]
-#[path = "testing/simulated.rs"]
-#[allow(missing_docs, private_interfaces, dead_code)] // it knows what it may see, and needs a part
-pub mod testing;
 mod wait;
-mod wire;
 mod world;
 
 pub use cancel::CancelToken;

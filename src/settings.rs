@@ -10,7 +10,7 @@ use crate::local::witness::Witness;
 use crate::queue::name::Layout;
 use crate::queue::strategy::WaitStrategy;
 use crate::queue::{Holding, Queue};
-use crate::session::path;
+use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
 use crate::world;
 
@@ -169,7 +169,7 @@ impl<L> LockBuilder<L> {
     /// Checks what can be checked here.
     pub(crate) fn settings(self) -> Result<Settings> {
         let LockBuilder { session, path, data, acl, layout, hand_over, keep, strategy, permits, .. } = self;
-        path::lock_path(session.core().chroot(), &path)?;
+        lock_path(session.core().chroot(), &path)?;
         let data = data.unwrap_or_else(default_data);
         if data.len() > MAX_DATA {
             let reason =

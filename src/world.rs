@@ -6,7 +6,7 @@
 //! are those of `sim/runtime`: a virtual clock, threads of which one runs at a time, a network in memory. So a module
 //! that took a clock, a lock or a random number from anywhere else would make the simulation differ from run to run.
 //! Hash maps are here too, because the standard library's iterate in an order that chance decides. `Arc` is the same in
-//! both. The module `client` and the sockets of `testing` are not part of the simulation.
+//! both. The module `client` is not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;
@@ -18,7 +18,7 @@ pub(crate) use zk_sim_runtime::library::*;
 mod real {
     use std::io;
     use std::net::{SocketAddr, ToSocketAddrs};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     pub(crate) use std::collections::{HashMap, HashSet};
     pub(crate) use std::sync::{LazyLock, OnceLock, atomic};
@@ -49,11 +49,6 @@ mod real {
     pub(crate) fn boot_time() -> Duration {
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed()
-    }
-
-    #[cfg(feature = "testing")]
-    pub(crate) fn wall_time() -> SystemTime {
-        SystemTime::now()
     }
 
     /// The calling thread's id.

@@ -1,7 +1,7 @@
 //! Where an example connects to: the servers that it was told, or one of its own.
 
 use super::Args;
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 /// The servers of one run.
 pub struct Servers {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zk_mutex_simulated::testing::ensemble::Settings;
 use zk_sim_runtime::{
     Config, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now, run,
     set_drift, spawn,
 };
+use zk_test_server::ensemble::Settings;
 
 use crate::faults::{Mix, Plan};
 use crate::observer::{Counts, Observer};

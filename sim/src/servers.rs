@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use zk_mutex_simulated::testing::ensemble::{Ensemble, NodeInfo, Output, Packet, Settings};
 use zk_sim_runtime::net::{self, ConnId, Service, Wire};
 use zk_sim_runtime::{after, at, note, now};
+use zk_test_server::ensemble::{Ensemble, NodeInfo, Output, Packet, Settings};
 
 use crate::operator::{self, Request};
 use crate::server_host;

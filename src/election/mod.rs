@@ -18,8 +18,9 @@ use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::queue::{Contender, Queue};
-use crate::session::{ZkSession, path};
+use crate::session::ZkSession;
 use crate::settings::{LockBuilder, Recipe, Settings};
+use zk_wire::path;
 
 /// An election over ZooKeeper: of all its candidates, in all processes, one leads.
 ///

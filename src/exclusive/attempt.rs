@@ -13,8 +13,9 @@ use crate::session::bell::{Bell, Causes};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::hold::OnLoss;
-use crate::session::{nonce, path};
+use crate::session::nonce;
 use crate::world::{HashSet, Instant};
+use zk_wire::path;
 
 const GONE: u8 = 1;
 const CHANGED: u8 = 2;

@@ -1,11 +1,12 @@
 //! What other clients write (names of nodes), and what an application's configuration says (connect
 //! strings).
 
-use super::Script;
 use crate::queue::name::{self, Family, Kind, Layout, Name};
 use crate::queue::rule::{self, Claim, Verdict};
 use crate::session::connect_string::{ConnectString, Host};
-use crate::session::path;
+use crate::session::path::lock_path;
+use zk_wire::fuzz::Script;
+use zk_wire::path;
 
 /// A listing of lines. Each name is read as another, slower reader reads it; each queue has one order,
 /// and in it exactly one mutex holds.
@@ -143,7 +144,7 @@ pub(super) fn connect_strings(bytes: &[u8]) {
         }
         Err(e) => assert!(e.to_string().len() < 1000, "{e}"),
     }
-    if path::lock_path("", &text).is_ok() {
+    if lock_path("", &text).is_ok() {
         assert!(path::check(&text).is_ok() && text.len() > 1);
         assert_eq!(path::join(path::parent(&text), path::name(&text)), text);
     }

@@ -13,8 +13,8 @@ use crate::clock::BootTime;
 use crate::error::Result;
 use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{Answers, CallError, CreateMode, Generation, Operation, Reply, contender};
-use crate::session::path;
 use crate::world::Instant;
+use zk_wire::path;
 
 pub(super) const OWN_GONE: u8 = 1;
 pub(super) const OWN_CHANGED: u8 = 2;

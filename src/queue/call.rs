@@ -159,12 +159,12 @@ pub(super) fn error(op: &'static str, path: String, e: CallError) -> Error {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestServer;
     use crate::{SessionEvent, ZkSession};
     use std::time::Duration;
+    use zk_test_server::TestServer;
 
     /// It sleeps, as on a busy computer, until its session is lost and the next one is connected. On
     /// the old connection no event can come any more: it must not go on waiting for one.

@@ -35,8 +35,8 @@ use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::hold::OnLoss;
-use crate::session::path;
 use crate::world::atomic::{AtomicBool, Ordering};
+use zk_wire::path;
 
 pub(crate) struct Queue {
     /// The znode's full path.

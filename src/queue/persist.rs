@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, CreateMode, Operation};
-use crate::session::path;
+use zk_wire::path;
 
 impl Queue {
     /// Makes a persistent node beside the hold's own, which may go then. Gives its full path.

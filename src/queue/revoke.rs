@@ -7,10 +7,12 @@ use super::call::ask;
 use super::name;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
+use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Operation};
 use crate::session::hold::REVOKE_MESSAGE;
-use crate::session::{ZkSession, path};
+use crate::session::path::lock_path;
+use zk_wire::path;
 
 impl Queue {
     /// Asks the contender whose node bears this name. False: there is no such node.
@@ -48,7 +50,7 @@ impl ZkSession {
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, path: &str) -> Result<bool> {
         let chroot = self.core().chroot();
-        path::lock_path(chroot, path)?;
+        lock_path(chroot, path)?;
         if !path.rsplit_once('/').is_some_and(|(_, name)| is_contender(name)) {
             let rule = "its last part must be the name of a node in a lock's queue";
             return Err(Error::InvalidPath { path: path.to_owned(), rule });

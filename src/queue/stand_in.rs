@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, CreateMode, Operation, contender};
-use crate::session::path;
 use crate::session::retry::Retry;
+use zk_wire::path;
 
 pub(super) struct StandIn<'a> {
     pub(super) op: &'static str,

@@ -33,6 +33,6 @@ pub enum WaitStrategy {
     Predecessor,
     /// The list of children of the lock's node, as textbooks begin: every change of the queue wakes every waiter, and each of them
     /// lists the queue again. `n` waiters cost `n` events and `n` listings of `n` names at each release. For a handful of waiters
-    /// at most, and to see what a herd is (the example `herd`).
+    /// at most, and to see what a herd is (`herd` in `bench/`).
     Parent,
 }

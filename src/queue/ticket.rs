@@ -7,7 +7,7 @@ use super::rule::RENEW_PARENT_ABOVE;
 use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::hold::{Hold, OnLoss};
 use crate::session::lease::Refused;
-use crate::session::path;
+use zk_wire::path;
 
 pub(super) struct Ticket {
     pub(super) generation: Arc<Generation>,

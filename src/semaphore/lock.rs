@@ -11,11 +11,12 @@ use crate::local::registry::Interned;
 use crate::queue::leases::{self, Count, Leases, Want};
 use crate::queue::name::Kind;
 use crate::queue::{Call, Contender, Holding, Mode, Queue, Release, Stop};
-use crate::session::{SessionState, ZkSession, path};
+use crate::session::{SessionState, ZkSession};
 use crate::settings::Settings;
 use crate::wait::{Wait, until_got};
 use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
+use zk_wire::path;
 
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {

@@ -3,7 +3,7 @@
 #[cfg(feature = "client")]
 use zookeeper::Permission;
 
-use crate::wire::record::Writer;
+use zk_wire::record::Writer;
 
 /// The access control list of a lock's nodes and of the parents made for it.
 ///
@@ -89,7 +89,7 @@ fn bits(permissions: Permission) -> i32 {
 #[cfg(all(test, feature = "client"))]
 mod tests {
     use super::*;
-    use crate::wire::record::Reader;
+    use zk_wire::record::Reader;
 
     #[test]
     fn custom_entries_go_out_as_they_are() {

@@ -1,9 +1,9 @@
 //! The connect string: which servers, and below which node ("zk1:2181,zk2:2181/app").
 
-use super::path;
 use crate::{Error, Result};
 use std::fmt;
 use std::net::Ipv6Addr;
+use zk_wire::path;
 
 const DEFAULT_PORT: u16 = 2181;
 

@@ -22,14 +22,14 @@ use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::hold::Hold;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
-use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
-use crate::wire::code::event;
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
+use zk_wire::code::event;
+use zk_wire::path;
 
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
@@ -523,5 +523,5 @@ pub(crate) fn contender<'a>(
     (Operation::Create { path, data, acl, mode }, Some(removal))
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests;

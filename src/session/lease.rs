@@ -43,10 +43,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::Hold;
-use super::path;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::world::{HashMap, Mutex};
+use zk_wire::path;
 
 /// A hold this old gets a watch on its node, if it has none yet.
 pub(super) const WATCH_AFTER: Duration = Duration::from_millis(50);

@@ -23,8 +23,9 @@ use std::{
 };
 use zk_mutex::{
     Held, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSession, testing::Op,
+    ZkSemaphoreMutex, ZkSession,
 };
+use zk_test_server::Op;
 
 const PAGE: &str = include_str!("../../src/guide/costs.md");
 const LOCK: &str = "/locks/orders";

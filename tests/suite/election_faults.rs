@@ -22,8 +22,8 @@ use std::{
 use zk_mutex::{
     Cause, ElectionEvent, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkCandidate, ZkMutex,
     ZkSession,
-    testing::{Op, TestServer},
 };
+use zk_test_server::{Op, TestServer};
 
 /// In the path of a candidate's node, and of no other.
 const NODE: &str = "-latch-";

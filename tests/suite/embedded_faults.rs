@@ -18,10 +18,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSemaphore, ZkSession,
-    testing::{Matcher, Op, TestServer},
-};
+use zk_mutex::{LossReason, SessionEvent, ZkMutex, ZkMutexGuard, ZkSemaphore, ZkSession};
+use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 /// In the path of a contender's node, and of no other.

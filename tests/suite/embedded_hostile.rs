@@ -18,7 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::testing::TestServer;
+use zk_test_server::TestServer;
 
 const MB: usize = 1 << 20;
 /// No answer takes so long, whatever a hostile client does, on a busy machine and not optimized.

@@ -18,10 +18,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    LossReason, SessionEvent, SessionState,
-    testing::{EventKind, Op, TestServer},
-};
+use zk_mutex::{LossReason, SessionEvent, SessionState};
+use zk_test_server::{EventKind, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 
@@ -196,7 +194,7 @@ fn event_is_waited_for() {
     let (server, at) = start();
     let mut client = raw(&at);
     client.create("/n", b"", PERSISTENT).unwrap();
-    let set = |event: &zk_mutex::testing::Event| event.kind == EventKind::DataChanged && event.path == "/n";
+    let set = |event: &zk_test_server::Event| event.kind == EventKind::DataChanged && event.path == "/n";
     assert_eq!(server.wait_event(set, Duration::ZERO), None);
     client.watch("/n").unwrap();
     thread::scope(|scope| {
@@ -256,7 +254,7 @@ fn waiter_arms_one_watch_and_is_sent_one_event() {
         guard.unlock().unwrap();
         waiter.join().unwrap();
     });
-    let armed = |request: &&zk_mutex::testing::Request| {
+    let armed = |request: &&zk_test_server::Request| {
         request.watch && request.session == me && request.path.as_deref() == Some(&holder)
     };
     assert_eq!(server.requests().iter().filter(armed).count(), 1);

@@ -18,8 +18,8 @@ use std::{
 };
 use zk_mutex::{
     CancelToken, Error, LossReason, SessionEvent, SessionState, Wait, ZkExclusiveLock, ZkSession,
-    testing::{Matcher, Op, TestServer},
 };
+use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";

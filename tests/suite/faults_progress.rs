@@ -7,10 +7,8 @@ use crate::support::{
     scene::{SOON, until_empty, until_event},
 };
 use std::{thread, time::Duration};
-use zk_mutex::{
-    Cause, Error, RetryPolicy, SessionEvent, ZkSession,
-    testing::{Matcher, Op},
-};
+use zk_mutex::{Cause, Error, RetryPolicy, SessionEvent, ZkSession};
+use zk_test_server::{Matcher, Op};
 
 const PATH: &str = "/locks/orders";
 /// The policy lets a call go on for so long without getting any further.

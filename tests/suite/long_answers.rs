@@ -13,8 +13,8 @@ use std::{fmt::Debug, thread, time::Duration};
 use zk_mutex::{
     ElectionEvent, Error, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
     ZkSession,
-    testing::{Op, TestServer},
 };
+use zk_test_server::{Op, TestServer};
 
 const BAD: &str = "/locks/bad";
 const GOOD: &str = "/locks/good";

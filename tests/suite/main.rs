@@ -9,7 +9,6 @@
 mod client;
 #[cfg(feature = "client")]
 mod client_faults;
-mod conformance;
 mod costs;
 #[cfg(feature = "client")]
 mod custom_acl;
@@ -26,7 +25,6 @@ mod faults_process;
 mod faults_progress;
 mod faults_requests;
 mod faults_waiting;
-mod foreign;
 mod input;
 mod keep;
 mod leaked;
@@ -73,22 +71,6 @@ fn main() -> std::process::ExitCode {
     support::runner::main(
         &[
             support_selftest::TESTS,
-            conformance::counters::TESTS,
-            conformance::creates::TESTS,
-            conformance::framing::TESTS,
-            conformance::lasting_watches::TESTS,
-            conformance::multis::TESTS,
-            conformance::nodes::TESTS,
-            conformance::permissions::TESTS,
-            conformance::random::TESTS,
-            conformance::reaping::TESTS,
-            conformance::refusals::TESTS,
-            conformance::restarts::TESTS,
-            conformance::rewatches::TESTS,
-            conformance::sessions::TESTS,
-            conformance::watches::TESTS,
-            conformance::words::TESTS,
-            conformance::zxids::TESTS,
             #[cfg(feature = "client")]
             client::TESTS,
             #[cfg(feature = "client")]
@@ -113,7 +95,6 @@ fn main() -> std::process::ExitCode {
             faults_requests::EXCLUSIVE,
             faults_waiting::TESTS,
             faults_waiting::EXCLUSIVE,
-            foreign::TESTS,
             input::TESTS,
             keep::TESTS,
             long_answers::TESTS,

@@ -3,7 +3,8 @@ use crate::support::{
     Server, scenarios,
     scene::{session, until_empty},
 };
-use zk_mutex::{Error, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSession, testing::Op};
+use zk_mutex::{Error, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSession};
+use zk_test_server::Op;
 
 const LIVE: usize = 100_000;
 /// Every so many are looked at.

@@ -16,10 +16,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession,
-    testing::{Op, TestServer},
-};
+use zk_mutex::{Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession};
+use zk_test_server::{Op, TestServer};
 
 const A: &str = "/locks/a";
 const B: &str = "/locks/b";

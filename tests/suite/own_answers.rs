@@ -11,7 +11,8 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{LossReason, SessionEvent, ZkMutex, testing::Op};
+use zk_mutex::{LossReason, SessionEvent, ZkMutex};
+use zk_test_server::Op;
 
 const LOCK: &str = "/locks/orders";
 

@@ -18,8 +18,8 @@ use std::{
 use zk_mutex::{
     Error, Layout, LossReason, PersistentLock, Result, WaitStrategy, ZkMutex, ZkMutexGuard, ZkRwLock,
     ZkSession,
-    testing::{Matcher, Op, TestServer},
 };
+use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 const BOTH: [WaitStrategy; 2] = [WaitStrategy::Predecessor, WaitStrategy::Parent];

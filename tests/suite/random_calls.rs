@@ -19,8 +19,8 @@ use std::{
 use zk_mutex::{
     CancelToken, Error, Held, RetryPolicy, SessionState, Wait, ZkExclusiveLock, ZkMutex, ZkRwLock,
     ZkSemaphore, ZkSession,
-    testing::{Matcher, Op, TestServer},
 };
+use zk_test_server::{Matcher, Op, TestServer};
 
 const SESSIONS: usize = 3;
 const THREADS: usize = 4;

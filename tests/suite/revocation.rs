@@ -17,8 +17,8 @@ use std::{
 use zk_mutex::{
     Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex, ZkRwLock,
     ZkSemaphore, ZkSession,
-    testing::{Matcher, Op},
 };
+use zk_test_server::{Matcher, Op};
 
 const LOCK: &str = "/locks/orders";
 /// What Curator writes, and compares with.

@@ -20,9 +20,8 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession, testing::Op,
-};
+use zk_mutex::{Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkRwLock, ZkSession};
+use zk_test_server::Op;
 
 const LOCK: &str = "/locks/config";
 const READ: &str = "-__READ__";

@@ -23,8 +23,9 @@ use std::{
 };
 use zk_mutex::{
     Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSession, testing::Op,
+    ZkSession,
 };
+use zk_test_server::Op;
 
 const PATH: &str = "/limits/downloads";
 const LEASE: &str = "-lease-";

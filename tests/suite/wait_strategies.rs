@@ -11,10 +11,8 @@ use crate::{
 };
 use parking_lot::Mutex;
 use std::{thread, time::Duration};
-use zk_mutex::{
-    Error, WaitStrategy, ZkMutex, ZkRwLock, ZkSession,
-    testing::{EventKind, Matcher, Op, TestServer},
-};
+use zk_mutex::{Error, WaitStrategy, ZkMutex, ZkRwLock, ZkSession};
+use zk_test_server::{EventKind, Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
 const BOTH: [WaitStrategy; 2] = [WaitStrategy::Predecessor, WaitStrategy::Parent];

@@ -11,7 +11,6 @@ pub mod queue;
 pub mod scenarios;
 pub mod session;
 pub mod signal;
-pub mod wire;
 pub mod world;
 
 pub(crate) use self::error::{Error, Result};

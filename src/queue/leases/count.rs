@@ -3,8 +3,8 @@
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation};
-use crate::session::path;
 use crate::world::atomic::{AtomicBool, AtomicU32, Ordering};
+use zk_wire::path;
 
 /// More bytes than this are no number that anybody wrote for us.
 const LONGEST: usize = 32;

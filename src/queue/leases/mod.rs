@@ -15,8 +15,8 @@ use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply};
-use crate::session::path;
 use crate::world::HashSet;
+use zk_wire::path;
 
 pub(crate) struct Leases {
     pub(crate) count: Arc<Count>,

@@ -15,8 +15,8 @@ use crate::queue::ticket::Ticket;
 use crate::queue::{Holding, Mode};
 use crate::session::bell::{Bell, Bells, Causes};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, contender};
-use crate::session::path;
 use crate::world::Instant;
+use zk_wire::path;
 
 const LEASES: u8 = 1;
 const COUNT: u8 = 2;

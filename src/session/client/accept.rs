@@ -89,11 +89,11 @@ fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::record::ConnectRequest;
     use mio::{Events, Poll};
     use std::io::Write;
     use std::net::TcpStream as Peer;
     use std::time::Duration;
+    use zk_wire::record::ConnectRequest;
 
     fn request(timeout_ms: i32) -> Vec<u8> {
         ConnectRequest { last_zxid: 0, timeout_ms, session_id: 0, password: &[0; 16] }.frame()

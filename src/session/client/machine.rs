@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 
 use super::watches::{Kind, Watches};
-use crate::wire::Malformed;
-use crate::wire::code::{err, event, op, xid};
-use crate::wire::frame::{Frames, HEAD, Next};
-use crate::wire::record::{ConnectReply, Reader, ReplyHeader, Writer, request_header};
+use zk_wire::Malformed;
+use zk_wire::code::{err, event, op, xid};
+use zk_wire::frame::{Frames, HEAD, Next};
+use zk_wire::record::{ConnectReply, Reader, ReplyHeader, Writer, request_header};
 
 /// The longest request that a server takes (`jute.maxbuffer`, as it is by default): it cuts the
 /// connection of a session that sends a longer one, and locks would feel that.

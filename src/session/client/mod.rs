@@ -24,9 +24,9 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::logging::contained;
-use crate::wire::code::err;
 use machine::Machine;
 use thread::Loopback;
+use zk_wire::code::err;
 
 /// Hands a request to the session: a number for its answer, the operation, and the body without its
 /// header. It must not block. Where the session has ended, `ClientEnd::ended` answers.

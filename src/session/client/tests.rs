@@ -10,8 +10,8 @@ use crossbeam_channel::unbounded;
 use zookeeper::ZkError;
 
 use super::*;
-use crate::wire::code::op;
-use crate::wire::record::{ConnectRequest, ReplyHeader, Writer};
+use zk_wire::code::op;
+use zk_wire::record::{ConnectRequest, ReplyHeader, Writer};
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ use super::Submit;
 use super::accept::Accept;
 use super::machine::{Machine, Submission};
 use crate::session::connection::write_some;
-use crate::wire::record::ConnectReply;
+use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);

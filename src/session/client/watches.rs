@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::code::{err, event, op};
-use crate::wire::record::Writer;
+use zk_wire::code::{err, event, op};
+use zk_wire::record::Writer;
 
 /// The paths of one `setWatches` request have at most this many bytes (or it has one path): a server
 /// refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients do the same.
@@ -150,7 +150,7 @@ fn body(since: i64, watches: &[(Kind, &str)]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::record::Reader;
+    use zk_wire::record::Reader;
 
     fn read(body: &[u8]) -> (i64, [Vec<String>; 3]) {
         let mut r = Reader::new(body);

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::ANSWER_TOO_LONG;
 use crate::session::acl::Acl;
-use crate::wire::Malformed;
-use crate::wire::code::{err, event, op};
-use crate::wire::record::{Reader, Stat, Writer};
+use zk_wire::Malformed;
+use zk_wire::code::{err, event, op};
+use zk_wire::record::{Reader, Stat, Writer};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]

@@ -178,13 +178,13 @@ impl Inner {
     }
 }
 
-#[cfg(all(test, feature = "testing"))]
+#[cfg(test)]
 mod tests {
     use super::super::codec::Operation;
     use super::super::machine::Batch;
     use super::*;
     use crate::ZkSession;
-    use crate::testing::{Op, TestServer};
+    use zk_test_server::{Op, TestServer};
 
     /// The reader gets no processor for longer than its moment.
     #[test]

@@ -3,7 +3,8 @@
 use crossbeam_channel::Sender;
 
 use super::*;
-use crate::{ZkMutex, ZkSession, testing::TestServer};
+use crate::{ZkMutex, ZkSession};
+use zk_test_server::TestServer;
 
 /// Holds the event loop up, as a busy computer may do, until what this gives is dropped.
 fn stop_event_loop(generation: &Generation) -> Sender<()> {
@@ -69,7 +70,7 @@ fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
     assert!(panics);
     drop(go_on);
     assert!(generation.children("/", false, &Limit::after(SOON)).is_ok());
-    assert_eq!(server.count(crate::testing::Op::Connect), 1);
+    assert_eq!(server.count(zk_test_server::Op::Connect), 1);
 }
 
 /// What the thread waits for may be among what is carried out.
@@ -217,7 +218,7 @@ fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code()
             let _ = left.send(generation.children("/", false, &limit).map(drop));
         };
         scope.spawn(call);
-        let both = crate::testing::Matcher::from(crate::testing::Op::GetChildren).skip(1);
+        let both = zk_test_server::Matcher::from(zk_test_server::Op::GetChildren).skip(1);
         server.wait_request(both, SOON).unwrap();
         drop(go_on);
         is_blocked.recv_timeout(SOON).unwrap();
@@ -251,5 +252,5 @@ fn a_large_listing_is_whole_while_other_callers_read_too() {
             });
         }
     });
-    assert_eq!(server.count(crate::testing::Op::Connect), 1);
+    assert_eq!(server.count(zk_test_server::Op::Connect), 1);
 }

@@ -11,7 +11,6 @@ use std::{
     fs,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread::{self, Scope, ScopedJoinHandle},
-    time::Duration,
 };
 
 /// What a lock protects: panics where two are in it at once.

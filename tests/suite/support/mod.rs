@@ -1,56 +1,10 @@
-//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. Only `scene`, `contend`,
-//! `recipe` and the embedded server know the crate.
-#![allow(dead_code, unused_imports)] // not every scenario needs everything
+//! What the scenarios stand on: `zk-test-support`, and what they share of the library: sessions, recipes, contenders.
+#![allow(dead_code)] // not every scenario needs everything
 
-mod ask;
-mod child;
 pub mod contend;
-mod embedded;
-pub mod ensemble;
-mod java;
-pub mod logged;
-mod op;
-pub mod own;
-pub mod proxy;
-mod proxy_link;
-pub mod raw;
-mod real;
 pub mod recipe;
-mod residue;
-pub mod runner;
 pub mod scene;
-mod scratch;
-pub mod server;
-pub mod shared;
-mod snapshot;
-pub mod stub;
-pub mod variant;
-pub mod wait;
-pub mod wire;
 
-pub use ensemble::{Ensemble, Isolation};
-pub use op::{OpKind, Request, Which};
-pub use proxy::{Direction, Proxy};
-pub use raw::Raw;
 pub use recipe::Recipe;
-pub use runner::Test;
-pub use scratch::{Scratch, VAR as SCRATCH_VAR};
-pub use server::Server;
-pub use shared::Shared;
-pub use stub::Stub;
-pub use variant::{On, Variant};
-pub(crate) use {
-    recipe::{over_exclusive, per_recipe},
-    runner::scenarios,
-    wait::until,
-};
-
-use std::net::Ipv4Addr;
-
-/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its own a server keeps its
-/// ports while it is down, and a closed listener can be bound again, since no outgoing connection is given one of them.
-pub fn own_loopback() -> Ipv4Addr {
-    let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
-    let [c, ..] = uuid::Uuid::new_v4().into_bytes();
-    Ipv4Addr::new(127, a.clamp(1, 254), b, c.clamp(1, 254))
-}
+pub(crate) use recipe::{over_exclusive, per_recipe};
+pub use zk_test_support::*;

@@ -8,7 +8,7 @@ use super::bell::Bells;
 use super::hold::Hold;
 use super::lease::{self, Lease};
 use crate::clock::BootTime;
-use crate::wire::code::event;
+use zk_wire::code::event;
 use crate::world::{HashSet, Sender};
 
 /// The timeout of all sessions. The lease ends after eleven twelfths of it.

@@ -7,7 +7,6 @@ pub mod bell;
 pub mod generation;
 pub mod hold;
 pub mod lease;
-pub mod path;
 
 /// The real one has a file of its own.
 pub mod core {

@@ -9,8 +9,8 @@ use super::requests::is_uncertain;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
 use crate::session::connection::codec::{CallError, Operation, Reply};
-use crate::session::path;
 use crate::world::HashMap;
+use zk_wire::path;
 
 /// One background operation.
 pub(crate) enum Task {

@@ -8,13 +8,13 @@
 
 use super::rig::{MS, Rig, T};
 use super::*;
-use crate::fuzz::Script;
 use crate::session::acl::Acl;
 use crate::session::connection::codec::{CallError, CreateMode, Operation};
-use crate::wire::code::event;
-use crate::wire::frame::MAX_FRAME;
-use crate::wire::record::Reader;
 use crossbeam_channel::{Receiver, TryRecvError, bounded};
+use zk_wire::code::event;
+use zk_wire::frame::MAX_FRAME;
+use zk_wire::fuzz::Script;
+use zk_wire::record::Reader;
 
 /// So many acts of a script are played.
 const ACTS: usize = 400;

@@ -33,11 +33,11 @@ use crate::error::LossReason;
 use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
 use crate::session::hold::Hold;
-use crate::wire::Malformed;
-use crate::wire::code::{err, op, xid};
-use crate::wire::frame::{Frames, HEAD, Next};
-use crate::wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 use crate::world::{HashSet, Sender};
+use zk_wire::Malformed;
+use zk_wire::code::{err, op, xid};
+use zk_wire::frame::{Frames, HEAD, Next};
+use zk_wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
 /// How long a closing session tries to tell the server.
 const GOODBYE: Duration = Duration::from_millis(700);

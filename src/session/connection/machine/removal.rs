@@ -14,7 +14,8 @@
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
-use crate::session::{nonce, path};
+use crate::session::nonce;
+use zk_wire::path;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Removal {

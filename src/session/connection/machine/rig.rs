@@ -6,9 +6,9 @@ use super::*;
 use crate::session::connection::codec::{CallError, Operation};
 use crate::session::event::SessionEvent;
 use crate::session::lease;
-use crate::wire::code::event;
-use crate::wire::record::{Reader, request_header};
 use crossbeam_channel::Receiver;
+use zk_wire::code::event;
+use zk_wire::record::{Reader, request_header};
 
 pub(super) const T: Duration = Duration::from_secs(24);
 pub(super) const MS: Duration = Duration::from_millis(1);

@@ -7,10 +7,10 @@ use crate::session::connection::codec::{CallError, CreateMode, Operation, Reply}
 use crate::session::event::SessionEvent;
 use crate::session::lease::WATCH_AFTER;
 use crate::session::nonce;
-use crate::wire::code::event;
-use crate::wire::record::{Reader, request_header};
 use crossbeam_channel::{Receiver, bounded};
 use proptest::prelude::*;
+use zk_wire::code::event;
+use zk_wire::record::{Reader, request_header};
 
 use self::background::sweep;
 

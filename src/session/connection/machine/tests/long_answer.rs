@@ -3,7 +3,7 @@
 use super::background::{listing, sweep};
 use super::ending::close;
 use super::*;
-use crate::wire::frame::MAX_FRAME;
+use zk_wire::frame::MAX_FRAME;
 
 /// The length of a long answer behind its head.
 const REST: usize = MAX_FRAME + 1000;

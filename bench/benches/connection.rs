@@ -1,0 +1,49 @@
+//! What a request costs where nothing is far away: `cargo bench -p zk-mutex-bench --bench connection`.
+//!
+//! The machine that makes all decisions of a connection is private, and it knows the lease, the
+//! errors and the session around it. So no bench can compile its files into itself, as `names.rs`
+//! does with the queue's. A hidden module for benches would be a second face of the library. So
+//! these benches go through the public face, to the embedded server over loopback: they measure the
+//! machine, the sockets, the threads that wake each other, and the server together. They are for
+//! comparing one state of the library with another.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use zk_mutex::{ZkMutex, ZkSemaphore, ZkSession};
+use zk_test_server::TestServer;
+
+/// A create with its listing in one flight, and a delete.
+fn lock_and_release(c: &mut Criterion) {
+    let server = TestServer::start().unwrap();
+    let session = ZkSession::connect(&server.connect_string()).unwrap();
+    let mutex = ZkMutex::new(&session, "/mutex").unwrap();
+    let kept = ZkMutex::builder(&session, "/kept").keep(Duration::from_secs(3_600)).build().unwrap();
+    let mut group = c.benchmark_group("lock and release, embedded server");
+    group.bench_function("drop", |b| b.iter(|| drop(black_box(mutex.lock().unwrap()))));
+    group.bench_function("unlock", |b| b.iter(|| black_box(mutex.lock().unwrap()).unlock().unwrap()));
+    // Nothing is sent: what of the above is neither the connection nor the server.
+    group.bench_function("kept", |b| b.iter(|| drop(black_box(kept.lock().unwrap()))));
+    group.finish();
+}
+
+/// One flight that lists so many names in vain: all permits are taken.
+fn listing(c: &mut Criterion) {
+    let server = TestServer::start().unwrap();
+    let sessions = [(); 2].map(|()| ZkSession::connect(&server.connect_string()).unwrap());
+    let mut group = c.benchmark_group("listing, embedded server");
+    for size in [10, 1_000] {
+        let [ours, theirs] =
+            [0, 1].map(|i| ZkSemaphore::new(&sessions[i], &format!("/semaphore-{size}"), size).unwrap());
+        let _held = theirs.acquire_many(size).unwrap();
+        group.throughput(Throughput::Elements(size.into()));
+        group.bench_function(BenchmarkId::from_parameter(size), |b| {
+            b.iter(|| assert!(ours.try_acquire().unwrap().is_none()));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lock_and_release, listing);
+criterion_main!(benches);

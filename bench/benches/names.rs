@@ -1,0 +1,71 @@
+//! What a listing of a lock's queue costs to read: `cargo bench -p zk-mutex-bench --bench names`.
+//!
+//! The names and the rule are private, and are pure functions that know nothing else of the
+//! library. So this bench compiles their two files into itself. A module for benches that is public
+//! but hidden would be a second face of the library, which some program would come to use.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+
+use self::queue::name::{Family, Kind, Layout, new_id, prefix};
+use self::queue::rule::{Claim, contenders, in_order, verdict};
+
+#[allow(dead_code, unused_imports)] // the bench needs a part of what the files have
+#[path = "../../src/queue"]
+mod queue {
+    pub(crate) mod name;
+    pub(crate) mod rule;
+}
+
+/// What the two files need of the world outside.
+mod world {
+    pub(crate) fn new_uuid() -> uuid::Uuid {
+        uuid::Uuid::new_v4()
+    }
+}
+
+/// A queue of so many contenders, in no order, as a server lists it; and the name of the last in
+/// the queue.
+fn listing(size: usize) -> (Vec<String>, String) {
+    let child = |number: usize| {
+        let id = new_id(Layout::Curator);
+        format!("{}{number:010}", prefix(Layout::Curator, Kind::Lock, &id))
+    };
+    let mut children: Vec<String> = (0..size).map(child).collect();
+    let last = children[size - 1].clone();
+    children.sort(); // the ids are random
+    (children, last)
+}
+
+fn names(c: &mut Criterion) {
+    let mut group = c.benchmark_group("names");
+    for size in [10, 1_000, 10_000] {
+        let (children, last) = listing(size);
+        let children: Vec<&str> = children.iter().map(String::as_str).collect();
+        group.throughput(Throughput::Elements(size as u64));
+        group.bench_with_input(BenchmarkId::new("parse", size), &children, |b, children| {
+            b.iter(|| contenders(black_box(children), Family::Locks));
+        });
+        // What each waiter does at each listing.
+        group.bench_with_input(BenchmarkId::new("parse and decide", size), &children, |b, children| {
+            b.iter(|| {
+                let (names, _) = contenders(black_box(children), Family::Locks);
+                let verdict = verdict(&names, &last, Claim::Exclusive, &|_| false);
+                black_box(&verdict);
+            });
+        });
+        // What `contenders()` does for an operator.
+        group.bench_with_input(BenchmarkId::new("parse and order", size), &children, |b, children| {
+            b.iter(|| {
+                let (mut names, _) = contenders(black_box(children), Family::Locks);
+                in_order(&mut names);
+                black_box(&names);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, names);
+criterion_main!(benches);

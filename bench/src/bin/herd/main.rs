@@ -1,0 +1,179 @@
+//! What a release costs, by what the waiters watch:
+//!
+//!     cargo run -p zk-mutex-bench --bin herd
+//!
+//! One holds a lock, many wait for it. The holder lets it go: how many watch events does the server send? With
+//! `WaitStrategy::Predecessor`, as many for a thousand waiters as for one; with `WaitStrategy::Parent`, one for each
+//! waiter, who then all list the whole queue to find that one of them has it. That is the herd.
+
+#[path = "../../../../examples/common/mod.rs"]
+mod common;
+mod counted;
+mod crowd;
+
+use common::{Args, CONNECT, Flag, say};
+use counted::Counter;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use crowd::Crowd;
+use std::error::Error;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+use zk_mutex::{CancelToken, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession};
+
+const ABOUT: &str = "watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy";
+
+const FLAGS: &[Flag] = &[
+    CONNECT,
+    ("--path", "P", "where the locks are (default /zk-mutex/herd)"),
+    ("--most", "N", "go up to so many waiters (default 1000)"),
+    ("--sessions", "N", "waiters that are whole sessions, five threads each (default 100)"),
+];
+
+/// How many of a longer queue are whole sessions: those in front.
+const FRONT: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let args = Args::parse("herd", ABOUT, FLAGS);
+    let path = args.path("/zk-mutex/herd").to_owned();
+    let (most, most_sessions) = (args.positive("--most", 1000), args.positive("--sessions", 100));
+    let servers = args.servers(&[]);
+    common::show_log("warn");
+    let connect = servers.connect_string();
+    let (host, chroot) = connect.find('/').map_or((connect, ""), |at| connect.split_at(at));
+    if host.contains(',') {
+        args.refuse("each server counts its own watches: name one");
+    }
+    allow_many_files();
+    let counter = servers.embedded().map_or_else(|| Counter::Real(host.to_owned()), Counter::Embedded);
+    let mut herd = Herd { connect, host, chroot, path, most_sessions, counter, sessions: Vec::new() };
+    match herd.run(most) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => match error.downcast_ref() {
+            Some(error) => common::failure("herd", error),
+            None => {
+                eprintln!("herd: {error}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+struct Herd<'a> {
+    connect: &'a str,
+    host: &'a str,
+    chroot: &'a str,
+    path: String,
+    most_sessions: usize,
+    counter: Counter<'a>,
+    sessions: Vec<ZkSession>,
+}
+
+impl Herd<'_> {
+    fn run(&mut self, most: usize) -> Result<(), Box<dyn Error>> {
+        say!("{:>7}  {:<11}  {:>12}  {:>14}", "waiters", "strategy", "watch events", "next had it in");
+        for waiters in [1, 10, 100, 1000].into_iter().filter(|waiters| *waiters <= most) {
+            for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
+                let (events, took) = self.measure(waiters, strategy)?;
+                let strategy = format!("{strategy:?}");
+                say!("{waiters:>7}  {strategy:<11}  {events:>12}  {:>11.1} ms", took.as_secs_f64() * 1e3);
+            }
+        }
+        say!("\nCounted by: {}.", self.counter.describe());
+        say!("One of the events goes to the session that releases, which watches its own node.");
+        say!(
+            "Up to {} waiters are ZkMutexes, each in a session of its own. Of more only the first {FRONT} are: the others\n\
+             are bare connections, each with a node behind those and the watch that a ZkMutex would have.",
+            self.most_sessions
+        );
+        self.sessions.drain(..).try_for_each(|session| session.close())?;
+        Ok(())
+    }
+
+    /// One release with so many waiting: the events it costs, and how long until the next one holds.
+    fn measure(&mut self, waiters: usize, strategy: WaitStrategy) -> Result<(u64, Duration), Box<dyn Error>> {
+        let whole = if waiters <= self.most_sessions { waiters } else { FRONT.min(self.most_sessions) };
+        while self.sessions.len() <= whole {
+            self.sessions.push(ZkSession::connect(self.connect)?);
+        }
+        let path = format!("{}/{strategy:?}-{waiters}", self.path);
+        let make = |session: &ZkSession| ZkMutex::builder(session, &path).wait_strategy(strategy).build();
+        let mutexes = self.sessions.iter().map(make).collect::<Result<Vec<_>, _>>()?;
+        let (holder, waiting) = mutexes.split_first().ok_or("no session")?;
+        let held = holder.lock()?;
+        let dir = format!("{}{path}", self.chroot);
+        let mut crowd = Crowd::queue(self.host, &dir, waiters - whole)?;
+        let (cancel, (tell, granted), (end, over)) = (CancelToken::new(), bounded(1), bounded::<()>(0));
+        thread::scope(|scope| {
+            for mutex in &waiting[..whole] {
+                let (cancel, tell, over) = (cancel.clone(), tell.clone(), over.clone());
+                scope.spawn(move || wait(mutex, &cancel, &tell, &over));
+            }
+            let outcome = nth_of(waiters + 1, holder, whole).and_then(|last| {
+                crowd.watch(strategy, &format!("{dir}/{last}"))?;
+                self.release(held, &granted)
+            });
+            cancel.cancel();
+            drop(end);
+            outcome
+        })
+        .and_then(|measured| {
+            crowd.leave()?;
+            Ok(measured)
+        })
+    }
+
+    fn release(
+        &self,
+        held: ZkMutexGuard,
+        granted: &Receiver<Instant>,
+    ) -> Result<(u64, Duration), Box<dyn Error>> {
+        let _asks_for_its_watch = held.lost();
+        self.counter.settled()?; // the watch stands, and not from some later moment on
+        self.counter.clear();
+        let (_, before) = self.counter.settled()?;
+        let start = Instant::now();
+        held.unlock()?;
+        let took = granted.recv_timeout(PATIENCE)?.saturating_duration_since(start);
+        let (_, after) = self.counter.settled()?;
+        Ok((after.saturating_sub(before), took))
+    }
+}
+
+/// The name of the node at this place in the queue, once so many are in it.
+fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn Error>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let mut all = mutex.contenders()?;
+        if all.len() == queue && place < queue {
+            return Ok(all.swap_remove(place).name);
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("{} of {queue} queued in time", all.len()).into());
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Waits for the lock, tells when it came, and keeps it until the end.
+fn wait(mutex: &ZkMutex, cancel: &CancelToken, tell: &Sender<Instant>, over: &Receiver<()>) {
+    match mutex.lock_with(Wait::forever().cancelled_by(cancel)) {
+        Ok(_guard) => {
+            let _ = (tell.try_send(Instant::now()), over.recv());
+        }
+        Err(zk_mutex::Error::Cancelled { .. }) => {}
+        Err(error) => eprintln!("herd: {error}"),
+    }
+}
+
+/// A thousand connections to a server in the same process are two thousand open files, which many systems allow but not from the start.
+fn allow_many_files() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        // What is too little shows when a connection fails.
+        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+    }
+}

@@ -1,0 +1,271 @@
+//! Threads contend for one lock, in this process and in as many others as you start:
+//!
+//!     cargo run -p zk-mutex-bench --bin stress
+//!     cargo run -p zk-mutex-bench --bin stress -- --connect 127.0.0.1:2181
+//!
+//! The first runs on an embedded test server of its own, the second on ZooKeeper.
+//!
+//! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections apart, so
+//! a counter that comes out right shows that it did.
+
+#[path = "../../../../examples/common/mod.rs"]
+mod common;
+mod counter;
+mod tally;
+
+use common::{Args, CONNECT, Flag, say};
+use counter::Counter;
+use log::warn;
+use std::io;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use tally::{Summary, Tally};
+use zk_mutex::{Error, Held, ZkMutex, ZkMutexGuard, ZkSession};
+
+const ABOUT: &str = "threads contend for one lock and count under it; exit code 0 if the count is exact";
+
+const FLAGS: &[Flag] = &[
+    CONNECT,
+    ("--path", "P", "the lock's path (default /zk-mutex/stress)"),
+    ("--threads", "N", "threads of this process (default 8)"),
+    ("--rounds", "N", "sections per thread (default 25)"),
+    ("--hold", "MS", "how long a section lasts (default 5)"),
+    ("--timeout", "MS", "give a round up after waiting so long; it counts as a timeout, not as a section"),
+    ("--counter", "FILE", "count in FILE, together with other processes (default: in memory)"),
+    ("--json", "", "end with one line of JSON"),
+];
+
+/// Where `lock_timeout` meets an outage, the round is tried again for as long as `lock` would try.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before such a try.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often to show who holds the lock.
+const SHOW_EVERY: Duration = Duration::from_millis(250);
+/// The threads do little, and there may be thousands.
+const STACK: usize = 256 * 1024;
+
+fn main() -> ExitCode {
+    let args = Args::parse("stress", ABOUT, FLAGS);
+    let config = Config {
+        threads: args.positive("--threads", 8),
+        rounds: args.positive("--rounds", 25),
+        hold: Duration::from_millis(u64::from(args.number::<u32>("--hold").unwrap_or(5))),
+        timeout: args.number::<u32>("--timeout").map(|ms| Duration::from_millis(ms.into())),
+        counter: Counter::new(args.text("--counter")),
+        json: args.text("--json").is_some(),
+    };
+    let servers = args.servers(&["--counter"]);
+    common::show_log("warn");
+    match run(servers.connect_string(), args.path("/zk-mutex/stress"), config) {
+        Ok(code) => code,
+        Err(error) => common::failure("stress", &error),
+    }
+}
+
+fn run(connect: &str, path: &str, config: Config) -> zk_mutex::Result<ExitCode> {
+    let session = ZkSession::connect(connect)?;
+    let contest = Contest::new(ZkMutex::new(&session, path)?, config);
+    let mut summary = contest.run();
+    summary.print(contest.config.json);
+    for failure in &summary.tally.failures {
+        eprintln!("stress: {failure}");
+    }
+    if let Err(error) = session.close() {
+        warn!("{error}");
+    }
+    Ok(if summary.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Config {
+    threads: u32,
+    rounds: u32,
+    hold: Duration,
+    timeout: Option<Duration>,
+    counter: Counter,
+    json: bool,
+}
+
+/// What the threads share.
+struct Contest {
+    config: Config,
+    mutex: ZkMutex,
+    /// The section that is inside, 0 for none: written on entry, taken back on exit.
+    inside: AtomicU64,
+    /// Counts entries, and so names the sections.
+    entries: AtomicU64,
+    began: Instant,
+    /// When the holder was shown last, in milliseconds since the beginning.
+    shown: AtomicU64,
+    /// One thread failed: the others need not go on.
+    stop: AtomicBool,
+}
+
+/// How a round ended.
+enum Round {
+    Section,
+    TimedOut,
+    Lost,
+}
+
+/// What ended a thread.
+enum Failure {
+    Lock(Error),
+    Counter(io::Error),
+}
+
+impl Contest {
+    fn new(mutex: ZkMutex, config: Config) -> Contest {
+        Contest {
+            config,
+            mutex,
+            inside: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            began: Instant::now(),
+            shown: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn run(&self) -> Summary {
+        let mut all = Tally::default();
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for number in 1..=self.config.threads {
+                let builder = thread::Builder::new().name(format!("stress-{number}")).stack_size(STACK);
+                match builder.spawn_scoped(scope, move || self.contend(number)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => {
+                        all.failures.push(format!("no thread {number}: {error}"));
+                        self.stop.store(true, Relaxed);
+                        break;
+                    }
+                }
+            }
+            for thread in threads {
+                match thread.join() {
+                    Ok(tally) => all.add(tally),
+                    Err(_) => all.failures.push("a thread panicked".to_owned()),
+                }
+            }
+        });
+        let took = self.began.elapsed();
+        let counter = self.config.counter.read().unwrap_or_else(|error| {
+            all.failures.push(error.to_string());
+            0
+        });
+        Summary {
+            threads: self.config.threads,
+            rounds: self.config.rounds,
+            shared: matches!(self.config.counter, Counter::File(_)),
+            tally: all,
+            counter,
+            took,
+        }
+    }
+
+    /// One thread's rounds. A round whose hold was lost is repeated.
+    fn contend(&self, thread: u32) -> Tally {
+        let mut tally = Tally::default();
+        let mut rounds = 0;
+        while rounds < self.config.rounds && !self.stop.load(Relaxed) {
+            match self.round(thread, &mut tally) {
+                Ok(Round::Section) => tally.sections += 1,
+                Ok(Round::TimedOut) => tally.timeouts += 1,
+                Ok(Round::Lost) => {
+                    tally.lost += 1;
+                    continue;
+                }
+                Err(failure) => {
+                    self.stop.store(true, Relaxed);
+                    tally.failures.push(failure.to_string());
+                }
+            }
+            rounds += 1;
+        }
+        tally
+    }
+
+    fn round(&self, thread: u32, tally: &mut Tally) -> Result<Round, Failure> {
+        let asked = Instant::now();
+        let Some(guard) = self.lock().map_err(Failure::Lock)? else {
+            return Ok(Round::TimedOut);
+        };
+        let waited = asked.elapsed();
+        tally.waits.push(waited);
+        self.show(thread, waited);
+        let round = self.section(&guard, tally).map_err(Failure::Counter)?;
+        if let Round::Section = round
+            && let Err(error) = guard.unlock()
+        {
+            warn!("unlock: {error}"); // The section is done; the library sees to the node.
+        }
+        Ok(round)
+    }
+
+    fn lock(&self) -> zk_mutex::Result<Option<ZkMutexGuard>> {
+        let Some(timeout) = self.config.timeout else {
+            return self.mutex.lock().map(Some);
+        };
+        let asked = Instant::now();
+        loop {
+            match self.mutex.lock_timeout(timeout) {
+                Err(error @ Error::Unavailable { .. }) if asked.elapsed() < PATIENCE => {
+                    warn!("{error}");
+                    thread::sleep(PAUSE);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Counts one, in two steps that only the lock keeps together.
+    fn section(&self, hold: &Held, tally: &mut Tally) -> io::Result<Round> {
+        let counter = &self.config.counter;
+        let me = self.entries.fetch_add(1, Relaxed) + 1;
+        self.inside.swap(me, Relaxed);
+        let number = counter.read()?;
+        thread::sleep(self.config.hold);
+        let number_now = counter.read()?;
+        // Right before the write: others may be inside since the hold was lost, and rightly so.
+        if let Err(error) = hold.check() {
+            warn!("section repeated: {error}");
+            let _ = self.inside.compare_exchange(me, 0, Relaxed, Relaxed);
+            return Ok(Round::Lost);
+        }
+        counter.write(number + 1)?;
+        // Somebody entered, here or (seen by the counter alone) in another process, while we held the lock.
+        let entered = self.inside.compare_exchange(me, 0, Relaxed, Relaxed).is_err();
+        if number_now != number || entered && hold.is_held() {
+            tally.overlaps += 1;
+        }
+        Ok(Round::Section)
+    }
+
+    /// Says who holds the lock, now and then.
+    fn show(&self, thread: u32, waited: Duration) {
+        let now = self.began.elapsed().as_millis() as u64;
+        let last = self.shown.load(Relaxed);
+        let due = last == 0 || now >= last + SHOW_EVERY.as_millis() as u64;
+        if due && self.shown.compare_exchange(last, now.max(1), Relaxed, Relaxed).is_ok() {
+            say!(
+                "{:6.2} s  process {} thread {thread} holds {} after {:.1} ms; {} sections before",
+                self.began.elapsed().as_secs_f64(),
+                std::process::id(),
+                self.mutex.path(),
+                waited.as_secs_f64() * 1e3,
+                self.entries.load(Relaxed),
+            );
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Lock(error) => error.fmt(f),
+            Failure::Counter(error) => write!(f, "the counter: {error}"),
+        }
+    }
+}

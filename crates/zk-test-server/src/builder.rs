@@ -1,0 +1,169 @@
+//! How a [`TestServer`] is to be.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::TestServer;
+use super::clock::Clock;
+use super::engine::Settings;
+use super::net::Options;
+
+/// ZooKeeper's `jute.maxbuffer`.
+const MAX_FRAME: usize = 0xf_ffff;
+
+/// Describes a [`TestServer`]: [`TestServer::builder`] begins, [`start`](Self::start) ends.
+#[derive(Clone, Debug)]
+#[must_use = "nothing runs before `start`"]
+pub struct TestServerBuilder {
+    address: SocketAddr,
+    tick: Duration,
+    min_session: Option<Duration>,
+    max_session: Option<Duration>,
+    container_check_interval: Duration,
+    super_digest: Option<String>,
+    keep_data: bool,
+    is_virtual: bool,
+    options: Options,
+}
+
+/// A timeout goes over the wire as an `i32` of milliseconds.
+const MAX_SESSION: Duration = Duration::from_millis(i32::MAX as u64);
+
+impl TestServerBuilder {
+    pub(super) fn new() -> TestServerBuilder {
+        TestServerBuilder {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tick: Duration::from_millis(250),
+            min_session: None,
+            max_session: None,
+            container_check_interval: Duration::from_secs(60),
+            super_digest: None,
+            keep_data: true,
+            is_virtual: false,
+            options: Options { max_frame: MAX_FRAME, log_capacity: 10_000 },
+        }
+    }
+
+    /// The port to listen on. Default 0: any that is free.
+    pub fn port(mut self, port: u16) -> Self {
+        self.address.set_port(port);
+        self
+    }
+
+    /// The address to listen on. Default 127.0.0.1, where only this host can connect. The server knows no
+    /// encryption and no limits to what clients may store: think twice before you open it to others.
+    pub fn host(mut self, host: IpAddr) -> Self {
+        self.address.set_ip(host);
+        self
+    }
+
+    /// ZooKeeper's `tickTime`: sessions expire at multiples of it. Default 250 ms.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// The shortest session timeout granted. Default: two ticks, as ZooKeeper has it.
+    pub fn min_session_timeout(mut self, timeout: Duration) -> Self {
+        self.min_session = Some(timeout);
+        self
+    }
+
+    /// The longest session timeout granted. Default: a minute or twenty ticks, whichever is longer.
+    /// (ZooKeeper's is twenty ticks.)
+    pub fn max_session_timeout(mut self, timeout: Duration) -> Self {
+        self.max_session = Some(timeout);
+        self
+    }
+
+    /// How often the server looks for empty containers, and for nodes whose time to live is over
+    /// (`znode.container.checkIntervalMs`). Default one minute, as ZooKeeper has it.
+    pub fn container_check_interval(mut self, interval: Duration) -> Self {
+        self.container_check_interval = interval;
+        self
+    }
+
+    /// Lets a client with these credentials of the scheme `digest` do everything, whatever the ACLs say: `"super:"`
+    /// and base64 of the SHA-1 of `super:<password>`, as ZooKeeper's
+    /// `zookeeper.DigestAuthenticationProvider.superDigest` has it. Default: nobody may.
+    pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
+        self.super_digest = Some(digest.into());
+        self
+    }
+
+    /// Whether nodes and sessions outlive [`restart`](TestServer::restart). Default true.
+    pub fn keep_data(mut self, keep: bool) -> Self {
+        self.keep_data = keep;
+        self
+    }
+
+    /// Lets the server's time stand still, but for [`advance`](TestServer::advance): sessions expire, and
+    /// containers and nodes with a time to live are reaped, only when the test says so.
+    pub fn virtual_clock(mut self) -> Self {
+        self.is_virtual = true;
+        self
+    }
+
+    /// How many requests, and how many events, the log keeps before it forgets the oldest. Default 10,000.
+    pub fn log_capacity(mut self, entries: usize) -> Self {
+        self.options.log_capacity = entries;
+        self
+    }
+
+    /// The longest request taken, in bytes: ZooKeeper's `jute.maxbuffer`. Default 1,048,575, as ZooKeeper
+    /// has it. Who sends a longer one is cut off.
+    pub fn max_frame(mut self, bytes: usize) -> Self {
+        self.options.max_frame = bytes;
+        self
+    }
+
+    /// Starts the server. When this returns, clients can connect.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session timeout above
+    /// the longest, and for one beyond 2,147,483,647 ms;
+    /// otherwise what the system said: the port is taken, or there are too many open files or threads.
+    pub fn start(self) -> io::Result<TestServer> {
+        let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
+        if self.tick.is_zero() {
+            return refuse("a tick of zero");
+        }
+        if self.container_check_interval.is_zero() {
+            return refuse("a check interval of zero");
+        }
+        let min_session = self.min_session.unwrap_or(self.tick.saturating_mul(2));
+        let longest = self.tick.saturating_mul(20).max(Duration::from_secs(60)).max(min_session);
+        let max_session = self.max_session.unwrap_or(longest.min(MAX_SESSION));
+        if max_session > MAX_SESSION || min_session > MAX_SESSION {
+            return refuse("a session timeout beyond 2147483647 ms, which is what clients can be told");
+        }
+        if min_session > max_session {
+            return refuse("a shortest session timeout above the longest");
+        }
+        let reap_interval = self.container_check_interval;
+        let (tick, super_digest) = (self.tick, self.super_digest);
+        let settings = Settings { tick, min_session, max_session, reap_interval, super_digest };
+        let clock = if self.is_virtual { Clock::manual() } else { Clock::real() };
+        TestServer::new(self.address, clock, settings, self.options, self.keep_data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_refused() {
+        let second = Duration::from_secs(1);
+        for builder in [
+            TestServer::builder().tick(Duration::ZERO),
+            TestServer::builder().container_check_interval(Duration::ZERO),
+            TestServer::builder().min_session_timeout(2 * second).max_session_timeout(second),
+            TestServer::builder().max_session_timeout(Duration::from_millis(1)),
+        ] {
+            assert_eq!(builder.start().map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidInput));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Identities, access control lists and the schemes world, ip, digest and auth
+//! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`, `IPAuthenticationProvider`).
+
+use super::HashSet;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha1::{Digest, Sha1};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, LazyLock};
+use zk_wire::Malformed;
+use zk_wire::code::err;
+use zk_wire::record::{Reader, Writer};
+
+pub(crate) mod perm {
+    pub(crate) const READ: i32 = 1;
+    pub(crate) const WRITE: i32 = 2;
+    pub(crate) const CREATE: i32 = 4;
+    pub(crate) const DELETE: i32 = 8;
+    pub(crate) const ADMIN: i32 = 16;
+    pub(crate) const ALL: i32 = 31;
+}
+
+/// A connection with more than this many identities is a fault of its client's: each of its requests is checked against them.
+pub(crate) const MOST_IDENTITIES: usize = 64;
+
+/// Who a client is, by one scheme.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Id {
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+}
+
+impl Id {
+    pub(crate) fn ip(ip: IpAddr) -> Id {
+        Id { scheme: "ip".into(), id: ip.to_string() }
+    }
+
+    /// Of credentials such as `user:password`.
+    pub(crate) fn digest(credentials: &[u8]) -> Id {
+        let credentials = String::from_utf8_lossy(credentials);
+        let hash = STANDARD.encode(Sha1::digest(credentials.as_bytes()));
+        let user = credentials.split(':').next().unwrap_or_default();
+        Id { scheme: "digest".into(), id: format!("{user}:{hash}") }
+    }
+
+    /// Who may do everything.
+    pub(crate) fn superuser() -> Id {
+        Id { scheme: "super".into(), id: String::new() }
+    }
+
+    /// What whoAmI calls the user.
+    pub(crate) fn user(&self) -> &str {
+        match self.scheme.as_str() {
+            "digest" => self.id.split(':').next().unwrap_or_default(),
+            _ => &self.id,
+        }
+    }
+
+    fn is_anyone(&self) -> bool {
+        self.scheme == "world" && self.id == "anyone"
+    }
+
+    /// Whether an entry of a list may say this.
+    fn is_valid(&self) -> bool {
+        match self.scheme.as_str() {
+            "digest" => self.id.trim_end_matches(':').split(':').count() == 2,
+            "ip" => parse_network(&self.id).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether a client known as `self` is meant by the entry's `expression`.
+    fn matches(&self, expression: &Id) -> bool {
+        self.scheme == expression.scheme
+            && match self.scheme.as_str() {
+                "digest" => self.id == expression.id,
+                "ip" => parse_network(&expression.id).is_some_and(|(network, mask)| {
+                    self.id.parse().is_ok_and(|ip: Ipv4Addr| ip.to_bits() & mask == network & mask)
+                }),
+                _ => false,
+            }
+    }
+}
+
+/// `a.b.c.d` or `a.b.c.d/bits`: the address and the mask. The real server knows no IPv6 here either.
+fn parse_network(text: &str) -> Option<(u32, u32)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, bits.parse().ok().filter(|bits| *bits <= 32)?),
+        None => (text, 32u32),
+    };
+    let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+    Some((address.parse::<Ipv4Addr>().ok()?.to_bits(), mask))
+}
+
+/// One entry: who may do what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acl {
+    pub(crate) perms: i32,
+    pub(crate) id: Id,
+}
+
+fn anyone(perms: i32) -> Arc<[Acl]> {
+    Arc::new([Acl { perms, id: Id { scheme: "world".into(), id: "anyone".into() } }])
+}
+
+static OPEN: LazyLock<Arc<[Acl]>> = LazyLock::new(|| anyone(perm::ALL));
+
+/// Everything to everybody: one list for the many nodes that have it.
+pub(crate) fn open() -> Arc<[Acl]> {
+    Arc::clone(&OPEN)
+}
+
+pub(crate) fn read_only() -> Arc<[Acl]> {
+    anyone(perm::READ)
+}
+
+/// An entry as a client sent it: its strings may be jute's null.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    perms: i32,
+    scheme: Option<String>,
+    id: Option<String>,
+}
+
+pub(crate) fn read_list(r: &mut Reader<'_>) -> Result<Vec<Wanted>, Malformed> {
+    let list = r.nullable_vector(|r| {
+        Ok(Wanted { perms: r.i32()?, scheme: r.nullable_string()?, id: r.nullable_string()? })
+    })?;
+    Ok(list.unwrap_or_default())
+}
+
+pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a Acl>) -> Writer {
+    let w = w.i32(list.len() as i32); // no longer than a request was
+    list.fold(w, |w, acl| w.i32(acl.perms).buffer(acl.id.scheme.as_bytes()).buffer(acl.id.id.as_bytes()))
+}
+
+/// Checks a list that a client with these identities wants, and puts its identities in place of `auth`.
+pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32> {
+    let mut list: Vec<Acl> = Vec::new();
+    let mut seen: HashSet<_> = HashSet::default();
+    for entry in wanted {
+        if !seen.insert(entry.clone()) {
+            continue;
+        }
+        let scheme = entry.scheme.ok_or(err::INVALID_ACL)?;
+        if scheme == "auth" {
+            let before = list.len();
+            let known = who.iter().filter(|id| id.scheme == "digest");
+            list.extend(known.map(|id| Acl { perms: entry.perms, id: id.clone() }));
+            if list.len() == before {
+                return Err(err::INVALID_ACL);
+            }
+            continue;
+        }
+        // The real server fails at a null where it has a scheme to ask.
+        let known = matches!(scheme.as_str(), "world" | "digest" | "ip");
+        let id = entry.id.ok_or(if known { err::MARSHALLING_ERROR } else { err::INVALID_ACL })?;
+        let id = Id { scheme, id };
+        if !id.is_anyone() && !id.is_valid() {
+            return Err(err::INVALID_ACL);
+        }
+        list.push(Acl { perms: entry.perms, id });
+    }
+    if list.is_empty() {
+        return Err(err::INVALID_ACL);
+    }
+    Ok(if *list == *OPEN.as_ref() { open() } else { list.into() })
+}
+
+/// Whether a client with these identities has one of these permissions.
+pub(crate) fn check(list: &[Acl], perms: i32, who: &[Id]) -> Result<(), i32> {
+    if who.iter().any(|id| id.scheme == "super") {
+        return Ok(());
+    }
+    let allows = |acl: &Acl| acl.perms & perms != 0 && (acl.id.is_anyone() || known(who, &acl.id));
+    if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(err::NO_AUTH) }
+}
+
+/// Whether one of these identities is meant by the entry. A client has few of them: see [`MOST_IDENTITIES`].
+fn known(who: &[Id], entry: &Id) -> bool {
+    who.iter().any(|id| id.matches(entry))
+}
+
+/// The list without its password hashes, for who may read a node but not administer it.
+pub(crate) fn masked(list: &[Acl]) -> Vec<Acl> {
+    let mask = |acl: &Acl| match acl.id.scheme.as_str() {
+        "digest" => {
+            let id = Id { id: format!("{}:x", acl.id.user()), ..acl.id.clone() };
+            Acl { id, ..acl.clone() }
+        }
+        _ => acl.clone(),
+    };
+    list.iter().map(mask).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(scheme: &str, id: &str) -> Id {
+        Id { scheme: scheme.into(), id: id.into() }
+    }
+
+    #[test]
+    fn digest_is_the_one_of_zookeepers_documentation() {
+        assert_eq!(Id::digest(b"super:test"), id("digest", "super:D/InIHSb7yEEbrWz8b9l71RjZJU="));
+    }
+
+    #[test]
+    fn ip_networks_match_as_prefixes() {
+        let client = id("ip", "127.1.2.3");
+        for (expression, meant) in [
+            ("127.1.2.3", true),
+            ("127.1.2.4", false),
+            ("127.0.0.0/8", true),
+            ("10.0.0.0/0", true),
+            ("::1", false),
+        ] {
+            assert_eq!(client.matches(&id("ip", expression)), meant, "{expression}");
+        }
+        for invalid in ["", "1.2.3", "1.2.3.4/33", "1.2.3.4/-1", "1.2.3.4/x", "1.2.3.256"] {
+            assert!(!id("ip", invalid).is_valid(), "{invalid}");
+        }
+    }
+}

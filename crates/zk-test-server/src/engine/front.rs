@@ -1,0 +1,377 @@
+//! What a server is to its clients: their connections, the tree as far as it is applied, and the
+//! watches. It reads frames, answers and sends events. It neither orders writes nor expires
+//! sessions: that is done by the server that it belongs to, or by that one's leader.
+
+use super::ConnId;
+use super::HashMap;
+use super::acl::{self, Id, perm};
+use super::conn::{Conn, Last, State};
+use super::tree::Tree;
+use super::txn::Store;
+use super::watch::{Event, Watches};
+use sha1::{Digest, Sha1};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use zk_wire::Malformed;
+use zk_wire::code::{err, event, op, xid};
+use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
+
+/// The length of a session's password.
+const PASSWORD: usize = 16;
+
+/// What is to be done, in this order.
+#[derive(Debug)]
+pub enum Output {
+    /// The answer to the request with this tag; frames are whole, their length in front.
+    Reply { conn: ConnId, tag: u64, bytes: Vec<u8> },
+    /// A watch event.
+    Event { conn: ConnId, session: i64, kind: i32, path: Arc<str>, bytes: Vec<u8> },
+    /// Close the connection, after what was sent to it.
+    Close { conn: ConnId },
+}
+
+/// Who a server is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    /// Its number in the ensemble: the first byte of the ids of the sessions that it makes.
+    pub(crate) server: u8,
+    /// The wall clock at the beginning, in milliseconds since 1970.
+    pub(crate) epoch: i64,
+    /// Makes the passwords of sessions. Servers of one ensemble have the same.
+    pub(crate) secret: u128,
+}
+
+/// The shortest and the longest timeout that a server grants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimeoutLimits {
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+}
+
+/// What a connection's first frame wants.
+pub(crate) enum Greeting {
+    /// It was refused.
+    Refused,
+    /// A session, which has this id if it is made.
+    Create { session: i64, timeout: Duration },
+    /// This session, for which it has the right password or not.
+    Resume { session: i64, timeout: Duration, is_known: bool },
+}
+
+/// A request of a client, its header taken off.
+pub(crate) struct Request<'a> {
+    pub(crate) session: i64,
+    pub(crate) timeout: Duration,
+    pub(crate) xid: i32,
+    pub(crate) op: i32,
+    pub(crate) body: &'a [u8],
+}
+
+#[derive(Debug)]
+pub(crate) struct Front {
+    identity: Identity,
+    pub(crate) limits: TimeoutLimits,
+    super_digest: Option<String>,
+    pub(crate) now: Duration,
+    pub(crate) store: Store,
+    pub(crate) conns: HashMap<ConnId, Conn>,
+    /// The connection that was last attached to each session, if that is still there.
+    pub(crate) attached: HashMap<i64, ConnId>,
+    next_session: i64,
+    /// The newest transaction that was applied.
+    pub(crate) last_zxid: i64,
+    pub(super) outputs: Vec<Output>,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
+impl Front {
+    pub(crate) fn new(identity: Identity, limits: TimeoutLimits, super_digest: Option<String>) -> Front {
+        // Ids go on with the time, so that no session of an earlier server comes back to life in
+        // this one.
+        let next_session = i64::from(identity.server) << 56 | ((identity.epoch << 24) as u64 >> 8) as i64;
+        Front {
+            identity,
+            limits,
+            super_digest,
+            now: Duration::ZERO,
+            store: Store { tree: Tree::new(), watches: Watches::default() },
+            conns: HashMap::default(),
+            attached: HashMap::default(),
+            next_session,
+            last_zxid: 0,
+            outputs: Vec::new(),
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Tells how long ago the server was made, by a clock of the caller's. Before anything else
+    /// below.
+    pub(crate) fn set_now(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    pub(crate) fn wall_ms(&self) -> i64 {
+        self.wall_ms_at(self.now)
+    }
+
+    /// The wall clock at a time on the server's clock.
+    pub(crate) fn wall_ms_at(&self, at: Duration) -> i64 {
+        self.identity.epoch.saturating_add(i64::try_from(at.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    pub(crate) fn accept(&mut self, conn: ConnId, peer: SocketAddr) {
+        self.conns.insert(conn, Conn::new(peer, self.now));
+    }
+
+    pub(crate) fn state(&self, conn: ConnId) -> State {
+        self.conns.get(&conn).map_or(State::Ended, |client| client.state)
+    }
+
+    /// Who the client of a connection is; nobody, if it is gone.
+    pub(crate) fn who(&self, conn: ConnId) -> Arc<Vec<Id>> {
+        self.conns.get(&conn).map(|client| Arc::clone(&client.who)).unwrap_or_default()
+    }
+
+    /// A connection is gone. What it asked is done all the same.
+    pub(crate) fn hang_up(&mut self, conn: ConnId) {
+        let Some(client) = self.conns.remove(&conn) else { return };
+        self.store.watches.hang_up(conn);
+        if self.attached.get(&client.session) == Some(&conn) {
+            self.attached.remove(&client.session);
+        }
+    }
+
+    /// All connections and all watches are gone.
+    pub(crate) fn forget_clients(&mut self) {
+        self.conns.clear();
+        self.attached.clear();
+        self.outputs.clear();
+        self.store.watches = Watches::default();
+    }
+
+    /// The data is gone, and with it all connections.
+    pub(crate) fn wipe(&mut self) {
+        self.forget_clients();
+        self.store.tree = Tree::new();
+        self.last_zxid = 0;
+    }
+
+    pub(crate) fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    fn count_received(&mut self, conn: ConnId) {
+        self.received += 1;
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.received += 1;
+        }
+    }
+
+    /// Takes the first frame of a connection (`ZooKeeperServer.processConnectRequest`).
+    pub(crate) fn greet(&mut self, conn: ConnId, frame: &[u8]) -> Result<Greeting, Malformed> {
+        self.count_received(conn);
+        let (request, knows_read_only) = ConnectRequest::read(frame)?;
+        let ConnectRequest { last_zxid, timeout_ms, session_id, password } = request;
+        if last_zxid > self.last_zxid {
+            // It has seen what this server does not know: no session of its may begin here.
+            info!(
+                "test server: refused a client that has seen zxid {last_zxid:#x}, ours is {:#x}",
+                self.last_zxid
+            );
+            self.close(conn);
+            return Ok(Greeting::Refused);
+        }
+        let wanted = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        let timeout = wanted.max(self.limits.min).min(self.limits.max);
+        let Some(client) = self.conns.get_mut(&conn) else { return Ok(Greeting::Refused) };
+        (client.timeout, client.old_client) = (timeout, !knows_read_only);
+        client.state = State::Connecting;
+        if session_id == 0 {
+            let session = self.next_session;
+            self.next_session += 1;
+            client.session = session;
+            self.attached.insert(session, conn);
+            return Ok(Greeting::Create { session, timeout });
+        }
+        client.session = session_id;
+        // Whoever held the session is cut off first, even for a wrong password.
+        if let Some(old) = self.attached.insert(session_id, conn) {
+            self.close(old);
+        }
+        let is_known = self.password(session_id) == password;
+        Ok(Greeting::Resume { session: session_id, timeout, is_known })
+    }
+
+    fn password(&self, session: i64) -> [u8; PASSWORD] {
+        let hash = Sha1::new().chain_update(self.identity.secret.to_be_bytes());
+        let hash = hash.chain_update(session.to_be_bytes()).finalize();
+        hash.first_chunk().copied().unwrap_or_default()
+    }
+
+    /// The connection's session stands.
+    pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
+        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended) else {
+            return;
+        };
+        client.state = State::Open;
+        client.last.op = "SESS";
+        let timeout_ms = i32::try_from(client.timeout.as_millis()).unwrap_or(i32::MAX);
+        let (session_id, is_old) = (client.session, client.old_client);
+        debug!("test server: session {session_id:#x} of {} for {timeout_ms} ms", client.peer);
+        let reply = ConnectReply { timeout_ms, session_id, password: self.password(session_id).to_vec() };
+        self.send(conn, tag, if is_old { reply.old_frame() } else { reply.frame() });
+    }
+
+    /// The session that the connection wants does not exist, or is another's.
+    pub(crate) fn refuse_session(&mut self, conn: ConnId, tag: u64) {
+        let Some(client) = self.conns.get(&conn) else { return };
+        info!("test server: there is no session {:#x} with that password", client.session);
+        let is_old = client.old_client;
+        let reply = ConnectReply { timeout_ms: 0, session_id: 0, password: vec![0; PASSWORD] };
+        self.send(conn, tag, if is_old { reply.old_frame() } else { reply.frame() });
+        self.close(conn);
+    }
+
+    /// Takes a later frame. None: it was answered.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        conn: ConnId,
+        frame: &'a [u8],
+        tag: u64,
+    ) -> Result<Option<Request<'a>>, Malformed> {
+        self.count_received(conn);
+        let mut r = Reader::new(frame);
+        let (xid, op) = (r.i32()?, r.i32()?);
+        match op {
+            op::AUTH => self.authenticate(conn, xid, r.rest(), tag)?,
+            op::SASL => {
+                self.reply(conn, tag, op, xid, Writer::bare().i32(xid).i64(0).i32(err::AUTH_FAILED));
+                self.close(conn);
+            }
+            _ => {
+                let client = self.conns.get(&conn);
+                return Ok(client.map(|client| Request {
+                    session: client.session,
+                    timeout: client.timeout,
+                    xid,
+                    op,
+                    body: r.rest(),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Answered at once, before what was asked earlier and is not finished.
+    fn authenticate(&mut self, conn: ConnId, xid: i32, body: &[u8], tag: u64) -> Result<(), Malformed> {
+        let mut r = Reader::new(body);
+        r.i32()?;
+        let (scheme, credentials) = (r.nullable_string()?, r.nullable_buffer()?);
+        let Some(client) = self.conns.get_mut(&conn) else { return Ok(()) };
+        let id = match (scheme.as_deref(), credentials) {
+            _ if client.who.len() >= acl::MOST_IDENTITIES => None,
+            (Some("digest"), Some(credentials)) => Some(Id::digest(credentials)),
+            (Some("ip"), _) => Some(Id::ip(client.peer.ip())),
+            _ => None,
+        };
+        let is_super = |id: &Id| self.super_digest.as_ref().is_some_and(|digest| *digest == id.id);
+        if id.as_ref().is_some_and(|id| id.scheme == "digest" && is_super(id)) {
+            client.add_identity(Id::superuser());
+        }
+        let code = if id.is_some() { err::OK } else { err::AUTH_FAILED };
+        id.into_iter().for_each(|id| client.add_identity(id));
+        self.send(conn, tag, ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
+        if code != err::OK {
+            warn!("test server: refused credentials of the scheme {scheme:?}: closing the connection");
+            self.close(conn);
+        }
+        Ok(())
+    }
+
+    /// No server knows this operation.
+    pub(crate) fn refuse_operation(
+        &mut self,
+        conn: ConnId,
+        Request { session, xid, op, .. }: &Request<'_>,
+        tag: u64,
+    ) {
+        warn!("test server: unknown request type {op} from session {session:#x}: closing its connection");
+        self.reply(conn, tag, *op, *xid, Writer::bare().i32(*xid).i64(-1).i32(err::UNIMPLEMENTED));
+        self.close(conn);
+    }
+
+    pub(crate) fn reply(&mut self, conn: ConnId, tag: u64, op: i32, xid: i32, w: Writer) {
+        let (now, zxid) = (self.now, self.last_zxid);
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.last = Last { op: short_name(op), xid, zxid, at: now };
+        }
+        self.send(conn, tag, w.frame());
+    }
+
+    pub(crate) fn send(&mut self, conn: ConnId, tag: u64, bytes: Vec<u8>) {
+        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended) else {
+            return;
+        };
+        client.sent += 1;
+        self.sent += 1;
+        self.outputs.push(Output::Reply { conn, tag, bytes });
+    }
+
+    pub(super) fn send_events(&mut self, events: Vec<Event>) {
+        for Event { conn, kind, path, acl } in events {
+            // Not who may not read the node (CVE-2024-23944).
+            let may_hear = |client: &&mut Conn| {
+                let reads = acl.as_ref().is_none_or(|acl| acl::check(acl, perm::READ, &client.who).is_ok());
+                reads && client.state != State::Ended
+            };
+            let Some(client) = self.conns.get_mut(&conn).filter(may_hear) else { continue };
+            client.sent += 1;
+            self.sent += 1;
+            let header = Writer::bare().i32(xid::EVENT).i64(-1).i32(err::OK);
+            let bytes = header.i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
+            self.outputs.push(Output::Event { conn, session: client.session, kind, path, bytes });
+        }
+    }
+
+    /// Closes a connection after what was sent to it.
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.state = State::Ended;
+            self.store.watches.hang_up(conn);
+            self.outputs.push(Output::Close { conn });
+        }
+    }
+}
+
+/// What the four-letter words call an operation.
+fn short_name(op: i32) -> &'static str {
+    match op {
+        op::PING => "PING",
+        op::MULTI => "MULT",
+        op::MULTI_READ => "MLTR",
+        op::CREATE | op::CREATE2 | op::CREATE_TTL | op::CREATE_CONTAINER => "CREA",
+        op::DELETE | op::DELETE_CONTAINER => "DELE",
+        op::SET_DATA => "SETD",
+        op::SET_ACL => "SETA",
+        op::CLOSE => "CLOS",
+        op::SYNC => "SYNC",
+        op::CHECK => "CHEC",
+        op::EXISTS => "EXIS",
+        op::GET_DATA => "GETD",
+        op::SET_WATCHES => "SETW",
+        op::SET_WATCHES2 => "STW2",
+        op::ADD_WATCH => "ADDW",
+        op::GET_ACL => "GETA",
+        op::GET_CHILDREN | op::GET_CHILDREN2 => "GETC",
+        op::GET_ALL_CHILDREN_NUMBER => "GETACN",
+        op::CHECK_WATCHES => "CHKW",
+        op::REMOVE_WATCHES => "REMW",
+        op::WHO_AM_I => "HOMI",
+        op::GET_EPHEMERALS => "GETE",
+        _ => "NA",
+    }
+}

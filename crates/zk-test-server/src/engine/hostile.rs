@@ -1,0 +1,505 @@
+//! A fuzz target: clients that send anything, on several connections, while time passes, sessions
+//! expire, and the server restarts.
+
+use super::tree::is_special;
+use super::*;
+use crate::net::framing::{Input, Next};
+use crate::request::Sketch;
+use crate::words;
+use zk_wire::code::{event, xid};
+use zk_wire::fuzz::Script;
+use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
+
+/// So many acts of a script are played.
+const ACTS: usize = 400;
+
+/// So many connections stand at once.
+const CONNS: usize = 5;
+
+/// The longest frame taken, as servers have it by default.
+const LONGEST: usize = 0xf_ffff;
+
+/// The engine, and what stands between it and the sockets.
+pub(crate) fn server(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let mut world = World::new();
+    for _ in 0..ACTS {
+        if script.is_over() {
+            break;
+        }
+        world.act(&mut script);
+    }
+    world.end();
+}
+
+struct Client {
+    conn: ConnId,
+    input: Input,
+    is_first: bool,
+    /// What it asked for and was not answered: the tag, the operation, the xid.
+    asked: Vec<(u64, i32, i32)>,
+    /// The last answer that had to wait its turn.
+    answered: u64,
+    zxid: i64,
+}
+
+struct World {
+    engine: Engine,
+    now: Duration,
+    clients: Vec<Client>,
+    next_conn: ConnId,
+    next_tag: u64,
+    /// The sessions that were ever made, and their passwords.
+    sessions: Vec<(i64, Vec<u8>)>,
+}
+
+impl World {
+    fn new() -> World {
+        let settings = Settings {
+            tick: Duration::from_millis(100),
+            min_session: Duration::from_millis(200),
+            max_session: Duration::from_secs(10),
+            reap_interval: Duration::from_secs(60),
+            super_digest: None,
+        };
+        let identity = Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 };
+        let engine = Engine::new(settings, identity);
+        let (clients, sessions) = (Vec::new(), Vec::new());
+        World { engine, now: Duration::ZERO, clients, next_conn: 2, next_tag: 0, sessions }
+    }
+
+    // ---- acts ----
+
+    fn act(&mut self, script: &mut Script<'_>) {
+        let act = script.byte();
+        let overlaps = act & 0x80 != 0;
+        match act % 0x20 {
+            0 => self.accept(),
+            1 | 2 => self.connect(script),
+            3 => {
+                let bytes = script.piece();
+                self.send(script, bytes);
+            }
+            4 => {
+                let frame = Writer::bare().raw(script.piece()).frame();
+                self.send(script, &frame);
+            }
+            5..=15 => {
+                let (op, xid) = (script.pick(&OPERATIONS), script.pick(&[1, 2, 3, -1, -2, -8, i32::MAX]));
+                let frame = body(script, op, Writer::request(xid, op)).frame();
+                self.send(script, &frame);
+            }
+            16 => {
+                let (op, body) = (script.pick(&OPERATIONS), script.piece());
+                self.send(script, &Writer::request(4, op).raw(body).frame());
+            }
+            17 => {
+                let op = script.word();
+                self.send(script, &Writer::request(5, op).frame());
+            }
+            18..=20 => {
+                let op = script.pick(&[op::MULTI, op::MULTI_READ]);
+                let mut w = Writer::request(6, op);
+                for _ in 0..script.byte() % 5 {
+                    let op = script.pick(&IN_MULTI);
+                    w = body(script, op, w.i32(op).bool(false).i32(-1));
+                }
+                let w = if script.byte() < 240 { w.i32(-1).bool(true).i32(-1) } else { w };
+                self.send(script, &w.frame());
+            }
+            21 | 22 => self.pass(Duration::from_millis(50) * u32::from(script.byte())),
+            23 => self.pass(Duration::from_secs(60) * u32::from(script.byte())),
+            24 => {
+                if let Some(at) = script.place(self.clients.len()) {
+                    self.hang_up(self.clients[at].conn);
+                }
+            }
+            25 => {
+                if let Some(at) = script.place(self.sessions.len()) {
+                    self.engine.expire(self.sessions[at].0);
+                }
+            }
+            26 if script.byte() > 128 => {
+                self.engine.restart();
+                self.clients.clear();
+            }
+            27 if script.byte() > 200 => {
+                self.engine.wipe();
+                self.clients.clear();
+            }
+            28 => {
+                let path = script.pick(&PATHS);
+                let next = script.pick(&[i32::MAX, i32::MAX - 1, 0, 1 << 30]);
+                self.engine.set_sequence(path, next);
+            }
+            29 => {
+                let words = [b"srvr", b"stat", b"mntr", b"conf", b"cons", b"dump", b"wchs", b"wchp", b"wchc"];
+                let word = *script.pick(&words);
+                let asked = words::Asked { conn: 0, address: ([127, 0, 0, 1], 1).into() };
+                assert!(!words::answer(&mut self.engine, word, asked).is_empty());
+            }
+            _ => {}
+        }
+        if !overlaps {
+            self.engine.apply();
+            assert!(self.engine.queue.is_empty() && self.engine.order.is_idle());
+        }
+        self.outputs();
+        self.check();
+    }
+
+    fn accept(&mut self) {
+        if self.clients.len() < CONNS {
+            let conn = self.next_conn;
+            self.next_conn += 1;
+            self.engine.accept(conn, ([127, 0, 0, 1], 9).into());
+            let (input, asked) = (Input::default(), Vec::new());
+            self.clients.push(Client { conn, input, is_first: true, asked, answered: 0, zxid: 0 });
+        }
+    }
+
+    /// A connection, and its first frame.
+    fn connect(&mut self, script: &mut Script<'_>) {
+        self.accept();
+        let again = script.place(self.sessions.len() + 1).and_then(|at| self.sessions.get(at));
+        let (session_id, mut password) = again.cloned().unwrap_or((0, vec![0; 16]));
+        if script.byte() > 250 {
+            password.truncate(3);
+        }
+        let timeout_ms = script.pick(&[1000, 200, 10_000, 0, -1, i32::MAX]);
+        let last_zxid = if script.byte() > 250 { i64::MAX } else { 0 };
+        let mut frame = ConnectRequest { last_zxid, timeout_ms, session_id, password: &password }.frame();
+        if script.byte() > 200 {
+            // A client that knows nothing of read-only servers.
+            frame.pop();
+            let length = frame.len() as i32 - 4;
+            frame[..4].copy_from_slice(&length.to_be_bytes());
+        }
+        if let Some(conn) = self.clients.last().map(|client| client.conn) {
+            self.bytes(conn, &frame);
+        }
+    }
+
+    fn send(&mut self, script: &mut Script<'_>, bytes: &[u8]) {
+        if let Some(at) = script.place(self.clients.len()) {
+            self.bytes(self.clients[at].conn, bytes);
+        }
+    }
+
+    fn pass(&mut self, d: Duration) {
+        self.now += d;
+        self.engine.set_now(self.now);
+        self.engine.tick();
+        assert!(self.engine.next_tick().is_none_or(|next| next > self.now), "it would tick for ever");
+        assert!(self.engine.next_due().is_none_or(|due| due > self.now));
+    }
+
+    // ---- what stands around the engine ----
+
+    /// As `net/serve.rs` takes bytes off a socket.
+    fn bytes(&mut self, conn: ConnId, bytes: &[u8]) {
+        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else { return };
+        client.input.push(bytes);
+        loop {
+            let is_word = client.is_first.then_some(words::is_word as fn(&[u8; 4]) -> bool);
+            let at = match client.input.peek(LONGEST, is_word) {
+                Next::Frame(at) => at,
+                Next::Wait => return,
+                Next::Word(word) => {
+                    let asked = words::Asked { conn, address: ([127, 0, 0, 1], 1).into() };
+                    assert!(!words::answer(&mut self.engine, word, asked).is_empty());
+                    return self.hang_up(conn);
+                }
+                Next::Nonsense(length) => {
+                    assert!(usize::try_from(length).is_ok_and(|length| length > LONGEST) || length < 0);
+                    return self.hang_up(conn);
+                }
+            };
+            let frame = client.input.frame(&at).to_vec();
+            client.input.consume(&at);
+            let sketch = if client.is_first { Sketch::connect(&frame) } else { Sketch::request(&frame, 1) };
+            let Some(request) = sketch else { return self.hang_up(conn) };
+            assert!(request.logged(true).path.is_none_or(|path| path.len() <= 1024));
+            self.next_tag += 1;
+            let asked = if client.is_first { (0, 0) } else { (request.opcode, request.xid) };
+            client.asked.push((self.next_tag, asked.0, asked.1));
+            client.is_first = false;
+            if self.engine.prepare(conn, &frame, self.next_tag).is_err() {
+                return self.hang_up(conn);
+            }
+        }
+    }
+
+    fn hang_up(&mut self, conn: ConnId) {
+        self.outputs();
+        self.engine.hang_up(conn);
+        self.clients.retain(|client| client.conn != conn);
+    }
+
+    /// What the engine says is well formed, and each answer belongs to its request.
+    fn outputs(&mut self) {
+        for output in self.engine.take_outputs() {
+            match output {
+                Output::Close { conn } => {
+                    self.engine.hang_up(conn);
+                    self.clients.retain(|client| client.conn != conn);
+                }
+                Output::Event { conn, bytes, .. } => {
+                    let (header, body) = ReplyHeader::read(whole(&bytes)).expect("an event has a header");
+                    assert_eq!((header.xid, header.err), (xid::EVENT, err::OK));
+                    assert_eq!(read_event(body), Ok(()));
+                    assert!(self.engine.front.conns.contains_key(&conn), "an event for nobody");
+                }
+                Output::Reply { conn, tag, bytes } => self.reply(conn, tag, whole(&bytes)),
+            }
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, tag: u64, bytes: &[u8]) {
+        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else { return };
+        let at = client.asked.iter().position(|(of, ..)| *of == tag).expect("an answer to no request");
+        let (_, op, xid) = client.asked.remove(at);
+        // A request of the code createSession is answered as a connect request is, as by ZooKeeper.
+        if matches!(op, 0 | op::CREATE_SESSION)
+            && let Ok(reply) = ConnectReply::read(bytes)
+        {
+            if reply.timeout_ms > 0 && self.sessions.iter().all(|(id, _)| *id != reply.session_id) {
+                self.sessions.push((reply.session_id, reply.password));
+            }
+            return;
+        }
+        let (header, body) = ReplyHeader::read(bytes).expect("an answer has a header");
+        assert_eq!(header.xid, if op == op::PING && header.err == err::OK { xid::PING } else { xid });
+        // Credentials, and what no server knows, are answered at once.
+        if op != op::AUTH && header.zxid > 0 {
+            assert!(tag > client.answered, "an answer out of turn");
+            assert!(header.zxid >= client.zxid, "a zxid that goes back");
+            (client.answered, client.zxid) = (tag, header.zxid);
+        }
+        if header.err == err::OK {
+            assert_eq!(read_answer(op, body), Ok(()), "the answer to {op}");
+        }
+    }
+
+    /// What the engine keeps fits together.
+    fn check(&self) {
+        let Engine { front, order, .. } = &self.engine;
+        let Front { store, conns, attached, .. } = front;
+        store.tree.check();
+        store.watches.check(|conn| conns.contains_key(&conn));
+        for (session, _) in store.tree.all_ephemerals() {
+            assert!(
+                order.sessions.iter().any(|(id, _)| id == session),
+                "ephemeral nodes of a session that has ended"
+            );
+        }
+        for (id, conn) in attached {
+            assert!(conns.contains_key(conn), "{id}: a lost connection");
+        }
+        assert_eq!(conns.len(), self.clients.len());
+        assert!(["/", "/zookeeper", "/zookeeper/quota"].iter().all(|path| is_special(path)));
+        assert!(store.tree.get("/zookeeper/config").is_some());
+    }
+
+    /// All clients are gone: their sessions expire, and with them their ephemeral nodes and watches.
+    fn end(&mut self) {
+        self.engine.apply();
+        let conns: Vec<ConnId> = self.clients.iter().map(|client| client.conn).collect();
+        conns.into_iter().for_each(|conn| self.hang_up(conn));
+        self.pass(Duration::from_secs(11));
+        self.outputs();
+        self.check();
+        let engine = &self.engine;
+        assert_eq!(
+            (engine.ephemeral_count(), engine.watch_count(), engine.order.sessions.iter().count()),
+            (0, 0, 0)
+        );
+        assert!(engine.queue.is_empty() && engine.order.is_idle());
+    }
+}
+
+/// A frame without its length, which is right.
+fn whole(bytes: &[u8]) -> &[u8] {
+    let (length, frame) = bytes.split_first_chunk::<4>().expect("a frame has a length");
+    assert_eq!(u32::from_be_bytes(*length) as usize, frame.len());
+    frame
+}
+
+/// Reads an answer as a client does.
+fn read_answer(op: i32, body: &[u8]) -> Result<(), Malformed> {
+    let mut r = Reader::new(body);
+    if matches!(op, op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL) {
+        r.string()?;
+    }
+    match op {
+        op::GET_DATA => drop(r.buffer()?),
+        op::GET_CHILDREN | op::GET_CHILDREN2 | op::GET_EPHEMERALS => {
+            for _ in 0..r.count(4)? {
+                r.string()?;
+            }
+        }
+        op::GET_ACL => {
+            for _ in 0..r.count(12)? {
+                r.i32()?;
+                r.string()?;
+                r.string()?;
+            }
+        }
+        _ => {}
+    }
+    let has_stat = [
+        op::CREATE2,
+        op::CREATE_CONTAINER,
+        op::CREATE_TTL,
+        op::EXISTS,
+        op::GET_DATA,
+        op::SET_DATA,
+        op::GET_ACL,
+        op::SET_ACL,
+        op::GET_CHILDREN2,
+    ];
+    if has_stat.contains(&op) {
+        r.stat()?;
+    }
+    Ok(())
+}
+
+/// Reads a watch event as a client does.
+fn read_event(body: &[u8]) -> Result<(), Malformed> {
+    let mut r = Reader::new(body);
+    let (kind, state) = (r.i32()?, r.i32()?);
+    r.string()?;
+    let is_event = (event::CREATED..=event::CHILDREN_CHANGED).contains(&kind);
+    if is_event && state == event::SYNC_CONNECTED {
+        Ok(())
+    } else {
+        Err(Malformed("a watch event of unknown type"))
+    }
+}
+
+const OPERATIONS: [i32; 30] = [
+    op::CREATE,
+    op::CREATE2,
+    op::CREATE_CONTAINER,
+    op::CREATE_TTL,
+    op::DELETE,
+    op::EXISTS,
+    op::GET_DATA,
+    op::SET_DATA,
+    op::GET_ACL,
+    op::SET_ACL,
+    op::GET_CHILDREN,
+    op::GET_CHILDREN2,
+    op::SYNC,
+    op::PING,
+    op::CHECK,
+    op::AUTH,
+    op::SET_WATCHES,
+    op::SET_WATCHES2,
+    op::ADD_WATCH,
+    op::CHECK_WATCHES,
+    op::REMOVE_WATCHES,
+    op::GET_EPHEMERALS,
+    op::GET_ALL_CHILDREN_NUMBER,
+    op::WHO_AM_I,
+    op::CLOSE,
+    op::RECONFIG,
+    op::DELETE_CONTAINER,
+    op::CREATE_SESSION,
+    op::SASL,
+    op::ERROR,
+];
+
+const IN_MULTI: [i32; 10] = [
+    op::CREATE,
+    op::CREATE2,
+    op::CREATE_CONTAINER,
+    op::CREATE_TTL,
+    op::DELETE,
+    op::SET_DATA,
+    op::CHECK,
+    op::GET_DATA,
+    op::GET_CHILDREN,
+    op::SET_ACL,
+];
+
+const PATHS: [&str; 18] = [
+    "/a",
+    "/a/b",
+    "/a/b/c",
+    "/q",
+    "/q/n-",
+    "/e",
+    "/",
+    "",
+    "/a/",
+    "//",
+    "a",
+    "/a\0",
+    "/\u{e9}",
+    "/zookeeper",
+    "/zookeeper/quota",
+    "/zookeeper/config",
+    "/a/..",
+    "/q/n-0000000000",
+];
+
+/// The body of a request: its fields are often right.
+fn body(script: &mut Script<'_>, op: i32, w: Writer) -> Writer {
+    let path = script.pick(&PATHS).as_bytes();
+    match op {
+        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
+            let w = w.buffer(path).buffer(script.piece());
+            let w = acl(script, w).i32(script.pick(&[0, 1, 2, 3, 4, 5, 6, 7, -1]));
+            match op {
+                op::CREATE_TTL => w.i64(i64::from(script.word())),
+                _ => w,
+            }
+        }
+        op::DELETE | op::CHECK => w.buffer(path).i32(script.pick(&[-1, 0, 1, i32::MAX])),
+        op::EXISTS | op::GET_DATA | op::GET_CHILDREN | op::GET_CHILDREN2 => {
+            w.buffer(path).bool(script.flag())
+        }
+        op::SET_DATA => w.buffer(path).buffer(script.piece()).i32(script.pick(&[-1, 0, 1])),
+        op::SET_ACL => acl(script, w.buffer(path)).i32(script.pick(&[-1, 0, 1])),
+        op::AUTH => {
+            let scheme = script.pick(&["digest", "ip", "world", ""]);
+            w.i32(0).buffer(scheme.as_bytes()).buffer(script.pick(&["u:p", "v:p", ""]).as_bytes())
+        }
+        op::ADD_WATCH | op::CHECK_WATCHES | op::REMOVE_WATCHES => {
+            w.buffer(path).i32(script.pick(&[0, 1, 2, 3, -1]))
+        }
+        op::SET_WATCHES | op::SET_WATCHES2 => {
+            let mut w = w.i64(i64::from(script.pick(&[0_i32, 1, 5, -1, i32::MAX])));
+            for _ in 0..if op == op::SET_WATCHES { 3 } else { 5 } {
+                let count = i32::from(script.byte() % 3);
+                w = w.i32(count);
+                for _ in 0..count {
+                    w = w.buffer(script.pick(&PATHS).as_bytes());
+                }
+            }
+            w
+        }
+        op::PING | op::CLOSE | op::WHO_AM_I => w,
+        _ => w.buffer(path),
+    }
+}
+
+fn acl(script: &mut Script<'_>, w: Writer) -> Writer {
+    let entry = |w: Writer, perms, scheme: &str, id: &str| {
+        w.i32(perms).buffer(scheme.as_bytes()).buffer(id.as_bytes())
+    };
+    match script.byte() % 10 {
+        0 => w.i32(-1),
+        1 => w.i32(0),
+        2 => entry(w.i32(1), 31, "auth", ""),
+        3 => entry(w.i32(1), 1, "world", "anyone"),
+        4 => entry(w.i32(1), 31, "digest", "u:fBk=:"),
+        5 => entry(entry(w.i32(2), 31, "ip", "127.0.0.0/8"), 0, "world", "anyone"),
+        6 => {
+            let id = String::from_utf8_lossy(script.piece()).into_owned();
+            entry(w.i32(1), script.word(), script.pick(&["ip", "digest", "auth", "x"]), &id)
+        }
+        _ => entry(w.i32(1), 31, "world", "anyone"),
+    }
+}

@@ -1,0 +1,121 @@
+//! What the server has that orders all writes, be it by itself or as the leader: it numbers writes,
+//! checks them against all that it numbered before, and alone expires sessions and reaps nodes.
+
+use super::acl::Id;
+use super::outstanding::Outstanding;
+use super::prep::Prep;
+use super::session::{Owner, Sessions};
+use super::tree::Tree;
+use super::txn::{Stamp, Txn};
+use std::sync::Arc;
+use std::time::Duration;
+use zk_wire::code::op;
+
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) sessions: Sessions,
+    outstanding: Outstanding,
+    /// The newest transaction that was numbered.
+    pub(crate) zxid: i64,
+    reap_interval: Duration,
+    next_reaping: Duration,
+}
+
+/// A write, as it is prepared.
+pub(crate) struct Submitted<'a> {
+    pub(crate) session: i64,
+    /// The server that it came over.
+    pub(crate) owner: Owner,
+    pub(crate) op: i32,
+    pub(crate) body: &'a [u8],
+    pub(crate) who: &'a [Id],
+}
+
+impl Order {
+    /// The transactions up to `zxid` are applied; nodes are looked at for reaping from `now` on.
+    pub(crate) fn new(sessions: Sessions, zxid: i64, reap_interval: Duration, now: Duration) -> Order {
+        let next_reaping = now.saturating_add(reap_interval);
+        Order { sessions, outstanding: Outstanding::default(), zxid, reap_interval, next_reaping }
+    }
+
+    /// Makes a write a transaction. `tree` is as far as it is applied, `time` the wall clock.
+    pub(crate) fn prepare(&mut self, tree: &Tree, write: Submitted<'_>, time: i64) -> (Stamp, Txn) {
+        self.zxid += 1;
+        let stamp = Stamp { zxid: self.zxid, time };
+        let Submitted { session, owner, op, body, who } = write;
+        let Order { sessions, outstanding, .. } = self;
+        let prep = Prep { tree, sessions, outstanding, session, owner, who, stamp };
+        let txn = prep.write(op, body);
+        if op == op::CLOSE {
+            self.sessions.set_closing(session);
+        }
+        (stamp, txn)
+    }
+
+    /// The transaction that lets the next sequential child of `path` have the number `next`.
+    pub(crate) fn set_sequence(&mut self, tree: &Tree, path: &str, next: i32, time: i64) -> (Stamp, Txn) {
+        self.zxid += 1;
+        let stamp = Stamp { zxid: self.zxid, time };
+        let Order { sessions, outstanding, .. } = self;
+        let prep = Prep { tree, sessions, outstanding, session: 0, owner: Owner::Me, who: &[], stamp };
+        (stamp, prep.set_sequence(path, next))
+    }
+
+    /// A transaction was applied.
+    pub(crate) fn applied(&mut self, zxid: i64, txn: &Txn) {
+        self.outstanding.applied(zxid);
+        if let Txn::CloseSession { session, .. } = txn {
+            self.sessions.remove(*session);
+        }
+    }
+
+    /// What was prepared and not applied will never be.
+    pub(crate) fn forget_outstanding(&mut self, zxid: i64) {
+        self.outstanding.clear();
+        self.zxid = zxid;
+    }
+
+    /// Whether all that was prepared is applied.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outstanding.is_empty()
+    }
+
+    /// A session whose time has come.
+    pub(crate) fn next_expired(&self, now: Duration) -> Option<i64> {
+        self.sessions.expired(now)
+    }
+
+    /// The nodes that are to be reaped now, if it is the time to look.
+    pub(crate) fn due_for_reaping(&mut self, tree: &Tree, now: Duration, wall_ms: i64) -> Vec<Arc<str>> {
+        if now < self.next_reaping {
+            return Vec::new();
+        }
+        // In step with the looks so far, however many of them had nothing to find.
+        let interval = self.reap_interval.as_nanos().max(1);
+        let missed = (now - self.next_reaping).as_nanos() % interval;
+        let step = Duration::from_nanos_u128(interval - missed);
+        self.next_reaping = now.saturating_add(step);
+        tree.due_for_reaping(wall_ms)
+    }
+
+    /// When there may be something to expire or to reap. Cheap.
+    pub(crate) fn next_tick(&self, tree: &Tree) -> Option<Duration> {
+        let reaping = tree.has_reapable().then_some(self.next_reaping);
+        self.sessions.next_expiry().into_iter().chain(reaping).min()
+    }
+
+    /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
+    pub(crate) fn next_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
+        self.sessions.next_expiry().into_iter().chain(self.next_reaping_due(tree, now, wall_ms)).min()
+    }
+
+    fn next_reaping_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
+        let due_in = tree.next_reapable()?.saturating_sub(wall_ms);
+        let due = now.saturating_add(Duration::from_millis(u64::try_from(due_in).unwrap_or(0)));
+        let wait = due.saturating_sub(self.next_reaping).as_nanos();
+        let looks = wait.div_ceil(self.reap_interval.as_nanos().max(1));
+        let later = self.reap_interval.saturating_mul(u32::try_from(looks).unwrap_or(u32::MAX));
+        Some(self.next_reaping.saturating_add(later))
+    }
+}

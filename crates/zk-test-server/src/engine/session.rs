@@ -1,0 +1,157 @@
+//! Sessions, and their expiry by tick buckets (`SessionTrackerImpl`, `ExpiryQueue`).
+
+use super::HashMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use zk_wire::code::err;
+
+/// The server over which a session's client may write. In an ensemble this is the follower that
+/// had the session checked last, by the number of its stream to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The server itself that has the sessions.
+    Me,
+    Learner(u64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// As granted at first; an attachment may have a timeout of its own.
+    pub(crate) timeout: Duration,
+    /// None: nobody has written since the leader began to lead.
+    owner: Option<Owner>,
+    closing: bool,
+    /// The end of the tick in which it expires.
+    expires: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    by_id: HashMap<i64, Session>,
+    queue: BTreeSet<(Duration, i64)>,
+    tick: Duration,
+    /// The error for a request of a session that is not here.
+    unknown: i32,
+}
+
+impl Sessions {
+    /// `unknown` is the error for a request of a session that is not here.
+    pub(crate) fn new(tick: Duration, unknown: i32) -> Sessions {
+        Sessions { by_id: HashMap::default(), queue: BTreeSet::new(), tick, unknown }
+    }
+
+    /// Begins to track a session.
+    pub(crate) fn track(&mut self, id: i64, timeout: Duration, owner: Option<Owner>, now: Duration) {
+        let expires = self.bucket(now.saturating_add(timeout));
+        self.by_id.insert(id, Session { timeout, owner, closing: false, expires });
+        self.queue.insert((expires, id));
+    }
+
+    /// The end of the tick that `at` is in: always later than `at`.
+    fn bucket(&self, at: Duration) -> Duration {
+        let tick = self.tick.as_nanos().max(1);
+        let end = (at.as_nanos() / tick + 1).saturating_mul(tick);
+        Duration::from_nanos_u128(end.min(Duration::MAX.as_nanos()))
+    }
+
+    /// Puts the expiry off; false if there is no such session any more.
+    pub(crate) fn touch(&mut self, id: i64, timeout: Duration, now: Duration) -> bool {
+        let expires = self.bucket(now.saturating_add(timeout));
+        let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) else {
+            return false;
+        };
+        if session.expires != expires {
+            self.queue.remove(&(session.expires, id));
+            self.queue.insert((expires, id));
+            session.expires = expires;
+        }
+        true
+    }
+
+    /// `checkSession`: the error for a request of this session that came over `owner`. The first
+    /// request makes its server the session's owner.
+    pub(crate) fn check(&mut self, id: i64, owner: Owner) -> Result<(), i32> {
+        let session = self.by_id.get_mut(&id).ok_or(self.unknown)?;
+        if session.closing {
+            return Err(err::SESSION_EXPIRED);
+        }
+        if *session.owner.get_or_insert(owner) == owner { Ok(()) } else { Err(err::SESSION_MOVED) }
+    }
+
+    /// From now on the session's client may write over `owner` only.
+    pub(crate) fn set_owner(&mut self, id: i64, owner: Owner) {
+        if let Some(session) = self.by_id.get_mut(&id).filter(|session| !session.closing) {
+            session.owner = Some(owner);
+        }
+    }
+
+    /// Whether there is such a session, and nobody has begun to end it.
+    pub(crate) fn is_alive(&self, id: i64) -> bool {
+        self.by_id.get(&id).is_some_and(|session| !session.closing)
+    }
+
+    /// From here on requests of this session are refused.
+    pub(crate) fn set_closing(&mut self, id: i64) {
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.closing = true;
+            self.queue.remove(&(session.expires, id));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: i64) {
+        if let Some(session) = self.by_id.remove(&id) {
+            self.queue.remove(&(session.expires, id));
+        }
+    }
+
+    /// When a session expires if nothing is heard of it.
+    pub(crate) fn next_expiry(&self) -> Option<Duration> {
+        self.queue.first().map(|(at, _)| *at)
+    }
+
+    /// A session whose time has come.
+    pub(crate) fn expired(&self, now: Duration) -> Option<i64> {
+        self.queue.first().filter(|(at, _)| *at <= now).map(|(_, id)| *id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &Session)> {
+        self.by_id.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// The time of each expiry, and whose.
+    pub(crate) fn expiries(&self) -> impl Iterator<Item = (Duration, i64)> {
+        self.queue.iter().copied()
+    }
+
+    /// After a restart every session has its whole time again.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        let ids: Vec<i64> = self.by_id.keys().copied().collect();
+        for id in ids {
+            if let Some(session) = self.by_id.get_mut(&id) {
+                session.closing = false;
+                let timeout = session.timeout;
+                self.touch(id, timeout, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_expires_with_its_tick_and_not_before() {
+        let mut sessions = Sessions::new(Duration::from_millis(100), err::UNKNOWN_SESSION);
+        let (ms, id) = (Duration::from_millis, 7);
+        sessions.track(id, ms(250), Some(Owner::Me), ms(0));
+        assert_eq!(sessions.next_expiry(), Some(ms(300)));
+        assert_eq!(sessions.expired(ms(299)), None);
+        assert!(sessions.touch(id, ms(250), ms(299)));
+        assert_eq!(sessions.expired(ms(300)), None);
+        assert_eq!(sessions.expired(ms(600)), Some(id));
+        sessions.set_closing(id);
+        assert_eq!(sessions.expired(ms(600)), None);
+        assert!(!sessions.touch(id, ms(250), ms(600)));
+    }
+}

@@ -1,0 +1,386 @@
+//! An ensemble of ZooKeeper servers without sockets, threads and clocks: events and the time go in,
+//! what is to be done comes out. It is made for simulations.
+//!
+//! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a
+//! client can tell:
+//!
+//! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum
+//!   has logged. Followers apply what is committed in this order, as late as the leader's stream
+//!   brings it. They answer reads from their own tree, and fire watches as they apply.
+//! * A follower sends writes and `sync` on to the leader. It answers a write when it applies it.
+//!   Requests of one session are answered in order, except for what is refused eagerly
+//!   ([`eager_acl_check`](Settings::eager_acl_check)).
+//! * The leader alone expires sessions, by its ticks. It hears of a session when that is made or
+//!   checked, from the session's own connection to the leader, and from the followers' answers to
+//!   its pings, which it sends every half tick. **A write that was sent on is not a sign of life.**
+//! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks
+//!   closes its clients' connections and looks for a leader. Until then it answers reads and pings.
+//!   A leader that hears nothing of a quorum for that long does the same; until then it also
+//!   answers `sync`, if nothing is proposed.
+//! * The member with the newest history among those that reach a quorum is elected. Its followers
+//!   take over its history, so that what only they had logged is gone; what was acknowledged to a
+//!   client is in the history of some member of each quorum. Sessions begin anew at a new leader,
+//!   with their whole timeout.
+//!
+//! Whoever drives it carries packets and bytes, tells the time, and does the harm: it delays or
+//! drops [packets](Packet), cuts connections, stops members and starts them again, and lets their
+//! clocks drift.
+//!
+//! # What is simpler than in the real server
+//!
+//! * A log is written at once. There is no DIFF: a follower takes over the leader's whole tree.
+//! * No observers, no local sessions, no `reconfig`, no read-only mode, no four-letter words.
+//! * Votes are repeated every 3.2 seconds at last, not every minute.
+
+mod clock;
+mod eager;
+mod election;
+mod leader;
+mod learner;
+mod member;
+mod message;
+mod pipeline;
+mod server;
+
+use self::clock::Clock;
+use self::member::{Member, Part};
+pub use self::message::Packet;
+use self::server::Server;
+use crate::engine::front::TimeoutLimits;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What the servers are told in their configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many servers there are, at most 100.
+    pub members: usize,
+    /// `tickTime`.
+    pub tick: Duration,
+    /// `initLimit`, in ticks: how long a follower may take to join a leader.
+    pub init_limit: u32,
+    /// `syncLimit`, in ticks: how long a follower may hear nothing of its leader.
+    pub sync_limit: u32,
+    /// `minSessionTimeout`; usually two ticks.
+    pub min_session: Duration,
+    /// `maxSessionTimeout`; usually twenty ticks.
+    pub max_session: Duration,
+    /// How often the leader looks for containers and nodes with a time to live to be reaped.
+    pub reap_interval: Duration,
+    /// `zookeeper.enableEagerACLCheck`.
+    pub eager_acl_check: bool,
+}
+
+impl Settings {
+    fn init_time(&self) -> Duration {
+        self.tick * self.init_limit
+    }
+
+    fn sync_time(&self) -> Duration {
+        self.tick * self.sync_limit
+    }
+}
+
+impl Default for Settings {
+    /// As in the configuration that comes with ZooKeeper, for three servers.
+    fn default() -> Settings {
+        let tick = Duration::from_secs(2);
+        Settings {
+            members: 3,
+            tick,
+            init_limit: 10,
+            sync_limit: 5,
+            min_session: tick * 2,
+            max_session: tick * 20,
+            reap_interval: Duration::from_secs(60),
+            eager_acl_check: false,
+        }
+    }
+}
+
+/// A client's connection, as whoever drives the ensemble calls it. No number is used twice.
+pub type ConnId = u64;
+
+/// Why a member looks for a leader.
+type Reason = &'static str;
+
+/// What is to be done, in this order.
+#[derive(Debug)]
+pub enum Output {
+    /// Send this to a client.
+    Bytes {
+        /// By whom.
+        member: usize,
+        /// To whom.
+        conn: ConnId,
+        /// Whole frames.
+        bytes: Vec<u8>,
+    },
+    /// Close a connection, after what was sent to its client. [`Ensemble::closed`] is still to be
+    /// called.
+    Close {
+        /// By whom.
+        member: usize,
+        /// Whose.
+        conn: ConnId,
+    },
+    /// Carry this to another member.
+    Packet(Packet),
+    /// Something to know.
+    Notice {
+        /// Of whom.
+        member: usize,
+        /// What.
+        notice: Notice,
+    },
+}
+
+/// What a log would say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It has no leader, and looks for one.
+    Looks {
+        /// Why.
+        why: &'static str,
+    },
+    /// It leads, and serves clients.
+    Leads {
+        /// The number of its reign.
+        epoch: u64,
+    },
+    /// It follows, and serves clients.
+    Follows {
+        /// Whom.
+        leader: usize,
+        /// The number of the leader's reign.
+        epoch: u64,
+    },
+    /// The leader ends a session whose time is over.
+    Expired {
+        /// Which.
+        session: i64,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Looks { why } => write!(f, "looks for a leader: {why}"),
+            Notice::Leads { epoch } => write!(f, "leads in epoch {epoch}"),
+            Notice::Follows { leader, epoch } => write!(f, "follows {leader} in epoch {epoch}"),
+            Notice::Expired { session } => write!(f, "expires session {session:#x}"),
+        }
+    }
+}
+
+/// A node, as a member has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Its path.
+    pub path: String,
+    /// The session that it goes with; 0 for none.
+    pub owner: i64,
+    /// The transaction that made it.
+    pub czxid: i64,
+    /// What it holds.
+    pub data: Vec<u8>,
+}
+
+/// The servers. See the [module's page](self).
+///
+/// Each call tells the time, `now`, which never goes back, and is answered by
+/// [`take_outputs`](Self::take_outputs).
+#[derive(Debug)]
+pub struct Ensemble {
+    members: Vec<Member>,
+    outputs: Vec<Output>,
+}
+
+impl Ensemble {
+    /// Servers without data, none of which runs yet. The seed decides how far their clocks are
+    /// apart, and on the sessions' passwords.
+    pub fn new(settings: &Settings, seed: u64) -> Ensemble {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let secret = rng.u128(..);
+        let make = |id| {
+            let ahead = Duration::from_nanos(rng.u64(..3_600_000_000_000));
+            let mut server = Server::new(id, settings.clone(), secret);
+            server.set_now(ahead);
+            Member { server, clock: Clock::new(ahead), part: Part::Down }
+        };
+        Ensemble { members: (0..settings.members).map(make).collect(), outputs: Vec::new() }
+    }
+
+    /// What is to be done since the last call.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Something happens to a member.
+    fn at<T>(&mut self, member: usize, now: Duration, happens: impl FnOnce(&mut Member) -> T) -> Option<T> {
+        let member = self.members.get_mut(member)?;
+        member.server.set_now(member.clock.at(now));
+        let result = happens(member);
+        self.outputs.extend(member.take_outputs());
+        Some(result)
+    }
+
+    // ---- clients ----
+
+    /// A client has connected.
+    pub fn open(&mut self, member: usize, conn: ConnId, peer: SocketAddr, now: Duration) {
+        self.at(member, now, |member| member.open(conn, peer));
+    }
+
+    /// A client has sent these bytes, in any pieces.
+    pub fn bytes(&mut self, member: usize, conn: ConnId, bytes: &[u8], now: Duration) {
+        self.at(member, now, |member| member.read(conn, bytes));
+    }
+
+    /// A client's connection is gone.
+    pub fn closed(&mut self, member: usize, conn: ConnId, now: Duration) {
+        self.at(member, now, |member| member.server.hang_up(conn));
+    }
+
+    // ---- members ----
+
+    /// A packet has arrived.
+    pub fn packet(&mut self, packet: Packet, now: Duration) {
+        self.at(packet.to, now, |member| member.hear(packet));
+    }
+
+    /// When a member has something to do, in the world's time.
+    pub fn next_timer(&self, member: usize) -> Option<Duration> {
+        let member = self.members.get(member)?;
+        member.next_timer().map(|at| member.clock.when(at))
+    }
+
+    /// Lets a member do what is due.
+    pub fn timer(&mut self, member: usize, now: Duration) {
+        self.at(member, now, Member::timer);
+    }
+
+    /// Starts a member that does not run; with what is on its disk, or without.
+    pub fn start(&mut self, member: usize, keeps_data: bool, now: Duration) {
+        self.at(member, now, |member| {
+            if matches!(member.part, Part::Down) {
+                if !keeps_data {
+                    member.server.wipe();
+                }
+                member.look("it has started");
+            }
+        });
+    }
+
+    /// Ends a member's process. The outputs are what its operating system does: it closes all
+    /// connections and streams. Drop them for a host that is gone without a word.
+    pub fn kill(&mut self, member: usize, now: Duration) {
+        self.at(member, now, Member::stop);
+    }
+
+    /// From now on a member's clock runs faster than the world's by this many millionths.
+    pub fn set_drift(&mut self, member: usize, drift_ppm: i32, now: Duration) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.clock.set_drift(drift_ppm, now);
+        }
+    }
+
+    /// From now on a member grants no session timeout beyond these limits.
+    pub fn set_session_limits(&mut self, member: usize, min: Duration, max: Duration) {
+        if let Some(member) = self.members.get_mut(member) {
+            member.server.front.limits = TimeoutLimits { min, max };
+        }
+    }
+
+    // ---- what an operator does ----
+
+    /// Lets the leader expire a session; false if there is none with this id, or no leader.
+    pub fn expire(&mut self, session: i64, now: Duration) -> bool {
+        self.lead(now, |leader, server| leader.expire(server, session))
+    }
+
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
+    /// node, or no leader.
+    pub fn set_sequence(&mut self, parent: &str, next: i32, now: Duration) -> bool {
+        self.lead(now, |leader, server| leader.set_sequence(server, parent, next))
+    }
+
+    fn lead(&mut self, now: Duration, does: impl FnOnce(&mut leader::Leader, &mut Server) -> bool) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let done = self.at(leader, now, |member| match &mut member.part {
+            Part::Leading(leader) => does(leader, &mut member.server),
+            Part::Down | Part::Looking(_) | Part::Following(_) => false,
+        });
+        done == Some(true)
+    }
+
+    // ---- what an observer sees ----
+
+    /// The member that leads and serves. Of several, which takes a cut between them, the one that
+    /// was elected last.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
+        let leaders = self.members.iter().filter(leads);
+        leaders.max_by_key(|member| member.server.current_epoch).map(|member| member.server.id)
+    }
+
+    /// Whether a member runs.
+    pub fn is_running(&self, member: usize) -> bool {
+        self.members.get(member).is_some_and(|member| !matches!(member.part, Part::Down))
+    }
+
+    /// Whether a member serves clients.
+    pub fn is_serving(&self, member: usize) -> bool {
+        self.members.get(member).is_some_and(|member| member.server.is_serving)
+    }
+
+    /// Whether all other members serve one leader and have logged and applied the same. A member
+    /// that is down then takes nothing with it if it loses its data: otherwise it could be one of
+    /// only two members that have logged a committed write, and the ensemble would lose this write.
+    pub fn can_lose_data(&self, member: usize) -> bool {
+        let state = |member: &Member| {
+            let server = &member.server;
+            (server.is_serving, server.current_epoch, server.last_logged(), server.applied)
+        };
+        let mut others = self.members.iter().filter(|other| other.server.id != member).map(state);
+        let Some(first) = others.next() else { return false };
+        first.0 && first.2 == first.3 && others.all(|other| other == first)
+    }
+
+    /// The newest transaction that a member has applied.
+    pub fn applied(&self, member: usize) -> i64 {
+        self.members.get(member).map_or(0, |member| member.server.applied)
+    }
+
+    /// The sessions, as far as a member has applied them: their ids and timeouts, by id.
+    pub fn sessions(&self, member: usize) -> Vec<(i64, Duration)> {
+        let sessions = self.members.get(member).map(|member| &member.server.sessions);
+        sessions.into_iter().flatten().map(|(id, timeout)| (*id, *timeout)).collect()
+    }
+
+    /// The nodes, as far as a member has applied them, by path.
+    pub fn nodes(&self, member: usize) -> Vec<NodeInfo> {
+        let tree = self.members.get(member).map(|member| &member.server.front.store.tree);
+        let mut nodes: Vec<NodeInfo> = tree
+            .into_iter()
+            .flat_map(|tree| tree.iter())
+            .map(|(path, node)| NodeInfo {
+                path: path.to_owned(),
+                owner: node.session(),
+                czxid: node.stat.czxid,
+                data: node.data.as_deref().unwrap_or_default().to_vec(),
+            })
+            .collect();
+        nodes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        nodes
+    }
+
+    /// How many watches a member's clients have set.
+    pub fn watch_count(&self, member: usize) -> usize {
+        self.members.get(member).map_or(0, |member| member.server.front.store.watches.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! The order of requests at a member (`CommitProcessor`): the requests of a session are answered in
+//! the order in which they came. A write, or a `sync` at a follower, waits until the leader has
+//! committed it, and what the session asks behind it waits as well. Other sessions do not wait.
+
+use crate::engine::finish::Pending;
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Default)]
+pub(super) struct Pipeline {
+    /// What each session waits for, oldest first. The first one waits for the leader.
+    waiting: BTreeMap<i64, VecDeque<Waiting>>,
+    /// What waits for the leader, of all sessions: session and xid.
+    uncommitted: VecDeque<(i64, i32)>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: Pending,
+    needs_commit: bool,
+}
+
+impl Pipeline {
+    /// Takes a request; gives it back if it can be answered at once.
+    pub(super) fn take(&mut self, request: Pending, needs_commit: bool) -> Option<Pending> {
+        let session = request.session;
+        if needs_commit {
+            self.uncommitted.push_back((session, request.xid));
+        } else if !self.waiting.contains_key(&session) {
+            return Some(request);
+        }
+        self.waiting.entry(session).or_default().push_back(Waiting { request, needs_commit });
+        None
+    }
+
+    /// A request was committed: gives it back, if it is the one that has waited longest here. (One
+    /// that a session sent over another server is not: clients that continue their xids on a new
+    /// connection rely on that.)
+    pub(super) fn committed(&mut self, session: i64, xid: i32) -> Option<Pending> {
+        self.uncommitted.pop_front_if(|oldest| *oldest == (session, xid))?;
+        Some(self.waiting.get_mut(&session)?.pop_front()?.request)
+    }
+
+    /// The next request of a session that need not wait any more.
+    pub(super) fn next_ready(&mut self, session: i64) -> Option<Pending> {
+        let waiting = self.waiting.get_mut(&session)?;
+        let ready = waiting.pop_front_if(|first| !first.needs_commit);
+        if waiting.is_empty() {
+            self.waiting.remove(&session);
+        }
+        ready.map(|first| first.request)
+    }
+}

@@ -1,0 +1,204 @@
+//! The server's thread and its sockets. All state is behind one lock that is never held while waiting, so
+//! what a test does from code is done when its call returns.
+
+mod actions;
+mod conn;
+pub(super) mod framing;
+mod listener;
+mod outbox;
+mod poller;
+mod serve;
+mod turn;
+
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mio::{Poll, Registry, Token, Waker};
+use parking_lot::{Condvar, Mutex};
+
+use self::conn::Conn;
+use self::listener::Listener;
+use self::outbox::Delayed;
+use super::clock::Clock;
+use super::engine::{ConnId, Engine, Identity, Settings};
+use super::faults::{Faults, Plan};
+use super::history::History;
+use super::request::Event;
+
+const WAKER: Token = Token(1);
+/// Smaller numbers are the tokens of the listener and the waker.
+const FIRST_CONN: ConnId = 2;
+
+/// What the thread and the handles share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    core: Mutex<Core>,
+    /// Something was logged or held, or all is over.
+    news: Condvar,
+    waker: Waker,
+}
+
+/// The whole server.
+pub(super) struct Core {
+    pub(super) engine: Engine,
+    pub(super) clock: Clock,
+    pub(super) faults: Faults,
+    pub(super) history: History,
+    max_frame: usize,
+    /// `None` once the server is stopped.
+    listener: Option<Listener>,
+    registry: Registry,
+    conns: HashMap<ConnId, Conn>,
+    next_id: ConnId,
+    /// Those that may have something to serve, first come, first served.
+    ready: VecDeque<ConnId>,
+    /// Those that have something to send.
+    dirty: Vec<ConnId>,
+    /// Connections whose answer is to be lost, in the batch that is being served.
+    struck: Vec<(ConnId, Plan)>,
+    /// What a `delay` holds back.
+    delayed: VecDeque<Delayed>,
+    /// When to look whether a connection says nothing, or takes nothing.
+    deadlines: BinaryHeap<turn::Deadline>,
+    made: Instant,
+    /// How many bytes may be said before all that is unsent is counted again.
+    slack: usize,
+    /// What is read comes here first.
+    buffer: Vec<u8>,
+    has_news: bool,
+    /// How many watch events were ever logged.
+    events: u64,
+}
+
+/// What is not the engine's business.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// The longest frame taken, in bytes.
+    pub(super) max_frame: usize,
+    /// How many requests, and how many events, the log keeps.
+    pub(super) log_capacity: usize,
+}
+
+impl Core {
+    /// Whether the server was stopped.
+    pub(super) fn is_over(&self) -> bool {
+        self.listener.is_none()
+    }
+
+    /// How many watch events were ever logged, and of those behind the first `seen` all that are still there;
+    /// `None` if there are no more.
+    pub(super) fn events_after(&self, seen: u64) -> Option<(u64, Vec<Event>)> {
+        let new = self.events.checked_sub(seen).filter(|new| *new > 0)?;
+        let new = usize::try_from(new).unwrap_or(usize::MAX);
+        let all = self.history.events().count();
+        Some((self.events, self.history.events().skip(all.saturating_sub(new)).cloned().collect()))
+    }
+
+    /// Closes every socket.
+    fn stop(&mut self) {
+        self.listener = None;
+        self.conns.clear();
+        self.has_news = true;
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("connections", &self.conns.len()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Binds the port and starts the thread.
+    pub(super) fn start(
+        wanted: SocketAddr,
+        clock: Clock,
+        settings: Settings,
+        options: Options,
+    ) -> io::Result<(Arc<Shared>, JoinHandle<()>, SocketAddr)> {
+        let poll = Poll::new()?;
+        let registry = poll.registry().try_clone()?;
+        let waker = Waker::new(&registry, WAKER)?;
+        let listener = Listener::bind(wanted, &registry)?;
+        let address = listener.address();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch = i64::try_from(since.as_millis()).unwrap_or(0);
+        let identity = Identity { server: 0, epoch, secret: fastrand::u128(..) };
+        let core = Core {
+            engine: Engine::new(settings, identity),
+            clock,
+            faults: Faults::default(),
+            history: History::new(options.log_capacity),
+            max_frame: options.max_frame,
+            listener: Some(listener),
+            registry,
+            conns: HashMap::new(),
+            next_id: FIRST_CONN,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            struck: Vec::new(),
+            delayed: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            made: Instant::now(),
+            slack: 0,
+            buffer: vec![0; 64 << 10],
+            has_news: false,
+            events: 0,
+        };
+        let shared = Arc::new(Shared { core: Mutex::new(core), news: Condvar::new(), waker });
+        let thread = poller::start(poll, Arc::clone(&shared))?;
+        Ok((shared, thread, address))
+    }
+
+    /// Does something to the server; its effects, as far as the sockets take them, are out on return.
+    pub(super) fn act<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.core.lock();
+        core.set_now();
+        let result = act(&mut core);
+        core.turn();
+        let has_news = std::mem::take(&mut core.has_news);
+        drop(core);
+        if has_news {
+            self.news.notify_all();
+        }
+        if let Err(e) = self.waker.wake() {
+            error!("test server: {e}"); // it will notice at its next event
+        }
+        result
+    }
+
+    /// Looks at the server.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Core) -> T) -> T {
+        look(&self.core.lock())
+    }
+
+    /// Waits until `find` finds something; `None` when the time is over or the server is stopped.
+    pub(super) fn wait<T>(&self, timeout: Duration, mut find: impl FnMut(&Core) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut core = self.core.lock();
+        loop {
+            if let Some(found) = find(&core) {
+                return Some(found);
+            }
+            if core.is_over() {
+                return None;
+            }
+            match deadline {
+                Some(deadline) if self.news.wait_until(&mut core, deadline).timed_out() => {
+                    return find(&core);
+                }
+                Some(_) => {}
+                None => self.news.wait(&mut core),
+            }
+        }
+    }
+
+    /// Closes every socket and lets the thread end.
+    pub(super) fn stop(&self) {
+        self.act(Core::stop);
+    }
+}

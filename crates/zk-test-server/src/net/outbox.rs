@@ -1,0 +1,245 @@
+//! What the engine says, on its way to the sockets: lost, delayed, sent.
+
+use std::time::{Duration, Instant};
+
+use super::Core;
+use super::conn::{Conn, Stage};
+use super::serve::Tag;
+use crate::engine::{ConnId, Output};
+use crate::faults::Plan;
+use crate::request::Event;
+use zk_wire::record::ConnectReply;
+
+/// With more than this, or than four frames of the longest, a connection is cut if its client takes nothing.
+const FLOODED: usize = 32 << 20;
+/// How much may be unsent on all connections together: eight of the longest frames, and no less than this.
+const UNSENT: usize = 256 << 20;
+
+/// Something for one connection. The order of all of them stands.
+#[derive(Debug)]
+enum Item {
+    Bytes(Vec<u8>),
+    /// It is closed when all is sent.
+    Close,
+    /// The same, by a fault: the engine does not know yet.
+    Cut,
+    /// By a fault, it is neither read nor written from now on.
+    Silence,
+}
+
+impl Item {
+    fn of(plan: Plan) -> Item {
+        match plan {
+            Plan::SilenceReply => Item::Silence,
+            Plan::DropReply | Plan::DropRequest => Item::Cut,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Delayed {
+    pub(super) due: Instant,
+    pub(super) conn: ConnId,
+    item: Item,
+}
+
+impl Core {
+    /// Takes what the engine has said.
+    pub(super) fn deliver(&mut self) {
+        for output in self.engine.take_outputs() {
+            match output {
+                Output::Reply { conn, tag, bytes } => {
+                    let tag = Tag(tag);
+                    if tag.is_connect() {
+                        self.connected(conn, &bytes);
+                    }
+                    match tag.plan() {
+                        Some(_) => self.strike(conn),
+                        None => self.pass(conn, Item::Bytes(bytes)),
+                    }
+                }
+                Output::Event { conn, session, kind, path, bytes } => {
+                    if self.conns.contains_key(&conn) {
+                        self.events += 1;
+                        self.history.event(Event::new(session, kind, &path));
+                        self.has_news = true;
+                        self.pass(conn, Item::Bytes(bytes));
+                    }
+                }
+                Output::Close { conn } => {
+                    self.deafen(conn);
+                    self.strike(conn); // a silent connection stays open all the same
+                    self.pass(conn, Item::Close);
+                }
+            }
+        }
+    }
+
+    /// Does to a connection what is planned in the place of its answer, if anything is.
+    fn strike(&mut self, id: ConnId) {
+        if let Some(at) = self.struck.iter().position(|(struck, _)| *struck == id) {
+            let (_, plan) = self.struck.swap_remove(at);
+            self.pass(id, Item::of(plan));
+        }
+    }
+
+    /// The same for requests that had no answer to lose.
+    pub(super) fn strike_unanswered(&mut self) {
+        for (id, plan) in std::mem::take(&mut self.struck) {
+            self.pass(id, Item::of(plan));
+        }
+    }
+
+    fn connected(&mut self, id: ConnId, reply: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.stage == Stage::Connecting) {
+            let reply = reply.get(4..).and_then(|frame| ConnectReply::read(frame).ok());
+            conn.session = reply.map_or(0, |reply| reply.session_id);
+        }
+    }
+
+    /// Cuts the connection behind what was said to it.
+    pub(super) fn cut(&mut self, id: ConnId) {
+        self.deafen(id);
+        self.pass(id, Item::Cut);
+    }
+
+    /// Says the last words to a connection.
+    pub(super) fn finish(&mut self, id: ConnId, bytes: Vec<u8>) {
+        self.deafen(id);
+        self.pass(id, Item::Bytes(bytes));
+        self.pass(id, Item::Close);
+    }
+
+    fn pass(&mut self, id: ConnId, item: Item) {
+        let delay = self.faults.delay;
+        if delay.is_zero() && self.delayed.is_empty() {
+            self.put(id, item);
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let mut length = 0;
+        if let Item::Bytes(bytes) = &item {
+            length = bytes.len();
+            conn.delay(length);
+        }
+        // The order stands also where the delay has become shorter.
+        let due = Instant::now().checked_add(delay).unwrap_or_else(far_away);
+        let due = self.delayed.back().map_or(due, |last| due.max(last.due));
+        self.delayed.push_back(Delayed { due, conn: id, item });
+        self.count_unsent(length);
+    }
+
+    fn close_if_flooded(&mut self, id: ConnId) {
+        let most = FLOODED.max(self.max_frame.saturating_mul(4));
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.untaken() > most) else { return };
+        if self.faults.black_hole {
+            return; // it cannot read
+        }
+        match conn.write() {
+            Ok(_) if conn.is_stalled() => {
+                warn!("test server: closed {}: it does not read what it is sent", conn.peer);
+                self.drop_conn(id);
+            }
+            Ok(true) => self.queue(id),
+            Ok(false) => {}
+            Err(e) => {
+                debug!("test server: {}: {e}", conn.peer);
+                self.drop_conn(id);
+            }
+        }
+    }
+
+    /// Bounds what all connections together have not been sent; `more` bytes were said.
+    fn count_unsent(&mut self, more: usize) {
+        self.slack = self.slack.saturating_sub(more);
+        if self.slack > 0 {
+            return;
+        }
+        self.flush();
+        let most = UNSENT.max(self.max_frame.saturating_mul(8));
+        let mut all: usize = self.conns.values().map(Conn::unsent).sum();
+        while all > most {
+            let Some((id, conn)) = self.conns.iter().max_by_key(|(_, conn)| conn.unsent()) else { break };
+            warn!("test server: closed {}: {all} bytes are unsent, most of them here", conn.peer);
+            all = all.saturating_sub(conn.unsent());
+            let id = *id;
+            self.drop_conn(id);
+        }
+        self.slack = most.saturating_sub(all).max(most / 16);
+    }
+
+    /// Sends what was delayed until `now`.
+    pub(super) fn send_delayed(&mut self, now: Instant) {
+        while self.delayed.front().is_some_and(|delayed| delayed.due <= now) {
+            let Some(Delayed { conn, item, .. }) = self.delayed.pop_front() else { return };
+            self.put_delayed(conn, item);
+        }
+    }
+
+    /// Sets the delay; what waits for the former one is sent if there is none any more.
+    pub(crate) fn set_delay(&mut self, delay: Duration) {
+        self.faults.delay = delay;
+        if delay.is_zero() {
+            for Delayed { conn, item, .. } in std::mem::take(&mut self.delayed) {
+                self.put_delayed(conn, item);
+            }
+        }
+    }
+
+    pub(super) fn forget_delayed(&mut self) {
+        self.delayed.clear();
+    }
+
+    fn put_delayed(&mut self, id: ConnId, item: Item) {
+        if let (Item::Bytes(bytes), Some(conn)) = (&item, self.conns.get_mut(&id)) {
+            conn.delayed = conn.delayed.saturating_sub(bytes.len());
+        }
+        self.put(id, item);
+    }
+
+    fn put(&mut self, id: ConnId, item: Item) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        match item {
+            _ if matches!(conn.stage, Stage::Silent | Stage::Closing) => {}
+            Item::Bytes(bytes) => {
+                conn.push(&bytes);
+                self.touch(id);
+                self.close_if_flooded(id);
+                self.count_unsent(bytes.len());
+            }
+            Item::Close => self.close(id),
+            Item::Cut => {
+                self.engine.hang_up(id);
+                self.close(id);
+            }
+            Item::Silence => {
+                conn.stage = Stage::Silent; // what came before is sent
+                self.queue(id);
+            }
+        }
+    }
+
+    /// Sends what the sockets take.
+    pub(super) fn flush(&mut self) {
+        if self.faults.black_hole {
+            return;
+        }
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            conn.is_dirty = false;
+            match conn.write() {
+                Ok(_) if conn.stage == Stage::Closing && conn.is_drained() => self.drop_conn(id),
+                Ok(true) => self.queue(id),
+                Ok(false) => {}
+                Err(e) => {
+                    debug!("test server: {}: {e}", conn.peer);
+                    self.drop_conn(id);
+                }
+            }
+        }
+    }
+}
+
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(1 << 30)
+}

@@ -1,0 +1,215 @@
+//! One turn of the server: what came in is served, what is due is done, what is to go out is sent.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+
+use super::Core;
+use super::conn::{Conn, Stage};
+use super::listener::Listener;
+use crate::engine::ConnId;
+
+/// A connection that has no session within this time is closed, at the next multiple of it
+/// (`zookeeper.nio.sessionlessCnxnTimeout`). In real time, whatever clock the sessions have.
+const SESSIONLESS: Duration = Duration::from_secs(10);
+/// How long a client may take to read what it was sent before its connection was closed.
+const LINGER: Duration = Duration::from_secs(10);
+/// Of new connections, how many a turn takes.
+const ACCEPTS: usize = 64;
+/// The engine's timer is not asked more often than this.
+const RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The earliest is the greatest.
+pub(super) type Deadline = Reverse<(Instant, ConnId)>;
+
+impl Core {
+    pub(super) fn set_now(&mut self) {
+        self.engine.set_now(self.clock.now());
+    }
+
+    /// The poll has seen something at the port.
+    pub(super) fn listener_ready(&mut self) {
+        if let Some(listener) = &mut self.listener {
+            listener.ready();
+        }
+    }
+
+    /// The poll has seen something at a connection.
+    pub(super) fn socket_ready(&mut self, id: ConnId, event: &Event) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if event.is_readable() || event.is_error() || event.is_read_closed() {
+            conn.readable();
+            self.queue(id);
+        }
+        if event.is_writable() || event.is_error() {
+            self.touch(id);
+        }
+    }
+
+    pub(super) fn turn(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.set_now();
+        self.accept();
+        self.send_delayed(Instant::now());
+        self.serve();
+        self.tick();
+        self.deliver();
+        self.flush();
+        self.close_overdue(Instant::now());
+    }
+
+    /// How long there is nothing to do unless a socket has something.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        let listener = self.listener.as_ref()?;
+        if listener.has_more() || !self.ready.is_empty() && !self.faults.black_hole {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let instants = [
+            listener.retry(),
+            self.delayed.front().map(|delayed| delayed.due),
+            self.deadlines.peek().map(|Reverse((at, _))| *at),
+        ];
+        let waits = instants.into_iter().flatten().map(|at| at.saturating_duration_since(now));
+        let tick = self.engine.next_tick().and_then(|at| self.clock.until(at)).map(|t| t.max(RESOLUTION));
+        waits.chain(tick).min()
+    }
+
+    /// Takes all connections that were made by now.
+    pub(super) fn accept_all(&mut self) {
+        /// More than the backlog has room for.
+        const ROUNDS: usize = 64;
+        self.listener_ready();
+        for _ in 0..ROUNDS {
+            self.accept();
+            if !self.listener.as_ref().is_some_and(Listener::has_more) {
+                break;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = &mut self.listener else { return };
+            let Some((socket, peer)) = listener.accept(&self.registry, Instant::now()) else { return };
+            let id = self.next_id;
+            self.next_id += 1;
+            match Conn::new(socket, peer, id, &self.registry) {
+                Ok(conn) => {
+                    self.conns.insert(id, conn);
+                    self.engine.accept(id, peer);
+                    let age = self.made.elapsed() + SESSIONLESS;
+                    let tick = age.as_nanos() / SESSIONLESS.as_nanos() + 1;
+                    let at = SESSIONLESS.saturating_mul(u32::try_from(tick).unwrap_or(u32::MAX));
+                    self.deadlines.extend(self.made.checked_add(at).map(|at| Reverse((at, id))));
+                    self.queue(id);
+                }
+                Err(e) => warn!("test server: cannot serve {peer}: {e}"),
+            }
+        }
+    }
+
+    /// Does what is due by now.
+    pub(super) fn tick(&mut self) {
+        if self.engine.next_tick().is_some_and(|at| at <= self.clock.now()) {
+            self.engine.tick();
+            self.deliver();
+        }
+    }
+
+    /// Lets time go on, on a virtual clock, and does all that is due on the way; `false` if the clock is
+    /// real.
+    pub(crate) fn advance(&mut self, by: Duration) -> bool {
+        /// Should there ever be more steps than this, the rest is done at once.
+        const STEPS: usize = 100_000;
+        self.catch_up();
+        let end = self.clock.now().saturating_add(by);
+        for _ in 0..STEPS {
+            match self.engine.next_due().filter(|at| *at <= end) {
+                Some(at) if self.clock.set(at) => {
+                    self.set_now();
+                    self.tick();
+                }
+                _ => break,
+            }
+        }
+        let was_set = self.clock.set(end);
+        self.set_now();
+        self.tick();
+        was_set
+    }
+
+    /// Closes what has no session after its time, and what its client does not read to the end.
+    fn close_overdue(&mut self, now: Instant) {
+        while let Some(Reverse((_, id))) =
+            self.deadlines.peek().copied().filter(|Reverse((at, _))| *at <= now)
+        {
+            self.deadlines.pop();
+            let Some(conn) = self.conns.get(&id) else { continue };
+            if !matches!(conn.stage, Stage::First | Stage::Closing) {
+                continue;
+            }
+            if self.faults.black_hole || conn.held.is_some() {
+                self.deadlines.push(Reverse((now + LINGER, id))); // it is none of its fault
+                continue;
+            }
+            if conn.stage == Stage::First {
+                info!("test server: closed {}: no session within {SESSIONLESS:?}", conn.peer);
+            }
+            self.drop_conn(id);
+        }
+    }
+
+    /// Nothing more that this connection says is heard, nor what it said before and was not served.
+    pub(super) fn deafen(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if matches!(conn.stage, Stage::First | Stage::Connecting | Stage::Open) {
+            conn.deafen();
+            self.faults.forget(id);
+            self.queue(id);
+        }
+    }
+
+    /// Nothing more is read of this connection; it is closed when all is sent.
+    pub(super) fn close(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        if matches!(conn.stage, Stage::Closing | Stage::Silent) {
+            return;
+        }
+        conn.stage = Stage::Closing;
+        conn.input.clear();
+        self.deadlines.push(Reverse((Instant::now() + LINGER, id)));
+        self.touch(id);
+    }
+
+    /// Ends the connection now.
+    pub(super) fn drop_conn(&mut self, id: ConnId) {
+        self.engine.hang_up(id);
+        self.faults.forget(id);
+        if let Some(conn) = self.conns.remove(&id) {
+            if conn.delayed > 0 {
+                self.delayed.retain(|delayed| delayed.conn != id);
+            }
+            conn.close(&mut self.buffer);
+        }
+    }
+
+    /// Puts it among those to be served.
+    pub(super) fn queue(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_heard()) {
+            conn.is_queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Puts it among those to be flushed.
+    pub(super) fn touch(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_dirty) {
+            conn.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What this suite asks of servers beyond `Server::start()`, in one place.
+use std::env;
+use zk_test_support::Server;
+
+/// Set to `real`, random sequences compare two real servers: whether the real one answers the same twice.
+const PAIR_VAR: &str = "ZK_CONFORMANCE_PAIR";
+
+/// Two fresh servers of the same setup to compare, and their names.
+pub fn pair() -> ([Server; 2], [&'static str; 2]) {
+    let (other, name) = match env::var(PAIR_VAR).as_deref() {
+        Ok("real") => (Server::real(), "another real server"),
+        _ => (Server::embedded(), "the embedded server"),
+    };
+    ([Server::real().start(), other.start()], ["the real server", name])
+}

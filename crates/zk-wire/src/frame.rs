@@ -1,0 +1,248 @@
+//! Length-prefixed frames out of a byte stream.
+
+use crate::Malformed;
+
+/// The longest frame taken: a listing of some 200,000 names. The memory is only used as the bytes
+/// arrive.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// So many bytes of a frame beyond `MAX_FRAME` are read: a reply's header.
+pub const HEAD: usize = 16;
+
+/// What a stream keeps of its memory between two frames. One long listing must not cost every session
+/// its length for ever.
+const KEPT: usize = 8 << 10;
+
+/// Collects bytes and gives back whole frames, without their length prefix.
+#[derive(Debug, Default)]
+pub struct Frames {
+    buf: Vec<u8>,
+    start: usize,
+    /// So many of the bytes to come belong to a frame beyond `MAX_FRAME`, and are thrown away. The
+    /// buffer is empty then.
+    skip: usize,
+}
+
+/// The next frame of a stream in which there may be some beyond `MAX_FRAME`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// A whole frame.
+    Whole(&'a [u8]),
+    /// The frame is longer than `MAX_FRAME`. This is its beginning; the rest is thrown away as it
+    /// comes, and the stream goes on with the next frame.
+    Head(&'a [u8; HEAD]),
+}
+
+impl Frames {
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        // What was handed out is dropped only when more comes, so that each byte moves once.
+        if self.start > 0 {
+            if self.buf.capacity() > KEPT {
+                // The long block is given back whole. If it were cut short where it stands, the
+                // hole behind it would be a little too small for the next session's listing, and
+                // each of 1,000 sessions would leave such a hole.
+                self.buf = self.buf.get(self.start..).unwrap_or_default().to_vec();
+            } else {
+                self.buf.drain(..self.start);
+            }
+            self.start = 0;
+        }
+        self.buf.extend_from_slice(bytes.get(skipped..).unwrap_or_default());
+    }
+
+    /// The next whole frame, if it has arrived. One beyond `MAX_FRAME` is malformed.
+    #[allow(clippy::should_implement_trait)] // an iterator's items outlive it
+    pub fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
+        match self.length()? {
+            Some(length) if length > MAX_FRAME => Err(Malformed("a frame of impossible length")),
+            Some(length) => Ok(self.take(length)),
+            None => Ok(None),
+        }
+    }
+
+    /// As [`next`](Self::next), but of a frame beyond `MAX_FRAME` the head is given.
+    pub fn next_or_head(&mut self) -> Result<Option<Next<'_>>, Malformed> {
+        let Some(length) = self.length()?.filter(|length| *length > MAX_FRAME) else {
+            return Ok(self.next()?.map(Next::Whole));
+        };
+        let from = self.start + 4;
+        let arrived = self.buf.len() - from;
+        if arrived < HEAD {
+            return Ok(None);
+        }
+        self.start = from + arrived.min(length);
+        self.skip = length - arrived.min(length);
+        Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(Next::Head))
+    }
+
+    /// Whether the next frame is beyond `MAX_FRAME`, as far as it has arrived.
+    pub fn is_next_long(&self) -> bool {
+        matches!(self.length(), Ok(Some(length)) if length > MAX_FRAME)
+    }
+
+    /// Whether bytes of a frame beyond `MAX_FRAME` are still to come.
+    pub fn is_skipping(&self) -> bool {
+        self.skip > 0
+    }
+
+    /// The length of the next frame, if it has arrived.
+    fn length(&self) -> Result<Option<usize>, Malformed> {
+        let rest = self.buf.get(self.start..).unwrap_or_default();
+        let Some(prefix) = rest.first_chunk::<4>() else { return Ok(None) };
+        let length = i32::from_be_bytes(*prefix);
+        usize::try_from(length).map(Some).map_err(|_| Malformed("a frame of impossible length"))
+    }
+
+    /// The next frame, which has this length, if all of it has arrived.
+    fn take(&mut self, length: usize) -> Option<&[u8]> {
+        let from = self.start + 4;
+        let frame = self.buf.get(from..from + length)?;
+        self.start = from + length;
+        Some(frame)
+    }
+
+    /// Forgets all: another stream begins.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.start = 0;
+        self.skip = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_long_frame_is_given_back_with_the_next_bytes() {
+        let mut frames = Frames::default();
+        let long = vec![0; 1 << 20];
+        frames.push(&(long.len() as i32).to_be_bytes());
+        frames.push(&long);
+        assert_eq!(frames.next().unwrap().map(<[u8]>::len), Some(long.len()));
+        frames.push(&[0, 0, 0, 1]);
+        assert!(frames.buf.capacity() <= KEPT);
+        frames.push(&[7]);
+        assert_eq!(frames.next().unwrap(), Some(&[7][..]));
+    }
+    use proptest::prelude::*;
+
+    #[test]
+    fn refuses_negative_and_huge_lengths() {
+        for length in [-1i32, i32::MIN, MAX_FRAME as i32 + 1, i32::MAX, 0x4854_5450] {
+            let mut frames = Frames::default();
+            frames.push(&length.to_be_bytes());
+            assert!(frames.next().is_err(), "{length}");
+            assert_eq!(frames.next_or_head().is_err(), length < 0, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_frame_beyond_the_limit_shows_its_head_and_is_never_kept() {
+        let (long, chunk) = (MAX_FRAME + 1000, vec![7; 64 << 10]);
+        let mut frames = Frames::default();
+        frames.push(&(long as i32).to_be_bytes());
+        frames.push(&[7; HEAD - 1]);
+        assert_eq!(frames.next_or_head(), Ok(None));
+        frames.push(&[7]);
+        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[7; HEAD]))));
+        let mut left = long - HEAD;
+        while left > 0 {
+            assert!(frames.is_skipping());
+            assert_eq!(frames.next_or_head(), Ok(None));
+            let part = &chunk[..chunk.len().min(left)];
+            frames.push(part);
+            left -= part.len();
+        }
+        assert!(!frames.is_skipping());
+        assert!(frames.buf.capacity() < 1 << 10, "{}", frames.buf.capacity());
+        frames.push(&[0, 0, 0, 1, 9]);
+        assert_eq!(frames.next_or_head(), Ok(Some(Next::Whole(&[9]))));
+    }
+
+    #[test]
+    fn what_was_to_be_thrown_away_is_forgotten_with_the_connection() {
+        let mut frames = Frames::default();
+        frames.push(&i32::MAX.to_be_bytes());
+        frames.push(&[0; HEAD]);
+        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[0; HEAD]))));
+        frames.clear();
+        frames.push(&[0, 0, 0, 1, 9]);
+        assert_eq!(frames.next(), Ok(Some(&[9][..])));
+    }
+
+    proptest! {
+        #[test]
+        fn frames_survive_any_chunking(
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..8),
+            chunk in 1usize..20,
+        ) {
+            let mut stream = Vec::new();
+            for body in &bodies {
+                stream.extend((body.len() as i32).to_be_bytes());
+                stream.extend(body);
+            }
+            let (mut frames, mut seen) = (Frames::default(), Vec::new());
+            for part in stream.chunks(chunk) {
+                frames.push(part);
+                while let Some(frame) = frames.next().unwrap() {
+                    seen.push(frame.to_vec());
+                }
+            }
+            prop_assert_eq!(seen, bodies);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// A long frame among short ones, however the bytes come: its head and nothing else of it is seen.
+        #[test]
+        fn long_frames_are_passed_over_in_any_chunking(
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5),
+            at in 0usize..5,
+            extra in 1usize..200,
+            cuts in prop::collection::vec(1usize..40, 1..20),
+            chunk in 30_000usize..5_000_000,
+        ) {
+            let (at, length) = (at.min(bodies.len()), MAX_FRAME + extra);
+            let mut stream = Vec::new();
+            for i in 0..=bodies.len() {
+                if i == at {
+                    stream.extend((length as i32).to_be_bytes());
+                    stream.extend(0..HEAD as u8);
+                    stream.resize(stream.len() + length - HEAD, 7);
+                }
+                if let Some(body) = bodies.get(i) {
+                    stream.extend((body.len() as i32).to_be_bytes());
+                    stream.extend(body);
+                }
+            }
+            // Small pieces at both ends, where the frames meet.
+            let (mut frames, mut seen, mut heads, mut rest) = (Frames::default(), Vec::new(), 0, &stream[..]);
+            let mut cuts = cuts.into_iter().cycle();
+            while !rest.is_empty() {
+                let is_near = rest.len() + 600 > stream.len() || rest.len() < 600;
+                let cut = if is_near { cuts.next().unwrap() } else { chunk.min(rest.len() - 300) };
+                let (part, left) = rest.split_at(cut.min(rest.len()));
+                rest = left;
+                frames.push(part);
+                while let Some(next) = frames.next_or_head().unwrap() {
+                    match next {
+                        Next::Whole(frame) => seen.push(frame.to_vec()),
+                        Next::Head(head) => {
+                            prop_assert_eq!(head.to_vec(), (0..HEAD as u8).collect::<Vec<_>>());
+                            prop_assert_eq!(seen.len(), at);
+                            heads += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!((seen, heads), (bodies, 1));
+            prop_assert!(!frames.is_skipping());
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The embedded server in the place of a real one: what a test does to a process, done to `TestServer`.
+use super::{Raw, logged, raw, server::Builder};
+use log::Level;
+use std::net::SocketAddr;
+use zk_test_server::TestServer;
+
+pub struct Embedded {
+    server: TestServer,
+}
+
+impl Embedded {
+    pub fn start(builder: &Builder, address: SocketAddr) -> Result<Embedded, String> {
+        let real_only = builder.settings.iter().chain(&builder.properties).next();
+        if let Some((key, _)) = real_only {
+            return Err(format!("only a real server has {key}: the scenario is `on real`"));
+        }
+        let server = TestServer::builder()
+            .container_check_interval(builder.container_check)
+            .host(address.ip())
+            .port(address.port())
+            .tick(builder.tick)
+            .min_session_timeout(builder.min_session)
+            .max_session_timeout(builder.max_session)
+            .start()
+            .map_err(|e| format!("the embedded server at {address}: {e}"))?;
+        if let Some((path, next)) = &builder.counter {
+            Raw::connect(&server.connect_string())
+                .and_then(|mut raw| raw.create(path, b"", raw::CONTAINER))
+                .map_err(|e| format!("{path}: {e}"))?;
+            server.set_sequence(path, *next).map_err(|e| format!("the counter of {path}: {e}"))?;
+        }
+        Ok(Embedded { server })
+    }
+
+    pub fn test_server(&self) -> &TestServer {
+        &self.server
+    }
+
+    /// As of a process that died: the port refuses, connections are cut, what was on its way is lost.
+    pub fn kill(&self) {
+        self.server.refuse(true);
+        self.server.cut_connections();
+    }
+
+    pub fn restart(&self) {
+        self.server.restart();
+        self.server.refuse(false);
+    }
+
+    /// What has been logged in this process.
+    pub fn log(&self) -> String {
+        [Level::Error, Level::Warn].map(|level| logged::logged(level, "").join("\n")).join("\n")
+    }
+}

@@ -1,0 +1,46 @@
+//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. It does not know
+//! the lock library: what of it scenarios share stands in `tests/suite/support`.
+pub mod ask;
+mod child;
+mod embedded;
+pub mod ensemble;
+mod java;
+pub mod logged;
+pub mod op;
+pub mod own;
+pub mod proxy;
+mod proxy_link;
+pub mod raw;
+mod real;
+mod residue;
+pub mod runner;
+mod scratch;
+pub mod server;
+pub mod shared;
+mod snapshot;
+pub mod stub;
+pub mod variant;
+pub mod wait;
+pub mod wire;
+
+pub use ensemble::{Ensemble, Isolation};
+pub use op::{OpKind, Request, Which};
+pub use proxy::{Direction, Proxy};
+pub use raw::Raw;
+pub use runner::Test;
+pub use scratch::{Scratch, VAR as SCRATCH_VAR};
+pub use server::Server;
+pub use shared::Shared;
+pub use stub::Stub;
+pub use variant::{On, Variant};
+pub use wait::until;
+
+use std::net::Ipv4Addr;
+
+/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its own a server keeps its
+/// ports while it is down, and a closed listener can be bound again, since no outgoing connection is given one of them.
+pub fn own_loopback() -> Ipv4Addr {
+    let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
+    let [c, ..] = uuid::Uuid::new_v4().into_bytes();
+    Ipv4Addr::new(127, a.clamp(1, 254), b, c.clamp(1, 254))
+}

@@ -1,0 +1,195 @@
+//! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that what it leaves can be counted.
+use super::{
+    child, residue, scratch, shared,
+    variant::{self, On, Variant},
+};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    collections::HashSet,
+    env, fs,
+    io::Read,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::Path,
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Scenarios mostly wait, so more of them run than most machines have cores.
+const THREADS: usize = 6;
+/// As much of the end of a failed child's output is shown.
+const SHOWN: usize = 200_000;
+
+/// One scenario, made by `scenarios![..]`.
+pub struct Test {
+    pub module: &'static str,
+    pub name: &'static str,
+    pub run: fn(),
+    /// On which servers.
+    pub on: On,
+    /// The child is killed after this.
+    pub within: Duration,
+}
+
+impl Test {
+    fn full_name(&self) -> String {
+        let module = self.module.split_once("::").map_or(self.module, |(_, rest)| rest);
+        format!("{module}::{}", self.name)
+    }
+}
+
+/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]` (seconds; 240 unless told).
+///
+/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it is `on real`, `on embedded` or
+/// `on none` (it needs no server, and runs once as `none::module::name`). `scenarios![on real; name, other_name]` says so for all.
+/// Scenarios of every recipe have a table of their own, `per_recipe![..]`.
+#[macro_export]
+macro_rules! scenarios {
+    (@limit) => { 240 };
+    (@limit $seconds:literal) => { $seconds };
+    (@on) => { $crate::On::Both };
+    (@on real) => { $crate::On::Only($crate::Variant::Real) };
+    (@on embedded) => { $crate::On::Only($crate::Variant::Embedded) };
+    (@on none) => { $crate::On::Only($crate::Variant::None) };
+    (on $all:ident; $($name:ident $(within $seconds:literal)?),+ $(,)?) => {
+        $crate::scenarios![$($name on $all $(within $seconds)?),+];
+    };
+    (@test $name:ident $(on $variant:ident)? $(within $seconds:literal)?) => {
+        $crate::Test {
+            module: module_path!(),
+            name: stringify!($name),
+            run: $name,
+            on: $crate::scenarios!(@on $($variant)?),
+            within: std::time::Duration::from_secs($crate::scenarios!(@limit $($seconds)?)),
+        }
+    };
+    ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
+        pub const TESTS: &[$crate::Test] =
+            &[$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+];
+    };
+}
+/// What a run shares between its tests.
+struct Run {
+    scratch: scratch::Scratch,
+    shared: shared::Keeper,
+}
+
+pub use child::VAR as TEST_VAR;
+
+/// Set, the runner runs the traps instead: scenarios that it has to fail.
+pub const TRAPS_VAR: &str = "ZK_MUTEX_TEST_TRAPS";
+
+pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
+    let tables = if env::var_os(TRAPS_VAR).is_some() { &[traps] } else { tables };
+    let tests: Vec<&'static Test> = tables.iter().flat_map(|table| table.iter()).collect();
+    if let Ok(name) = env::var(child::VAR) {
+        let test = tests.iter().find(|test| test.full_name() == name);
+        return child::main(test.unwrap_or_else(|| panic!("no scenario is named {name}")));
+    }
+    let mut names = HashSet::new();
+    for test in &tests {
+        assert!(names.insert(test.full_name()), "{} is in the table twice", test.full_name());
+    }
+    let variants = match Variant::chosen() {
+        Ok(variants) => variants,
+        Err(why) => {
+            eprintln!("{why}");
+            return ExitCode::from(2);
+        }
+    };
+    let left_out = tests.iter().filter(|test| !variants.iter().any(|variant| test.on.runs(*variant))).count();
+    if left_out > 0 {
+        let (total, switch) = (tests.len(), variant::SWITCH);
+        eprintln!(
+            "{left_out} of {total} scenarios are left out: they need the server that {switch} excludes"
+        );
+    }
+
+    let mut args = Arguments::from_args();
+    let wanted = env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
+    args.test_threads = args.test_threads.or(wanted).or(Some(THREADS));
+    let scratch = scratch::Scratch::new("run");
+    let run = Arc::new(Run { shared: shared::Keeper::start(scratch.path()), scratch });
+    let of_variant = |variant: Variant| {
+        let run = &run;
+        tests.iter().copied().filter(move |test| test.on.runs(variant)).map(move |test| {
+            let run = Arc::clone(run);
+            let name = format!("{}::{}", variant.name(), test.full_name());
+            Trial::test(name.clone(), move || run_child(test, variant, &name, &run))
+        })
+    };
+    let trials = variants.into_iter().flat_map(of_variant).collect();
+    let conclusion = libtest_mimic::run(&args, trials);
+    // The code is returned, not exited with, so that this drop and its removals happen.
+    run.shared.stop();
+    drop(run);
+    conclusion.exit_code()
+}
+
+fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(), Failed> {
+    let said = run.scratch.path().join(format!("{}.out", name.replace("::", ".")));
+    let file = || fs::File::options().create(true).append(true).open(&said);
+    let exe = env::current_exe()?;
+    let mut child = Command::new(exe)
+        .env(child::VAR, test.full_name())
+        .env(variant::VAR, variant.name())
+        .env(scratch::VAR, run.scratch.path())
+        .env(shared::VAR, run.shared.address().to_string())
+        .env("RUST_BACKTRACE", env::var("RUST_BACKTRACE").unwrap_or_else(|_| "1".into()))
+        .stdin(Stdio::piped())
+        .stdout(file()?)
+        .stderr(file()?)
+        .process_group(0)
+        .spawn()?;
+    let ended = wait(&mut child, test.within)?;
+    let verdict = match ended {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(match status.signal() {
+            Some(signal) => format!("the scenario's process died of signal {signal}"),
+            None => format!("failed ({status})"),
+        }),
+        None => Err(format!("timeout: still running after {:?}, killed", test.within)),
+    };
+    end_group(&mut child);
+    let verdict = verdict.map_err(|why| Failed::from(format!("{why}; it said:\n{}", tail(&said))));
+    let _ = fs::remove_file(&said);
+    verdict
+}
+
+/// Waits for the child's end, None if it has not come in time.
+fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= end {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills what is left of the child's process group, and returns when it is gone.
+fn end_group(child: &mut Child) {
+    let group = child.id();
+    // Whose parent is gone too may stay a zombie where process 1 reaps nobody.
+    let ended =
+        || residue::group(group).into_iter().all(|pid| matches!(residue::state(pid), None | Some('Z')));
+    if ended() {
+        return;
+    }
+    let _ = Command::new("sh").args(["-c", "kill -KILL -$0", &group.to_string()]).status();
+    let _ = child.wait();
+    let end = Instant::now() + Duration::from_secs(5);
+    while !ended() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let mut said = Vec::new();
+    let _ = fs::File::open(path).and_then(|mut file| file.read_to_end(&mut said));
+    let start = said.len().saturating_sub(SHOWN);
+    let cut = if start > 0 { format!("(the first {start} bytes are left out)\n") } else { String::new() };
+    cut + &String::from_utf8_lossy(&said[start..])
+}

@@ -1,0 +1,253 @@
+//! One server, real or embedded, on a loopback address of its own: which one, the scenario's variant says unless the scenario does.
+use super::{Scratch, ask, embedded::Embedded, own_loopback, real::Real, variant::Variant};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+use zk_test_server::TestServer;
+
+pub const CLIENT_PORT: u16 = 2181;
+
+/// How a server is to be set up.
+#[derive(Clone)]
+pub struct Builder {
+    variant: Variant,
+    pub(super) tick: Duration,
+    pub(super) min_session: Duration,
+    pub(super) max_session: Duration,
+    pub(super) settings: Vec<(String, String)>,
+    pub(super) properties: Vec<(String, String)>,
+    pub(super) counter: Option<(String, i32)>,
+    pub(super) container_check: Duration,
+    pub(super) heap: u32,
+}
+
+impl Builder {
+    pub(super) fn new(variant: Variant) -> Builder {
+        Builder {
+            variant,
+            tick: Duration::from_millis(250),
+            min_session: Duration::from_millis(500),
+            max_session: Duration::from_secs(60),
+            settings: Vec::new(),
+            properties: Vec::new(),
+            counter: None,
+            container_check: Duration::from_secs(86_400),
+            heap: 128,
+        }
+    }
+
+    /// The tick, in which sessions expire and members of an ensemble measure time. Default 250 ms.
+    pub fn tick(mut self, tick: Duration) -> Builder {
+        self.tick = tick;
+        self
+    }
+
+    /// The shortest session timeout granted. Default 500 ms.
+    pub fn min_session(mut self, timeout: Duration) -> Builder {
+        self.min_session = timeout;
+        self
+    }
+
+    /// The longest session timeout granted. Default 60 s.
+    pub fn max_session(mut self, timeout: Duration) -> Builder {
+        self.max_session = timeout;
+        self
+    }
+
+    /// A line of zoo.cfg, which a real server only has.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Builder {
+        self.settings.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// The same, unless it is set already.
+    pub fn or_set(self, key: &str, value: impl ToString) -> Builder {
+        if self.settings.iter().any(|(set, _)| set == key) { self } else { self.set(key, value) }
+    }
+
+    /// A Java system property, which a real server only has.
+    pub fn property(mut self, key: &str, value: impl ToString) -> Builder {
+        self.properties.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// How often empty containers and nodes past their time are looked for. Default a day, so that no server deletes a lock's empty
+    /// folder in the middle of a scenario that is not about that.
+    pub fn container_check(mut self, interval: Duration) -> Builder {
+        self.container_check = interval;
+        self
+    }
+
+    /// How many megabytes a real server's heap may take. Default 128.
+    pub fn heap(mut self, megabytes: u32) -> Builder {
+        self.heap = megabytes;
+        self
+    }
+
+    /// Lets the server begin with the container `path`, whose next sequential child gets the number `next`.
+    pub fn counter(mut self, path: &str, next: i32) -> Builder {
+        self.counter = Some((path.to_owned(), next));
+        self
+    }
+
+    /// A standalone server that serves.
+    #[track_caller]
+    pub fn start(self) -> Server {
+        self.try_start(Scratch::new).unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// The same, or why not; what it keeps on disk, if anything, is in the directory that `dir` makes.
+    pub fn try_start(self, dir: impl FnOnce(&str) -> Scratch) -> Result<Server, String> {
+        let address = SocketAddr::from((own_loopback(), CLIENT_PORT));
+        let kind = match self.variant {
+            Variant::Real => {
+                let server = Real::prepare(self, dir("server"), address)?;
+                server.run()?;
+                server.await_serving()?;
+                Kind::Real(server)
+            }
+            Variant::Embedded => Kind::Embedded(Embedded::start(&self, address)?),
+            Variant::None => return Err("a scenario `on none` starts no server".to_owned()),
+        };
+        Ok(Server { address, kind })
+    }
+
+    /// A real server that is not running yet.
+    pub(super) fn prepare(self, dir: Scratch, host: Ipv4Addr) -> Result<Server, String> {
+        let address = SocketAddr::from((host, CLIENT_PORT));
+        Ok(Server { address, kind: Kind::Real(Real::prepare(self, dir, address)?) })
+    }
+}
+
+enum Kind {
+    Real(Real),
+    Embedded(Embedded),
+}
+
+/// A ZooKeeper server; it ends, and its data goes, on drop.
+pub struct Server {
+    address: SocketAddr,
+    kind: Kind,
+}
+
+impl Server {
+    /// A standalone server of the scenario's variant.
+    #[track_caller]
+    pub fn start() -> Server {
+        Server::builder().start()
+    }
+
+    /// Of the scenario's variant.
+    #[track_caller]
+    pub fn builder() -> Builder {
+        Builder::new(Variant::current())
+    }
+
+    /// A real one, whatever the variant.
+    pub fn real() -> Builder {
+        Builder::new(Variant::Real)
+    }
+
+    /// An embedded one, whatever the variant.
+    pub fn embedded() -> Builder {
+        Builder::new(Variant::Embedded)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `host:port`.
+    pub fn connect_string(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The embedded server, for exact faults.
+    #[track_caller]
+    pub fn embedded_server(&self) -> &TestServer {
+        match &self.kind {
+            Kind::Embedded(server) => server.test_server(),
+            Kind::Real(_) => panic!("a real server makes no faults to order: the scenario is `on embedded`"),
+        }
+    }
+
+    /// SIGKILL, or what looks the same from outside. The data and the sessions stay.
+    pub fn kill(&self) {
+        match &self.kind {
+            Kind::Real(server) => server.kill(),
+            Kind::Embedded(server) => server.kill(),
+        }
+    }
+
+    /// Kills the server if it runs, starts it on the same address with the same data, and returns when it serves.
+    #[track_caller]
+    pub fn restart(&self) {
+        self.kill();
+        match &self.kind {
+            Kind::Real(server) => {
+                server.run().and_then(|()| server.await_serving()).unwrap_or_else(|why| panic!("{why}"));
+            }
+            Kind::Embedded(server) => server.restart(),
+        }
+    }
+
+    /// SIGSTOP: the port takes connections, nothing answers.
+    pub fn pause(&self) {
+        match &self.kind {
+            Kind::Real(server) => server.pause(),
+            Kind::Embedded(server) => server.test_server().black_hole(true),
+        }
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        match &self.kind {
+            Kind::Real(server) => server.resume(),
+            Kind::Embedded(server) => server.test_server().black_hole(false),
+        }
+    }
+
+    /// The answer to a four-letter word.
+    pub fn four_letter(&self, word: &str) -> io::Result<String> {
+        ask::four_letter(self.address, word, ask::LIMIT)
+    }
+
+    /// A number of `mntr`, such as `zk_znode_count`.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> i64 {
+        ask::metric(self.address, name)
+    }
+
+    /// Packets (received, sent) since the start, those of the asking included.
+    pub fn packets(&self) -> (i64, i64) {
+        (self.metric("zk_packets_received"), self.metric("zk_packets_sent"))
+    }
+
+    /// Watches set at this server.
+    pub fn watches(&self) -> i64 {
+        self.metric("zk_watch_count")
+    }
+
+    /// `standalone`, `leader`, `follower`; None while it does not serve.
+    pub fn mode(&self) -> Option<String> {
+        ask::mode(self.address, ask::LIMIT)
+    }
+
+    /// What the server has logged (warnings and worse).
+    pub fn log(&self) -> String {
+        match &self.kind {
+            Kind::Real(server) => server.log(),
+            Kind::Embedded(server) => server.log(),
+        }
+    }
+
+    /// What only an ensemble needs of its members.
+    pub(super) fn member(&self) -> &Real {
+        match &self.kind {
+            Kind::Real(server) => server,
+            Kind::Embedded(_) => unreachable!("an ensemble has real members"),
+        }
+    }
+}
