@@ -166,6 +166,72 @@ pub enum LossReason {
     Internal,
 }
 
+impl Error {
+    /// Whether the same call may succeed later although the program changes nothing: time alone can
+    /// help. Where it cannot, trying again only fails again, for ever.
+    ///
+    /// | error | transient | what to do |
+    /// | --- | --- | --- |
+    /// | [`InvalidPath`](Self::InvalidPath) | no | correct the path |
+    /// | [`InvalidConfig`](Self::InvalidConfig) | no | correct the setting |
+    /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
+    /// | [`Auth`](Self::Auth) | no | correct the credentials |
+    /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause |
+    /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
+    /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
+    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | tell all clients the same number |
+    /// | [`Cancelled`](Self::Cancelled) | no | stop: that is what the token asks for |
+    /// | [`Closed`](Self::Closed) | no | connect a new session |
+    /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
+    /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
+    ///
+    /// A guard whose `unlock()` failed is gone, and its node goes by itself: there is nothing to try
+    /// again.
+    ///
+    /// ```no_run
+    /// # fn book(_: &zk_mutex::ZkMutexGuard<'_>) {}
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use std::time::Duration;
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// let guard = loop {
+    ///     match mutex.lock() {
+    ///         Err(e) if e.is_transient() => {
+    ///             eprintln!("{e}");
+    ///             std::thread::sleep(Duration::from_secs(10));
+    ///         }
+    ///         locked => break locked?,
+    ///     }
+    /// };
+    /// book(&guard);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Error::Connect { .. } | Error::Unavailable { .. } => true,
+            Error::Several { failures } => failures.iter().all(Error::is_transient),
+            Error::Server { code, .. } => TRANSIENT_CODES.contains(&code.as_str()),
+            Error::InvalidPath { .. }
+            | Error::InvalidConfig { .. }
+            | Error::Auth { .. }
+            | Error::NoAuth { .. }
+            | Error::Lost { .. }
+            | Error::WouldDeadlock { .. }
+            | Error::InconsistentLeases { .. }
+            | Error::Cancelled { .. }
+            | Error::Closed { .. } => false,
+        }
+    }
+}
+
+/// With these a server says of itself that it cannot do the request now: it is too slow, it has too
+/// much to do, or it has lost the others.
+const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -268,3 +334,76 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error of each variant; of those whose answer depends on what is in them, one for each answer.
+    fn one_of_each() -> Vec<Error> {
+        let (op, path, reason) = ("lock", String::from("/locks/orders"), String::from("no"));
+        let server = |code: &str| Error::Server { op, path: path.clone(), code: code.to_owned() };
+        let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
+        vec![
+            Error::InvalidPath { path: path.clone(), rule: "a rule" },
+            Error::InvalidConfig { what: "setting", reason: reason.clone() },
+            Error::Connect { hosts: Vec::new(), waited: Duration::ZERO },
+            Error::Auth { op, path: path.clone() },
+            Error::NoAuth { op, path: path.clone() },
+            unavailable(Cause::Deadline),
+            unavailable(Cause::ConnectionLost),
+            unavailable(Cause::Outage(Duration::ZERO)),
+            unavailable(Cause::NoProgress(Duration::ZERO)),
+            unavailable(Cause::Resources(reason)),
+            Error::Lost { path: path.clone(), reason: LossReason::LeaseExpired },
+            Error::WouldDeadlock { path: path.clone(), why: "why" },
+            Error::InconsistentLeases { path: path.clone(), ours: 1, theirs: 2 },
+            Error::Cancelled { path: path.clone() },
+            Error::Closed { op, path: path.clone() },
+            Error::Several { failures: vec![server("ThrottledOp"), unavailable(Cause::Deadline)] },
+            Error::Several { failures: vec![unavailable(Cause::Deadline), server("NoNode")] },
+            server("OperationTimeout"),
+            server("ThrottledOp"),
+            server("NotReadOnly"),
+            server("InvalidACL"),
+            server(ANSWER_TOO_LONG),
+        ]
+    }
+
+    fn variant(error: &Error) -> String {
+        let text = format!("{error:?}");
+        text.split(' ').next().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_table_says_of_each_variant_whether_it_is_transient() {
+        let source = include_str!("error.rs");
+        let body = source.split_once("pub enum Error {").unwrap().1.split_once("\n}\n").unwrap().0;
+        let variants: Vec<&str> =
+            body.lines().filter_map(|line| line.strip_prefix("    ")?.strip_suffix(" {")).collect();
+        let row = |line: &'static str| {
+            let (variant, rest) = line.trim_start().strip_prefix("/// | [`")?.split_once("`]")?;
+            Some((variant, rest.split(" | ").nth(1)?))
+        };
+        let rows: Vec<(&str, &str)> = source.lines().filter_map(row).collect();
+        assert_eq!(rows.iter().map(|(variant, _)| *variant).collect::<Vec<_>>(), variants);
+        for (name, says) in rows {
+            let answers: Vec<bool> =
+                one_of_each().iter().filter(|e| variant(e) == name).map(Error::is_transient).collect();
+            let is = |answer| answers.contains(&answer);
+            match says {
+                "yes" => assert!(is(true) && !is(false), "{name}: {answers:?}"),
+                "no" => assert!(is(false) && !is(true), "{name}: {answers:?}"),
+                _ => assert!(is(true) && is(false), "{name}: {answers:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_codes_that_are_transient_stand_in_the_table() {
+        let row = include_str!("error.rs").lines().find(|line| line.contains("/// | [`Server`]")).unwrap();
+        let codes = row.split(" | ").nth(2).unwrap();
+        let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
+        assert_eq!(named, TRANSIENT_CODES);
+    }
+}

@@ -8,7 +8,7 @@ use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::queue::{Holding, Release};
 use crate::session::{LostSignal, RevokeSignal};
-use crate::world::OnceLock;
+use crate::world::{Instant, OnceLock};
 
 /// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
 /// by thread.
@@ -125,8 +125,9 @@ impl Held {
         }
     }
 
-    /// A signal that becomes ready exactly when the hold is lost, never at a release. It works in
-    /// crossbeam's `select!`. Does no I/O.
+    /// A signal that becomes ready exactly when the hold is lost, never at a release. Wait for it by
+    /// [`wait`](LostSignal::wait), or by its [`receiver`](LostSignal::receiver) in `select!`. Does no
+    /// I/O.
     ///
     /// It is this guard's own: if it was not ready when the guard was released, it never becomes
     /// ready. That the node may go on (with another thread of this process, an outer guard of this
@@ -196,6 +197,38 @@ impl Held {
     /// While the connection is well this is renewed all the time.
     pub fn valid_for(&self) -> Duration {
         self.holdings().map(Holding::valid_for).min().unwrap_or_default()
+    }
+
+    /// Until when the hold stands even if nothing more is heard of ZooKeeper; `None` once it is lost.
+    /// While the connection is well each renewal moves it further. As
+    /// [`valid_for`](Self::valid_for), for calls that take a point in time, such as
+    /// `recv_deadline`.
+    ///
+    /// An [`Instant`] does not know that the host slept: after a sleep the hold may end before the
+    /// point that was given here. [`is_held`](Self::is_held) knows.
+    ///
+    /// ```no_run
+    /// # fn ask_the_bank() -> u64 { 0 }
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::crossbeam_channel::bounded;
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// let guard = mutex.lock()?;
+    /// let (tell, answer) = bounded(1);
+    /// std::thread::spawn(move || tell.send(ask_the_bank()));
+    /// if let Some(end) = guard.valid_until() {
+    ///     // Waits only as long as the lock is ours for sure.
+    ///     println!("{:?}", answer.recv_deadline(end));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn valid_until(&self) -> Option<Instant> {
+        let now = Instant::now(); // before the lease is looked at: a pause in between makes it earlier
+        let left = self.valid_for();
+        (!left.is_zero()).then(|| now + left)
     }
 
     /// The token for what the lock protects: it grows from holder to holder, so that a store which

@@ -108,6 +108,9 @@ mod wait;
 mod world;
 
 pub use cancel::CancelToken;
+/// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits for
+/// a [`LostSignal`] and for the application's own channels at once.
+pub use crossbeam_channel;
 pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};

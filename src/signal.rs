@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use crate::limit::Limit;
 use crate::world::{Mutex, Receiver, Sender, bounded};
 
 /// Becomes ready once, by disconnection, and says with what.
@@ -28,6 +30,12 @@ impl<T: Copy> Signal<T> {
 
     pub(crate) fn value(&self) -> Option<T> {
         self.value.get().copied()
+    }
+
+    /// Waits until it is ready, for `timeout` at most.
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<T> {
+        let _ = Limit::after(timeout).recv(&self.receiver); // however that ended, the value tells
+        self.value()
     }
 
     pub(crate) fn receiver(&self) -> &Receiver<Infallible> {

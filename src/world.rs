@@ -18,7 +18,7 @@ pub(crate) use zk_sim_runtime::library::*;
 mod real {
     use std::io;
     use std::net::{SocketAddr, ToSocketAddrs};
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     pub(crate) use std::collections::{HashMap, HashSet};
     pub(crate) use std::sync::{LazyLock, OnceLock, atomic};
@@ -49,6 +49,10 @@ mod real {
     pub(crate) fn boot_time() -> Duration {
         static START: OnceLock<Instant> = OnceLock::new();
         START.get_or_init(Instant::now).elapsed()
+    }
+
+    pub(crate) fn wall_time() -> SystemTime {
+        SystemTime::now()
     }
 
     /// The calling thread's id.

@@ -108,7 +108,7 @@ impl Member {
         say!("pid {pid} leads, fencing token {token}");
         loop {
             select! {
-                recv(lost) -> _ => {
+                recv(lost.receiver()) -> _ => {
                     let why = guard.lost_reason().map_or_else(String::new, |why| format!(", {why}"));
                     say!("pid {pid} leads no longer{why}; it had done {done} pieces of work");
                     return Ok(Term::Lost);

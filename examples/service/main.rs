@@ -177,7 +177,7 @@ impl Service {
             let (lost, due) = (guard.lost(), tick(Duration::from_millis(200)));
             loop {
                 select! {
-                    recv(lost) -> _ => {
+                    recv(lost.receiver()) -> _ => {
                         warn!("sweeping stops: {:?}", guard.lost_reason());
                         break; // Drops the guard.
                     }

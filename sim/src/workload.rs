@@ -123,7 +123,7 @@ fn hold(number: usize, job: &Job, shared: &Shared, path: &str, guard: ZkMutexGua
     let until = Instant::now() + lasts;
     let lost = guard.lost();
     let was_lost = if rng.bool() {
-        lost.recv_deadline(until).is_err_and(|e| e.is_disconnected())
+        lost.receiver().recv_deadline(until).is_err_and(|e| e.is_disconnected())
     } else {
         while guard.is_held() && Instant::now() < until {
             let step = between(rng, Duration::from_micros(1), Duration::from_millis(50));

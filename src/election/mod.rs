@@ -150,9 +150,9 @@ impl ZkElection {
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
-    /// use crossbeam_channel::{select, tick};
     /// use std::ops::ControlFlow;
     /// use std::time::Duration;
+    /// use zk_mutex::crossbeam_channel::{select, tick};
     /// use zk_mutex::{ZkElection, ZkSession};
     ///
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
@@ -161,7 +161,7 @@ impl ZkElection {
     ///     let (lost, work) = (leadership.lost(), tick(Duration::from_secs(1)));
     ///     for piece in 1..=10 {
     ///         select! {
-    ///             recv(lost) -> _ => return ControlFlow::Continue(()), // stand again
+    ///             recv(lost.receiver()) -> _ => return ControlFlow::Continue(()), // stand again
     ///             recv(work) -> _ => println!("piece {piece}"),
     ///         }
     ///     }
@@ -229,7 +229,7 @@ impl ZkElection {
     /// # Errors
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         let Campaign { session, path, .. } = &self.campaign;
         session.attempt_revoke(&path::join(path, &contender.name))
     }

@@ -147,7 +147,7 @@ impl Standing {
                 *status = Status { leadership: Some(leadership.clone()), ..Status::default() };
             });
             self.events.publish(ElectionEvent::Elected { token });
-            if let Ended::Cancelled = Limit::cancelled_by(&self.left).recv(&lost) {
+            if let Ended::Cancelled = Limit::cancelled_by(&self.left).recv(lost.receiver()) {
                 return Ok(());
             }
             self.events.publish(ElectionEvent::Lost(lost.reason().unwrap_or(LossReason::Internal)));

@@ -8,6 +8,7 @@ use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
 use crate::guard::{Held, StaysOnItsThread};
 use crate::session::LostSignal;
+use crate::world::Instant;
 
 /// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members, as one. They are released when it is
 /// dropped, the last taken first.
@@ -67,8 +68,8 @@ impl ZkMultiGuard {
         self.holds().try_for_each(Held::check)
     }
 
-    /// A signal that becomes ready as soon as any of the holds is lost, never at a release. It works in
-    /// crossbeam's `select!`. Does no I/O.
+    /// A signal that becomes ready as soon as any of the holds is lost, never at a release. Does no
+    /// I/O.
     ///
     /// Asking for it also makes sure that a deletion of a node by somebody else is noticed, as with
     /// [`Held::lost`].
@@ -86,6 +87,14 @@ impl ZkMultiGuard {
     /// How long all holds stand even if nothing more is heard of ZooKeeper; zero once one is lost.
     pub fn valid_for(&self) -> Duration {
         self.holds.iter().map(|(_, held)| held.valid_for()).min().unwrap_or_default()
+    }
+
+    /// Until when all holds stand even if nothing more is heard of ZooKeeper; `None` once one is lost.
+    /// See [`Held::valid_until`].
+    pub fn valid_until(&self) -> Option<Instant> {
+        let now = Instant::now(); // before the leases are looked at
+        let left = self.valid_for();
+        (!left.is_zero()).then(|| now + left)
     }
 
     /// The tokens of all members, in the order in which they were given: each store gets that of

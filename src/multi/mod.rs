@@ -191,7 +191,7 @@ impl Set {
         for &number in &self.order {
             let member = &self.members[number];
             let lost = all.signal().clone();
-            match member.part().acquire(mode, limit.or_moot_by(&lost)) {
+            match member.part().acquire(mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(held)) => all.add(number, held),
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());

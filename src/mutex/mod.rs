@@ -272,12 +272,15 @@ impl ZkMutex {
     }
 
     /// Asks whoever holds or waits for the lock by the node `contender` (of [`contenders`](Self::contenders)) to let go: its
-    /// guard's [`revoke_requested`](crate::Held::revoke_requested) becomes ready. `false`: its node is gone already.
+    /// guard's [`revoke_requested`](crate::Held::revoke_requested) becomes ready. Gives what the node's data was until then: by default host
+    /// and process id of whoever was asked. `None`: the node is gone already.
     ///
     /// The other side decides what to do about it, and when. Until it lets go nothing changes, and there is no answer; who cannot
     /// wait for that asks an operator to end it. It may be a Curator client that called `makeRevocable`; other clients do not
     /// listen. The node's data is written over, as with Curator's `Revoker.attemptRevoke`: [`Contender::data`] is
-    /// `__REVOKE__` from then on. Whoever may write to the node can ask.
+    /// `__REVOKE__` from then on, and what is given here is the last copy of it. (It is `__REVOKE__` if somebody asked before, and
+    /// empty if the node's ACL does not let us read.) Whoever may write to the node can ask. A line of level info in the log says who
+    /// was asked, and by whom.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -287,6 +290,7 @@ impl ZkMutex {
     /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
     /// for holder in mutex.holders()? {
     ///     mutex.attempt_revoke(&holder)?;
+    ///     println!("{holder} was asked to let go"); // h7:4711, session 0x1000002a3c5f0001, for 12 s
     /// }
     /// # Ok(())
     /// # }
@@ -297,7 +301,7 @@ impl ZkMutex {
     /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a sixth of the session timeout: it
     /// may have been asked all the same, and may be asked again; [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does
     /// not let us write; [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a name that is none of a queue's; [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         self.lock.revoke(contender)
     }
 

@@ -19,8 +19,9 @@ mod stand_in;
 pub(crate) mod strategy;
 mod ticket;
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use self::attempt::Attempt;
 pub(crate) use self::call::{Call, Step, Stop, ask};
@@ -34,8 +35,9 @@ use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::session::hold::OnLoss;
+use crate::session::hold::{OnLoss, REVOKE_MESSAGE};
 use crate::world::atomic::{AtomicBool, Ordering};
+use crate::world::wall_time;
 use zk_wire::path;
 
 pub(crate) struct Queue {
@@ -110,6 +112,51 @@ impl Contender {
     /// [releases it by name](crate::ZkMutex::release_persistent).
     pub fn is_persistent(&self) -> bool {
         self.session_id == 0
+    }
+}
+
+/// Where it runs, its session, and for how long its node has been there: `h7:4711, session
+/// 0x1000002a3c5f0001, for 12 s`. The first is the node's data, by default host and process id;
+/// the session is as log lines have it; the time is right where this host's clock agrees with the
+/// server's.
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.data == REVOKE_MESSAGE {
+            f.write_str("(asked to let go)")?;
+        } else if self.data.is_empty() {
+            f.write_str("(no data)")?;
+        } else {
+            // Whatever anybody wrote there: on one line, and not too long for it.
+            let text = String::from_utf8_lossy(&self.data);
+            let is_long = text.chars().nth(SHOWN_DATA).is_some();
+            let start: String = text.chars().take(SHOWN_DATA).collect();
+            write!(f, "{}{}", start.escape_debug(), if is_long { ".." } else { "" })?;
+        }
+        match self.session_id {
+            0 => f.write_str(", no session")?,
+            id => write!(f, ", session 0x{id:x}")?,
+        }
+        let age = wall_time().duration_since(self.created).unwrap_or_default();
+        write!(f, ", for {}", Rounded(age))
+    }
+}
+
+/// So much of a contender's data is shown, in characters.
+const SHOWN_DATA: usize = 80;
+
+/// A time for people to read: its two greatest units.
+struct Rounded(Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+        match (days, hours, minutes) {
+            (0, 0, 0) => write!(f, "{seconds} s"),
+            (0, 0, _) => write!(f, "{minutes} min {} s", seconds % 60),
+            (0, ..) => write!(f, "{hours} h {} min", minutes % 60),
+            _ => write!(f, "{days} d {} h", hours % 24),
+        }
     }
 }
 
@@ -271,6 +318,59 @@ impl Queue {
                  Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",
                 self.dir
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(data: &[u8], session_id: i64, age: Duration) -> String {
+        let created = wall_time().checked_sub(age).unwrap();
+        let (name, reads, sequence) = (String::new(), false, 0);
+        Contender { name, reads, sequence, data: data.to_vec(), session_id, created }.to_string()
+    }
+
+    #[test]
+    fn a_contender_is_shown_on_one_line() {
+        let minute = Duration::from_secs(60);
+        let now = Duration::ZERO;
+        assert_eq!(
+            shown(b"h7:4711", 0x1000_0000_0000_001f, now),
+            "h7:4711, session 0x100000000000001f, for 0 s"
+        );
+        assert_eq!(shown(b"h7:4711", -2, now), "h7:4711, session 0xfffffffffffffffe, for 0 s");
+        assert!(shown(b"h7:4711", 1, minute * 3).starts_with("h7:4711, session 0x1, for 3 min "));
+        assert_eq!(shown(b"job 7", 0, now), "job 7, no session, for 0 s");
+        assert_eq!(shown(b"", 1, now), "(no data), session 0x1, for 0 s");
+        assert_eq!(shown(b"__REVOKE__", 1, now), "(asked to let go), session 0x1, for 0 s");
+        assert_eq!(shown(b"a\nb\xff\x1b[0m", 1, now), "a\\nb\u{fffd}\\u{1b}[0m, session 0x1, for 0 s");
+        assert_eq!(shown(&[b'x'; 81], 1, now), format!("{}.., session 0x1, for 0 s", "x".repeat(80)));
+        assert_eq!(shown(&[b'x'; 80], 1, now), format!("{}, session 0x1, for 0 s", "x".repeat(80)));
+    }
+
+    #[test]
+    fn a_contender_of_a_clock_that_is_ahead_is_new() {
+        let created = wall_time() + Duration::from_secs(3_600);
+        let (name, reads, sequence, data, session_id) = (String::new(), false, 0, Vec::new(), 1);
+        let contender = Contender { name, reads, sequence, data, session_id, created };
+        assert!(contender.to_string().ends_with(", for 0 s"), "{contender}");
+    }
+
+    #[test]
+    fn a_time_is_shown_by_its_two_greatest_units() {
+        for (seconds, shown) in [
+            (0, "0 s"),
+            (59, "59 s"),
+            (60, "1 min 0 s"),
+            (3_599, "59 min 59 s"),
+            (3_600, "1 h 0 min"),
+            (86_399, "23 h 59 min"),
+            (86_400, "1 d 0 h"),
+            (100 * 86_400 + 7_300, "100 d 2 h"),
+        ] {
+            assert_eq!(Rounded(Duration::from_secs(seconds)).to_string(), shown);
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::Queue;
 use super::call::ask;
-use super::name;
+use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::ZkSession;
@@ -12,11 +11,12 @@ use crate::session::core::Core;
 use crate::session::generation::{CallError, Operation};
 use crate::session::hold::REVOKE_MESSAGE;
 use crate::session::path::lock_path;
+use crate::world;
 use zk_wire::path;
 
 impl Queue {
-    /// Asks the contender whose node bears this name. False: there is no such node.
-    pub(crate) fn revoke(&self, core: &Core, name: &str, patience: Duration) -> Result<bool> {
+    /// Asks the contender whose node bears this name; gives the node's data before that. `None`: there is no such node.
+    pub(crate) fn revoke(&self, core: &Core, name: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
         if name.contains('/') || !is_contender(name) {
             let reason = format!("{name:?} is not the name of a node in a lock's queue");
             return Err(Error::InvalidConfig { what: "contender", reason });
@@ -28,8 +28,8 @@ impl Queue {
 impl ZkSession {
     /// Asks whoever holds or waits for a lock by the node `path` to let go: as
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke), for a node of which only the path is known (below the session's
-    /// chroot, as [`Held::path`](crate::Held::path) and log lines have it). The node may be any client's. `false`: there is no such
-    /// node any more.
+    /// chroot, as [`Held::path`](crate::Held::path) and log lines have it). The node may be any client's. Gives the node's data as it
+    /// was before. `None`: there is no such node any more.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -37,8 +37,8 @@ impl ZkSession {
     ///
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
     /// let node = "/locks/orders/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-0000000031";
-    /// if session.attempt_revoke(node)? {
-    ///     println!("asked; it lets go when it will");
+    /// if let Some(data) = session.attempt_revoke(node)? {
+    ///     println!("{} was asked; it lets go when it will", String::from_utf8_lossy(&data));
     /// }
     /// # Ok(())
     /// # }
@@ -48,7 +48,7 @@ impl ZkSession {
     ///
     /// [`Error::InvalidPath`] if it is not the path of a node in a lock's queue, so that nothing else is written over; otherwise as
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, path: &str) -> Result<bool> {
+    pub fn attempt_revoke(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let chroot = self.core().chroot();
         lock_path(chroot, path)?;
         if !path.rsplit_once('/').is_some_and(|(_, name)| is_contender(name)) {
@@ -64,16 +64,34 @@ fn is_contender(name: &str) -> bool {
     name::parse(name).is_some() || !name::lease_id(name).is_empty()
 }
 
-fn revoke(core: &Core, path: &str, patience: Duration) -> Result<bool> {
+fn revoke(core: &Core, path: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
     let limit = Limit::after(patience);
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
-    // To ask twice is to ask once.
-    ask("attempt_revoke", core, path, &limit, |generation, _| match generation.call(write, &limit) {
-        Ok(_) => {
-            debug!("{path}: asked to let go");
-            Ok(true)
+    let mut asked = None;
+    ask("attempt_revoke", core, path, &limit, |generation, _| {
+        // The read comes before the first write, and is not made again: behind a write whose answer
+        // was lost it would find our own message.
+        if asked.is_none() {
+            asked = match generation.read(path, false, &limit) {
+                Ok(node) => Some(Some(Contender::of("", false, 0, node))),
+                // The node's ACL may let us write and not read.
+                Err(CallError::NoAuth) => Some(None),
+                Err(CallError::NoNode) => return Ok(None),
+                Err(e) => return Err(e),
+            };
         }
-        Err(CallError::NoNode) => Ok(false),
-        Err(e) => Err(e),
+        match generation.call(write, &limit) {
+            Ok(_) => {
+                let (asked, by) = (asked.take().flatten(), world::host_and_process());
+                let session = generation.session_id().unwrap_or(0);
+                match &asked {
+                    Some(who) => info!("{path}: {who}, asked to let go by {by}, session 0x{session:x}"),
+                    None => info!("{path}: asked to let go by {by}, session 0x{session:x}"),
+                }
+                Ok(Some(asked.map(|who| who.data).unwrap_or_default()))
+            }
+            Err(CallError::NoNode) => Ok(None),
+            Err(e) => Err(e),
+        }
     })
 }

@@ -253,8 +253,8 @@ impl Lock {
         self.common.lane.queue.holders(self.settings.session.core(), &limit)
     }
 
-    /// Asks a contender to let go.
-    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+    /// Asks a contender to let go; gives what its node's data was.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         self.common.lane.queue.revoke(self.settings.session.core(), &contender.name, self.settings.patience())
     }
 

@@ -219,7 +219,7 @@ impl Lock {
     }
 
     /// Asks a contender to let go.
-    pub(super) fn revoke(&self, contender: &Contender) -> Result<bool> {
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         self.settings.session.attempt_revoke(&path::join(&self.settings.path, &contender.name))
     }
 }

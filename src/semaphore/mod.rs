@@ -277,7 +277,7 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<bool> {
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         self.lock.revoke(contender)
     }
 }

@@ -15,13 +15,20 @@ use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
+use crate::signal::Signal;
 use crate::world::atomic::{AtomicU64, Ordering};
+use crate::world::thread::ThreadId;
 use crate::world::{
-    Instant, Mutex, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, thread, unbounded,
+    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, this_thread, thread,
+    unbounded,
 };
 
 /// How long `close` waits for the server and for its own threads, in all.
 const CLOSE: Duration = Duration::from_millis(950);
+
+/// How much longer a second caller of `close` waits for the outcome that the first one gets at the end
+/// of that time.
+const OUTCOME: Duration = Duration::from_millis(40);
 
 /// A host gets this much at least, however short a session timeout was asked for: the server may well
 /// grant a longer one, but first it has to be heard.
@@ -50,22 +57,26 @@ pub(crate) struct Core {
     /// Rings at each change of state.
     pub(crate) changes: Bells<()>,
     news: Sender<News>,
-    supervised: Receiver<Infallible>,
+    /// What came of `close`: whether a server was told.
+    closed: Arc<Signal<bool>>,
+    /// Disconnected when all threads of the session have ended.
+    threads: Receiver<Infallible>,
+    /// The thread that calls the event handler. It may close the session, and must not wait for itself.
+    handler: Arc<OnceLock<ThreadId>>,
 }
 
 struct State {
     state: SessionState,
-    current: Option<Current>,
+    current: Option<Arc<Generation>>,
+    /// Each thread of the session keeps a clone of this. Gone once the session is closed: no further
+    /// thread is started then.
+    alive: Option<Sender<Infallible>>,
+    /// Until when those who close the session wait, once one has begun.
+    closing: Option<Instant>,
     generations: u64,
     down_since: Option<Instant>,
     refused: bool,
     subscribers: Subscribers,
-}
-
-struct Current {
-    generation: Arc<Generation>,
-    /// Disconnected when its thread has ended.
-    ended: Receiver<Infallible>,
 }
 
 enum News {
@@ -80,7 +91,7 @@ impl Core {
         handler: Option<Box<dyn EventHandler>>,
     ) -> Result<Arc<Self>> {
         let (news, inbox) = unbounded();
-        let (alive, supervised) = bounded(0);
+        let (alive, threads) = bounded(0);
         let core = Arc::new(Core {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             ensemble,
@@ -88,6 +99,8 @@ impl Core {
             state: Mutex::new(State {
                 state: SessionState::Connecting,
                 current: None,
+                alive: Some(alive.clone()),
+                closing: None,
                 generations: 0,
                 down_since: Some(Instant::now()),
                 refused: false,
@@ -95,17 +108,19 @@ impl Core {
             }),
             changes: Bells::default(),
             news,
-            supervised,
+            closed: Signal::new(),
+            threads,
+            handler: Arc::default(),
         });
         if let Some(handler) = handler {
-            let events = core.subscribe();
-            spawn("zkm-handler", move || handle(handler, &events))?;
+            let (events, own, alive) = (core.subscribe(), core.handler.clone(), alive.clone());
+            spawn("zkm-handler", alive, move || {
+                let _ = own.set(this_thread());
+                handle(handler, &events);
+            })?;
         }
         let supervised = core.clone();
-        spawn("zkm-session", move || {
-            let _alive = alive;
-            supervised.supervise(&inbox);
-        })?;
+        spawn("zkm-session", alive, move || supervised.supervise(&inbox))?;
         Ok(core)
     }
 
@@ -139,7 +154,7 @@ impl Core {
 
     /// The session that there is or is being made.
     pub(crate) fn generation(&self) -> Option<Arc<Generation>> {
-        self.state.lock().current.as_ref().map(|c| c.generation.clone())
+        self.state.lock().current.clone()
     }
 
     pub(super) fn requested_timeout(&self) -> Duration {
@@ -172,8 +187,8 @@ impl Core {
                 let state = self.state.lock();
                 match (state.state, &state.current) {
                     // The connection knows of a loss a little earlier than the supervisor.
-                    (SessionState::Connected, Some(current)) if !current.generation.lease.is_over() => {
-                        (Some(current.generation.clone()), None)
+                    (SessionState::Connected, Some(current)) if !current.lease.is_over() => {
+                        (Some(current.clone()), None)
                     }
                     (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),
                     _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
@@ -298,31 +313,41 @@ impl Core {
 
     // ---- the end ----
 
-    /// Ends the session at the server if that can be done in time, and here in any case.
+    /// Ends the session at the server if that can be done in time, and here in any case. The first
+    /// caller does that. Every caller gets what came of it, and waits until the threads have ended.
     pub(super) fn close(&self) -> Result<()> {
-        let until = Instant::now() + CLOSE;
-        let left = || until.saturating_duration_since(Instant::now());
-        let (id, current) = {
+        let now = Instant::now();
+        let (until, first) = {
             let mut state = self.state.lock();
-            if state.state == SessionState::Closed {
-                return Ok(());
+            match state.closing {
+                Some(until) => (until, None),
+                None => {
+                    let (until, id) = (now + CLOSE, id_of(&state));
+                    state.closing = Some(until);
+                    state.alive = None;
+                    state.state = SessionState::Closed;
+                    state.subscribers.publish(&SessionEvent::Closed);
+                    state.subscribers = Subscribers::default();
+                    (until, Some((id, state.current.take())))
+                }
             }
-            let id = id_of(&state);
-            state.state = SessionState::Closed;
-            state.subscribers.publish(&SessionEvent::Closed);
-            state.subscribers = Subscribers::default();
-            (id, state.current.take())
         };
-        log_transition(&id, &SessionEvent::Closed);
-        self.changes.ring(&(), true);
-        let _ = self.news.send(News::Stop);
-        let mut told = true;
-        if let Some(current) = current {
-            told = current.generation.close().recv_timeout(left()).unwrap_or(false);
-            drop(current.generation);
-            let _ = current.ended.recv_timeout(left());
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let told = match first {
+            Some((id, current)) => {
+                log_transition(&id, &SessionEvent::Closed);
+                self.changes.ring(&(), true);
+                let _ = self.news.send(News::Stop);
+                let end = |current: Arc<Generation>| current.close().recv_timeout(left(until));
+                let told = current.is_none_or(|current| end(current).unwrap_or(false));
+                self.closed.raise(told);
+                told
+            }
+            None => self.closed.wait(left(until + OUTCOME)).unwrap_or(false),
+        };
+        if self.handler.get() != Some(&this_thread()) {
+            let _ = self.threads.recv_timeout(left(until));
         }
-        let _ = self.supervised.recv_timeout(left());
         if told {
             return Ok(());
         }
@@ -406,14 +431,12 @@ impl Core {
 
     fn start_generation(self: &Arc<Self>) -> Result<(), String> {
         let config = &self.config;
-        let number = {
+        let (number, alive) = {
             let mut state = self.state.lock();
-            if state.state == SessionState::Closed {
-                return Ok(());
-            }
+            let Some(alive) = state.alive.clone() else { return Ok(()) }; // closed
             state.state = SessionState::Connecting;
             state.generations += 1;
-            state.generations
+            (state.generations, alive)
         };
         self.changes.ring(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
@@ -427,7 +450,7 @@ impl Core {
         let news = self.news.clone();
         let report = Box::new(move |event| drop(news.send(News::Session(number, event))));
         let hosts = self.ensemble.hosts.clone();
-        let (generation, ended) = Generation::start(number, settings, hosts, config.retry, report)
+        let generation = Generation::start(number, settings, hosts, config.retry, report, alive)
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
@@ -435,7 +458,7 @@ impl Core {
             drop(generation.close());
             return Ok(());
         }
-        state.current = Some(Current { generation, ended });
+        state.current = Some(generation);
         Ok(())
     }
 }
@@ -462,12 +485,17 @@ fn log_transition(id: &str, event: &SessionEvent) {
 
 /// The session's id for the log.
 fn id_of(state: &State) -> String {
-    let id = state.current.as_ref().and_then(|c| c.generation.session_id());
+    let id = state.current.as_ref().and_then(|generation| generation.session_id());
     id.map_or_else(|| "(none yet)".into(), |id| format!("0x{id:x}"))
 }
 
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(|e| Error::Unavailable {
+/// Starts a thread, which keeps `alive` until all that `body` has is dropped.
+fn spawn(name: &str, alive: Sender<Infallible>, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    let run = move || {
+        body();
+        drop(alive);
+    };
+    thread::Builder::new().name(name.into()).spawn(run).map(drop).map_err(|e| Error::Unavailable {
         op: "connect",
         path: String::new(),
         cause: Cause::Resources(format!("thread ({e})")),

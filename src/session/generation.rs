@@ -27,7 +27,7 @@ use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{HashMap, HashSet, Mutex, Receiver, bounded};
+use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
 use zk_wire::code::event;
 use zk_wire::path;
 
@@ -102,29 +102,32 @@ pub(crate) struct Listed {
 }
 
 impl Generation {
-    /// Starts to make a session. The receiver is disconnected when its thread has ended.
+    /// Starts to make a session. Its thread keeps `alive` until it ends.
     pub(super) fn start(
         number: u64,
         settings: Settings,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         report: Report,
-    ) -> io::Result<(Arc<Self>, Receiver<Infallible>)> {
-        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, |connection| Generation {
-            number,
-            lease: Lease::default(),
-            nodes: Bells::default(),
-            connection,
-            session_id: OnceLock::new(),
-            timeout_ms: AtomicU64::new(0),
-            epoch: AtomicU64::new(0),
-            failures: Mutex::default(),
-            report,
-            next_look: SharedTime::default(),
-            #[cfg(feature = "client")]
-            client_end: ClientEnd::new(number),
-            folders: Mutex::default(),
-            timers: Mutex::default(),
+        alive: Sender<Infallible>,
+    ) -> io::Result<Arc<Self>> {
+        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, alive, |connection| {
+            Generation {
+                number,
+                lease: Lease::default(),
+                nodes: Bells::default(),
+                connection,
+                session_id: OnceLock::new(),
+                timeout_ms: AtomicU64::new(0),
+                epoch: AtomicU64::new(0),
+                failures: Mutex::default(),
+                report,
+                next_look: SharedTime::default(),
+                #[cfg(feature = "client")]
+                client_end: ClientEnd::new(number),
+                folders: Mutex::default(),
+                timers: Mutex::default(),
+            }
         })
     }
 

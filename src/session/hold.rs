@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
@@ -158,14 +158,38 @@ impl Hold {
 /// released, and never otherwise. Of several holds as one ([`ZkMultiGuard`](crate::ZkMultiGuard), a
 /// [`ZkPermit`](crate::ZkPermit) of several permits): if the first of them is lost.
 ///
-/// It is a `crossbeam_channel::Receiver` that carries no message: `recv()` returns `Err` (and
-/// `select!` picks its arm) exactly when the hold is lost, in every clone of this value. A normal
-/// release never fires it, and nothing that happens to the lock later fires it. So a thread that
-/// waits on it for ever needs another way to end. (The signal of an election's term fires whenever
-/// the term ends.)
+/// A normal release never makes it ready, and nothing that happens to the lock later does. So a
+/// thread that waits on it for ever needs another way to end. (The signal of an election's term
+/// becomes ready whenever the term ends.) All clones of this value are one signal.
 ///
-/// Keep or clone the `LostSignal` itself: a receiver cloned out of it is only good while a
-/// `LostSignal` of the same guard lives.
+/// ```no_run
+/// # fn step() {}
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::crossbeam_channel::{select, tick};
+/// use zk_mutex::{ZkMutex, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+/// let guard = mutex.lock()?;
+/// let lost = guard.lost();
+///
+/// // A thread that only waits.
+/// if let Some(reason) = lost.wait(Duration::from_secs(60)) {
+///     eprintln!("stop: {reason}");
+/// }
+///
+/// // A thread that does something else as well.
+/// let work = tick(Duration::from_secs(1));
+/// loop {
+///     select! {
+///         recv(lost.receiver()) -> _ => break, // lost: the work stops
+///         recv(work) -> _ => step(),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct LostSignal(Arc<Signal<LossReason>>);
 
@@ -179,12 +203,18 @@ impl LostSignal {
     pub fn reason(&self) -> Option<LossReason> {
         self.0.value()
     }
-}
 
-impl Deref for LostSignal {
-    type Target = Receiver<Infallible>;
+    /// Blocks until the hold is lost, and says why. `None`: it was not lost within `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<LossReason> {
+        self.0.wait(timeout)
+    }
 
-    fn deref(&self) -> &Self::Target {
+    /// The signal as a channel, for `select!` with other channels. No message ever comes:
+    /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the hold is lost.
+    ///
+    /// Keep the `LostSignal`, or clone that. A clone of this receiver alone becomes ready as soon as
+    /// the last `LostSignal` of its guard is dropped, though nothing was lost.
+    pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }
 }
@@ -196,14 +226,8 @@ impl fmt::Debug for LostSignal {
 }
 
 /// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
-/// is released, and never otherwise.
-///
-/// It is a `crossbeam_channel::Receiver` that carries no message, as [`LostSignal`](crate::LostSignal): `recv()` returns `Err` (and
-/// `select!` picks its arm) once somebody asked, in every clone of this value, and from then on.
-/// A release, a loss, or a request to a later holder does not fire it.
-///
-/// Keep or clone the `RevokeSignal` itself: a receiver cloned out of it is only good while a
-/// `RevokeSignal` of the same guard lives.
+/// is released, and never otherwise: a release, a loss, or a request to a later holder does not make
+/// it ready. All clones of this value are one signal, which stays ready.
 #[derive(Clone)]
 pub struct RevokeSignal(Arc<Signal<()>>);
 
@@ -212,12 +236,15 @@ impl RevokeSignal {
     pub fn is_requested(&self) -> bool {
         self.0.value().is_some()
     }
-}
 
-impl Deref for RevokeSignal {
-    type Target = Receiver<Infallible>;
+    /// Blocks until the holder is asked. `false`: it was not asked within `timeout`.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.0.wait(timeout).is_some()
+    }
 
-    fn deref(&self) -> &Self::Target {
+    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]: ready once the holder is
+    /// asked. Keep the `RevokeSignal`, or clone that, and not the receiver alone.
+    pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }
 }

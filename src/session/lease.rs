@@ -389,7 +389,7 @@ mod tests {
         let hold = held(&lease, start);
         lease.extend(start + T / 2, start + SPAN);
         assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
-        assert!(hold.signal().try_recv().is_err_and(|e| e.is_disconnected()));
+        assert!(hold.signal().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(lease.needed_end(), None);
     }
 
@@ -490,9 +490,9 @@ mod tests {
         holds[0].part(&signal);
         lease.node_deleted("/l/a", BootTime::now());
         assert_eq!(signal.reason(), None);
-        assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()));
         lease.node_deleted("/l/b", BootTime::now());
-        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_disconnected()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
         // Who joins when it is lost already.
@@ -509,7 +509,7 @@ mod tests {
         let signal = hold.signal();
         lease.resign(&hold, start);
         assert!(!lease.stands(&hold, start) && lease.needed_end().is_none());
-        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_disconnected()));
         assert_eq!(signal.reason(), Some(LossReason::Resigned));
     }
 
@@ -522,7 +522,7 @@ mod tests {
         let just_before = start + (SPAN - Duration::from_nanos(1));
         assert!(lease.stands(&hold, just_before));
         assert!(!lease.stands(&hold, start + SPAN));
-        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()));
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_disconnected()));
         // A thread that read the clock in time brings a proof when it is too late.
         lease.extend(start + T / 2, just_before);
         assert!(!lease.stands(&hold, start + SPAN) && !lease.stands(&hold, just_before));
@@ -631,6 +631,6 @@ mod tests {
         lease.release(&hold);
         drop(hold);
         lease.end(LossReason::SessionClosed);
-        assert!(signal.try_recv().is_err_and(|e| e.is_empty()));
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()));
     }
 }

@@ -227,7 +227,12 @@ impl ZkSession {
     ///
     /// Where a server can be reached it is told at once; otherwise this gives up within a second
     /// and the server expires the session by itself. Every blocked call returns
-    /// [`Error::Closed`](crate::Error::Closed). A second call does nothing.
+    /// [`Error::Closed`](crate::Error::Closed).
+    ///
+    /// Returns once the session's threads have ended, [`EventHandler`] included, or after that second
+    /// (the handler may take longer). Called by the handler itself it does not wait for the threads.
+    /// The first call closes the session. Further calls, at the same time or later, wait for the first
+    /// and give its outcome.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ fn interrupted_leader_knows_before_the_next_one_leads() {
     proxy.black_hole(true);
     assert!(second.wait_leader().unwrap().is_held());
     assert!(!first.is_leader(), "two leaders");
-    assert!(leadership.lost().try_recv().is_err_and(|e| e.is_disconnected()), "and it was told");
+    assert!(leadership.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()), "and it was told");
     assert_eq!(leadership.lost_reason(), Some(LossReason::LeaseExpired));
     assert_eq!(next(first.events()), ElectionEvent::Lost(LossReason::LeaseExpired));
     proxy.black_hole(false);
@@ -235,7 +235,7 @@ fn expired_leader_stands_again_behind_the_next() {
     assert!(server.expire_session(ours.session_id().unwrap()));
     let next_one = leads(&candidates[1]);
     // Ended before its time, it hears of that as it is told.
-    assert!(leadership.lost().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(leadership.lost().wait(SOON).is_some());
     assert!(!leadership.is_held() && !candidates[0].is_leader());
     // The server may tell of the node before it tells of the session.
     let reason = leadership.lost_reason();
@@ -253,7 +253,7 @@ fn server_that_lost_everything_is_begun_with_anew() {
     let leadership = leads(&candidates[0]);
     server.wipe();
     // It takes nobody back who knows of a later time, until it is as far itself: the lease ends before.
-    assert!(leadership.lost().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(leadership.lost().wait(SOON).is_some());
     until_settled(&at, &candidates);
     drop(candidates);
     until_empty(&at, PATH);
@@ -466,7 +466,7 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
                 if calls.fetch_add(1, SeqCst) == 1 {
                     return Break(leadership.is_held());
                 }
-                assert!(leadership.lost().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+                assert!(leadership.lost().wait(SOON).is_some());
                 assert!(!leadership.is_held() && leadership.check().is_err());
                 Continue(())
             })

@@ -71,7 +71,7 @@ fn create_whose_answer_is_lost_is_known_again() {
         // It is watched as any other.
         let lost = guard.lost();
         raw(&at).delete(NODE).unwrap();
-        assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        assert!(lost.wait(SOON).is_some());
         assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
         drop(guard);
         assert!(other.lock_timeout(SOON).unwrap().is_some());
@@ -226,7 +226,7 @@ fn release_whose_requests_are_lost_is_done() {
             assert!(other.lock_timeout(SOON).unwrap().is_some(), "{which:?}");
             assert_eq!(server.pending_faults(), 0);
             until_empty(&at, LOCK);
-            assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "a release is no loss");
+            assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()), "a release is no loss");
         }
     }
     assert_eq!(id(&ours), session);
@@ -292,7 +292,7 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
             let theirs = spawn_waiting(scope, || other.lock().unwrap());
             raw(&at).delete(NODE).unwrap();
             let theirs = theirs.join().unwrap();
-            assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+            assert!(lost.wait(SOON).is_some());
             assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
             assert!(guard.fencing_token() < theirs.fencing_token(), "a lost hold keeps its token");
             server.clear_log();
@@ -375,7 +375,7 @@ fn event_of_the_node_before_ours_is_no_loss() {
         assert_eq!(server.count(Op::Create.on(NODE).session(ours)), 1);
         assert_eq!(server.count(Op::GetData.on(NODE).session(ours)), 1, "it has made sure");
         assert!(guard.is_held());
-        assert!(guard.lost().recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()));
+        assert!(guard.lost().wait(A_WHILE).is_none());
         guard.unlock().unwrap();
     });
     until_empty(&at, LOCK);
@@ -389,7 +389,7 @@ fn data_set_on_our_node_is_no_loss_and_its_release_deletes_it() {
     until_watched(&at, &guard);
     for data in [&b"others"[..], b"words"] {
         raw(&at).set_data(NODE, data).unwrap();
-        assert!(lost.recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()));
+        assert!(lost.wait(A_WHILE).is_none());
     }
     assert!(guard.is_held());
     guard.unlock().unwrap();
@@ -425,7 +425,7 @@ fn expired_session_loses_the_hold_and_its_release_spares_the_next() {
         let lost = guard.lost();
         let theirs = spawn_waiting(scope, || other.lock().unwrap());
         assert!(server.expire_session(id(&ours)));
-        assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        assert!(lost.wait(SOON).is_some());
         let theirs = theirs.join().unwrap();
         until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
         drop(guard);
@@ -504,7 +504,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     let lost = guard.lost();
     until_renewed(&ours);
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
-    assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(lost.wait(SOON).is_some());
     assert_eq!(lost.reason(), Some(LossReason::LeaseExpired));
     drop(held);
     until_state(&ours, SessionState::Connected);

@@ -47,7 +47,7 @@ fn taken_again_it_is_the_same_node_with_another_token() {
         assert_eq!(second_path, path);
         assert!(second_token > token, "{second_token} after {token}");
     });
-    assert!(lost.try_recv().is_err_and(|e| e.is_empty()), "nothing was lost");
+    assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()), "nothing was lost");
     drop(mutex);
     until_empty(&at, LOCK);
 }
@@ -192,7 +192,7 @@ fn asked_back_it_is_let_go() {
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
     drop(mutex.lock().unwrap());
     let contender = other.contenders().unwrap().remove(0);
-    assert!(other.attempt_revoke(&contender).unwrap());
+    assert!(other.attempt_revoke(&contender).unwrap().is_some());
     until_empty(&at, LOCK);
 }
 

@@ -46,13 +46,13 @@ fn the_signal_comes_with_the_first_loss() {
         let guard = lock.lock().unwrap();
         let (lost, clone) = (guard.lost(), guard.lost().clone());
         let tokens = guard.fencing_tokens();
-        assert!(lost.try_recv().is_err_and(|e| e.is_empty()));
+        assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()));
         let (server, at) = if which == 0 { (&server, &at) } else { (&other_server, &other) };
         assert!(server.expire_session(sessions[which].session_id().unwrap()));
         for lost in [lost, clone] {
-            assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+            assert!(lost.wait(SOON).is_some());
         }
-        assert!(!guard.is_held() && guard.valid_for().is_zero());
+        assert!(!guard.is_held() && guard.valid_for().is_zero() && guard.valid_until().is_none());
         let reason = guard.lost_reason().expect("it is lost");
         // Given was the second ensemble's first.
         let held: Vec<_> = guard.holds().map(|held| held.is_held()).collect();
@@ -298,14 +298,14 @@ fn a_hold_that_is_handed_on_is_no_more_of_ours() {
             let guard = mutex.lock().unwrap();
             let lost = guard.lost();
             assert!(server.expire_session(ours.session_id().unwrap()));
-            assert!(lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+            assert!(lost.wait(SOON).is_some());
             guard.path().to_owned()
         });
         let node = guard.holds().next().unwrap().path().to_owned();
         drop(guard);
         assert_eq!(next.join().unwrap(), node, "the same node, in other hands");
     });
-    assert!(signal.try_recv().is_err_and(|e| e.is_empty()) && signal.reason().is_none());
+    assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()) && signal.reason().is_none());
 }
 
 fn one_ensemble_is_known_by_a_host_in_common() {

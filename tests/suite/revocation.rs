@@ -4,6 +4,7 @@ use crate::{
     support::{
         Raw, Shared,
         contend::{proxied, session, spawn_waiting, until_queue},
+        logged,
         raw::EPHEMERAL_SEQUENTIAL,
         scenarios,
         scene::{SOON, full_path, session_of, until_empty, until_event, until_state, until_watched},
@@ -32,13 +33,13 @@ fn mutex(session: &ZkSession) -> ZkMutex {
 
 #[track_caller]
 fn comes(asked: &RevokeSignal) {
-    assert!(asked.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()), "not asked");
+    assert!(asked.wait(SOON), "not asked");
     assert!(asked.is_requested() && asked.clone().is_requested());
 }
 
 #[track_caller]
 fn does_not_come(asked: &RevokeSignal) {
-    assert!(asked.recv_timeout(A_WHILE).is_err_and(|e| e.is_timeout()) && !asked.is_requested(), "asked");
+    assert!(!asked.wait(A_WHILE) && !asked.is_requested(), "asked");
 }
 
 /// Writes as any other client may.
@@ -55,21 +56,81 @@ fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
     let (asked, clone) = (guard.revoke_requested(), guard.revoke_requested());
     does_not_come(&asked);
     let contender = other.contenders().unwrap().remove(0);
-    assert!(other.attempt_revoke(&contender).unwrap());
+    assert!(other.attempt_revoke(&contender).unwrap().is_some());
     comes(&asked);
     comes(&clone);
     comes(&guard.revoke_requested());
     assert_eq!(other.contenders().unwrap()[0].data, MESSAGE, "Curator's own bytes");
-    assert!(guard.is_held() && !guard.lost().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
     assert!(other.try_lock().unwrap().is_none(), "nothing happens by itself");
-    assert!(theirs.attempt_revoke(guard.path()).unwrap(), "asked again, and by the node's path");
+    assert!(theirs.attempt_revoke(guard.path()).unwrap().is_some(), "asked again, and by the node's path");
     guard.unlock().unwrap();
     let next = other.lock_timeout(SOON).unwrap().unwrap();
     does_not_come(&next.revoke_requested());
-    assert!(!other.attempt_revoke(&contender).unwrap(), "its node is gone");
-    assert!(!theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap());
+    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "its node is gone");
+    assert!(theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap().is_none());
     drop(next);
     until_empty(&at, LOCK);
+}
+
+/// Curator's message takes the place of what the holder wrote: whoever asks is the last to see that.
+fn whoever_asks_is_given_what_the_node_said_until_then() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let holder = ZkMutex::builder(&ours, LOCK).data("billing on h7").build().unwrap();
+    let other = mutex(&theirs);
+    let guard = holder.lock().unwrap();
+    let contender = other.contenders().unwrap().remove(0);
+    assert_eq!(other.attempt_revoke(&contender).unwrap().as_deref(), Some(&b"billing on h7"[..]));
+    assert_eq!(theirs.attempt_revoke(guard.path()).unwrap().as_deref(), Some(MESSAGE), "asked before");
+    guard.unlock().unwrap();
+    let lock = ZkRwLock::builder(&ours, "/locks/table").data("readers").build().unwrap();
+    let reading = lock.read().unwrap();
+    let reader = lock.holders().unwrap().remove(0);
+    assert_eq!(lock.attempt_revoke(&reader).unwrap().as_deref(), Some(&b"readers"[..]));
+    reading.unlock().unwrap();
+    assert_eq!(lock.attempt_revoke(&reader).unwrap(), None);
+}
+
+/// The node's ACL lets everybody write to it (and change the ACL), and nobody read it.
+fn a_holder_is_asked_by_one_who_may_write_and_not_read() {
+    let (_server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let lock = mutex(&ours);
+    let guard = lock.lock().unwrap();
+    raw(&at).set_acl(guard.path(), 2 | 16).unwrap();
+    assert_eq!(theirs.attempt_revoke(guard.path()).unwrap().as_deref(), Some(&b""[..]));
+    raw(&at).set_acl(guard.path(), 31).unwrap();
+    assert_eq!(lock.contenders().unwrap()[0].data, MESSAGE);
+}
+
+fn the_log_says_who_was_asked_and_by_whom() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let holder = ZkMutex::builder(&ours, LOCK).data("billing on h7").build().unwrap();
+    let guard = holder.lock().unwrap();
+    let asker = mutex(&theirs);
+    let contender = asker.contenders().unwrap().remove(0);
+    let who = format!("billing on h7, session 0x{:x}, for ", ours.session_id().unwrap());
+    assert!(contender.to_string().starts_with(&who), "{contender}");
+    let by = format!(":{}, session 0x{:x}", std::process::id(), theirs.session_id().unwrap());
+    for part in
+        [format!("{}: {who}", full_path(&at, guard.path())), format!("asked to let go by {}{by}", host())]
+    {
+        write(&at, guard.path(), b"billing on h7");
+        let part: &str = part.leak();
+        let logs = logged::hold(part);
+        thread::scope(|scope| {
+            let asks = scope.spawn(|| asker.attempt_revoke(&contender));
+            assert!(logs.wait(SOON), "the log does not say {part}");
+            drop(logs);
+            assert!(asks.join().unwrap().unwrap().is_some());
+        });
+    }
+}
+
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
 }
 
 fn only_curators_message_is_a_request() {
@@ -114,7 +175,7 @@ fn neither_a_release_nor_a_loss_is_a_request() {
     let guard = lock.lock().unwrap();
     let lost = guard.revoke_requested();
     Raw::connect(&at).and_then(|mut raw| raw.delete(&full_path(&at, guard.path()))).unwrap();
-    assert!(guard.lost().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(guard.lost().wait(SOON).is_some());
     assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
     ours.close().unwrap();
     for signal in [released, lost] {
@@ -142,7 +203,7 @@ fn who_is_asked_while_it_waits_knows_once_it_holds() {
                 until_queue(&at, LOCK, 2);
                 thread::sleep(pause);
                 let behind = first.contenders().unwrap().remove(1);
-                assert!(first.attempt_revoke(&behind).unwrap());
+                assert!(first.attempt_revoke(&behind).unwrap().is_some());
                 thread::sleep(then);
                 assert!(!held.revoke_requested().is_requested());
                 drop(held);
@@ -172,7 +233,7 @@ fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
             order.lock().push("here");
             assert!(!guard.revoke_requested().is_requested(), "another node, of which nobody asked");
         });
-        assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap());
+        assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap().is_some());
         comes(&asked);
         drop(guard);
         remote.join().unwrap();
@@ -198,14 +259,14 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
         assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
         let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
-        assert!(other.attempt_revoke(&readers.remove(0)).unwrap());
+        assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
         comes(&reading.revoke_requested());
         beside.join().unwrap();
         let late = scope.spawn(|| lock.read().unwrap().path().to_owned()).join().unwrap();
         assert_ne!(late, reading.path());
     });
     let writing = lock.write().unwrap();
-    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap());
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
     comes(&writing.revoke_requested());
     drop(writing);
     until_empty(&at, LOCK);
@@ -247,7 +308,8 @@ fn a_request_or_its_answer_that_is_lost_is_made_again() {
         } else {
             server.drop_request(Op::SetData);
         }
-        assert!(other.attempt_revoke(&contender).unwrap());
+        let said = other.attempt_revoke(&contender).unwrap();
+        assert_eq!(said, Some(contender.data), "and not what the first request wrote");
         assert_eq!((server.pending_faults(), server.count(Matcher::from(Op::SetData))), (0, 2));
         comes(&asked);
         guard.unlock().unwrap();
@@ -291,11 +353,11 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
     let (ours, theirs) = (session(&at), session(&at));
     let semaphore = ZkSemaphore::new(&ours, "/limits/downloads", 1).unwrap();
     let permit = semaphore.acquire().unwrap();
-    assert!(theirs.attempt_revoke(permit.path()).unwrap());
+    assert!(theirs.attempt_revoke(permit.path()).unwrap().is_some());
     comes(&permit.revoke_requested());
     let candidate = ZkElection::new(&ours, "/elections/billing").unwrap().join().unwrap();
     let leadership = candidate.wait_leader().unwrap();
-    assert!(theirs.attempt_revoke(leadership.path()).unwrap());
+    assert!(theirs.attempt_revoke(leadership.path()).unwrap().is_some());
     comes(&leadership.revoke_requested());
     assert!(permit.is_held() && leadership.is_held());
     // A contender of another recipe, whose name leads elsewhere.
@@ -306,6 +368,9 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
 
 scenarios![
     a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
+    whoever_asks_is_given_what_the_node_said_until_then,
+    a_holder_is_asked_by_one_who_may_write_and_not_read on embedded,
+    the_log_says_who_was_asked_and_by_whom,
     only_curators_message_is_a_request,
     a_request_from_before_anybody_listened_is_heard,
     neither_a_release_nor_a_loss_is_a_request,

@@ -1,6 +1,7 @@
 //! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
+    contend::spawn_waiting,
     own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
     scenarios,
@@ -11,7 +12,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::{
     fs,
     net::TcpListener,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -411,7 +415,7 @@ fn close_ends_the_session_at_the_server_at_once() {
     // The answer to the close has come: the session and its nodes are gone now, not soon.
     let left = sessions();
     assert!(!left.contains(&owner), "{left}");
-    assert!(!guard.is_held() && guard.lost().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(!guard.is_held() && guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
     drop(guard);
     until_empty(&server.connect_string(), "/lock");
 }
@@ -423,7 +427,7 @@ fn mutexes_and_guards_may_outlive_a_closed_session() {
     let guard = mutex.lock().unwrap();
     let (signal, nested) = (guard.lost(), mutex.lock().unwrap());
     session.close().unwrap();
-    assert!(signal.recv().is_err(), "ready by disconnection");
+    assert!(signal.receiver().recv().is_err(), "ready by disconnection");
     for held in [&*guard, &*nested] {
         assert!(!held.is_held());
         assert_eq!(held.valid_for(), Duration::ZERO);
@@ -556,6 +560,68 @@ fn close_by_several_threads_at_once_is_one_close() {
         }
     });
     assert_eq!(proxy.count(OpKind::CloseSession), 1);
+}
+
+/// A second caller was told at once that all is well, while nobody had told the server.
+fn every_caller_of_close_gets_the_one_outcome() {
+    let (proxy, address) = proxied();
+    let session = session(&address);
+    proxy.black_hole(true);
+    thread::scope(|scope| {
+        let first = spawn_waiting(scope, || session.close());
+        let second = session.close();
+        let first = first.join().unwrap();
+        assert!(matches!(first, Err(Error::Unavailable { .. })), "{first:?}");
+        assert_eq!(second, first);
+        assert_eq!(session.close(), first, "and later");
+    });
+}
+
+/// The names of the session's threads, as the kernel has them.
+fn threads_of_sessions() -> Vec<String> {
+    threads().into_iter().filter(|name| name.starts_with("zkm-")).collect()
+}
+
+fn close_returns_once_the_sessions_threads_have_ended() {
+    let (proxy, address) = proxied();
+    let before = threads_of_sessions();
+    let (told, tells) = unbounded();
+    let (open, gate) = unbounded::<()>();
+    let handler_ended = Arc::new(AtomicBool::new(false));
+    let ends = handler_ended.clone();
+    let (session, calls) = handled(&address, move |call| {
+        if call == "closed" {
+            let _ = told.send(());
+            let _ = gate.recv_timeout(SOON);
+            ends.store(true, Ordering::SeqCst);
+        }
+    });
+    // In a second session at the server: its first thread has ended, or ends yet.
+    let events = session.subscribe();
+    expire(&proxy, &Shared::connect_string());
+    until_event(&events, |event| id_of(event).is_some());
+    until("its threads, and a handler's", SOON, || {
+        (threads_of_sessions().len() == before.len() + 3).then_some(())
+    });
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let closes = [(); 2].map(|()| {
+            scope.spawn(|| {
+                session.close().unwrap();
+                (handler_ended.load(Ordering::SeqCst), start.elapsed())
+            })
+        });
+        tells.recv_timeout(SOON).unwrap();
+        assert!(!handler_ended.load(Ordering::SeqCst));
+        open.send(()).unwrap();
+        for close in closes {
+            // Nobody waits for longer than a second; only a machine that is too busy takes so long here.
+            let (had_ended, took) = close.join().unwrap();
+            assert!(had_ended || took > Duration::from_millis(900), "{took:?}");
+        }
+    });
+    until("no thread is left", SOON, || (threads_of_sessions() == before).then_some(()));
+    drop(calls);
 }
 
 fn close_gives_up_within_a_second_when_the_server_is_down() {
@@ -722,6 +788,8 @@ scenarios![
     close_frees_every_blocked_caller,
     every_call_on_a_closed_session_says_so,
     close_by_several_threads_at_once_is_one_close,
+    every_caller_of_close_gets_the_one_outcome,
+    close_returns_once_the_sessions_threads_have_ended,
     close_gives_up_within_a_second_when_the_server_is_down,
     close_gives_up_within_a_second_in_a_black_hole,
     session_has_two_threads_and_three_with_a_handler_and_listens_nowhere,

@@ -7,8 +7,10 @@ use crate::support::{
     scene::SOON,
 };
 use crossbeam_channel::bounded;
-use std::thread;
-use zk_mutex::{LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession};
+use std::{thread, time::Duration};
+use zk_mutex::{
+    LossReason, LostSignal, RevokeSignal, ZkMutex, ZkRwLock, ZkSession, crossbeam_channel::select,
+};
 
 const PATH: &str = "/locks/orders";
 
@@ -17,17 +19,17 @@ const PATH: &str = "/locks/orders";
 #[track_caller]
 fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&LostSignal]) {
     assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
-    assert!(living.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(living.wait(SOON).is_some());
     assert!(living.reason().is_some());
     for signal in released {
-        assert!(signal.try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
         assert_eq!(signal.reason(), None);
     }
 }
 
 #[track_caller]
 fn never_asked(signal: &RevokeSignal) {
-    assert!(signal.try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
+    assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
     assert!(!signal.is_requested());
 }
 
@@ -49,8 +51,8 @@ fn signals_of_a_released_guard_stay_silent_when_the_next_thread_has_its_node() {
         guard.unlock().unwrap(); // a normal release
         let (theirs, asks) = gets.recv().unwrap();
         let holder = mutex.contenders().unwrap().remove(0);
-        assert!(mutex.attempt_revoke(&holder).unwrap());
-        assert!(asks.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+        assert!(mutex.attempt_revoke(&holder).unwrap().is_some());
+        assert!(asks.wait(SOON));
         never_asked(&asked);
         lose(&server, &session, &theirs, &[&lost]);
         drop(end);
@@ -69,11 +71,11 @@ fn signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost() {
     // A nested guard that lives is told as the outer one is.
     let other = mutex.lock().unwrap();
     let other_lost = other.lost();
-    assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap());
-    assert!(outer.revoke_requested().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap().is_some());
+    assert!(outer.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &outer_lost, &[&lost]);
-    assert!(other_lost.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(other_lost.wait(SOON).is_some());
     // Who asks when it is lost already is told at once.
     assert_eq!(other.lost().reason(), outer_lost.reason());
     assert!(outer.lost().reason().is_some());
@@ -92,13 +94,59 @@ fn signals_of_a_reader_that_left_stay_silent_when_the_others_are_lost() {
         });
         leaves.join().unwrap()
     });
-    assert!(lock.attempt_revoke(&lock.holders().unwrap()[0]).unwrap());
-    assert!(stays.revoke_requested().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
+    assert!(lock.attempt_revoke(&lock.holders().unwrap()[0]).unwrap().is_some());
+    assert!(stays.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &stays.lost(), &[&lost]);
 }
 
+fn a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up() {
+    let server = Server::embedded().start();
+    let session = session(&server.connect_string());
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
+    let guard = mutex.lock().unwrap();
+    let lost = guard.lost();
+    assert_eq!(lost.wait(Duration::ZERO), None);
+    assert_eq!(lost.wait(Duration::from_millis(50)), None);
+    thread::scope(|scope| {
+        // For longer than a clock can name, and with another channel beside it.
+        let waits = spawn_waiting(scope, || lost.clone().wait(Duration::MAX));
+        let selects = spawn_waiting(scope, || {
+            let (_open, other) = bounded::<()>(0);
+            select! {
+                recv(lost.receiver()) -> message => message.is_err(),
+                recv(other) -> _ => false,
+            }
+        });
+        assert!(!waits.is_finished() && !selects.is_finished());
+        assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
+        let reason = waits.join().unwrap();
+        // The server tells of the node before it tells of the session.
+        assert!(matches!(reason, Some(LossReason::NodeDeleted | LossReason::SessionExpired)), "{reason:?}");
+        assert!(selects.join().unwrap());
+        assert_eq!((lost.wait(Duration::ZERO), lost.reason()), (reason, reason));
+    });
+}
+
+fn a_wait_for_a_request_ends_with_it_or_when_its_time_is_up() {
+    let server = Server::embedded().start();
+    let session = session(&server.connect_string());
+    let mutex = ZkMutex::new(&session, PATH).unwrap();
+    let guard = mutex.lock().unwrap();
+    let asked = guard.revoke_requested();
+    assert!(!asked.wait(Duration::ZERO) && !asked.wait(Duration::from_millis(50)));
+    thread::scope(|scope| {
+        let waits = spawn_waiting(scope, || asked.wait(Duration::MAX));
+        let selects = spawn_waiting(scope, || asked.receiver().recv().is_err());
+        mutex.attempt_revoke(&mutex.contenders().unwrap()[0]).unwrap();
+        assert!(waits.join().unwrap() && selects.join().unwrap());
+        assert!(asked.wait(Duration::ZERO));
+    });
+}
+
 scenarios![on embedded;
+    a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up,
+    a_wait_for_a_request_ends_with_it_or_when_its_time_is_up,
     signals_of_a_released_guard_stay_silent_when_the_next_thread_has_its_node,
     signals_of_a_nested_guard_stay_silent_when_the_outer_one_is_lost,
     signals_of_a_reader_that_left_stay_silent_when_the_others_are_lost,

@@ -16,9 +16,7 @@ use crate::logging::contained;
 use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
-use crate::world::{
-    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, bounded, thread, unbounded,
-};
+use crate::world::{Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded};
 
 const WAKER: Token = Token(0);
 
@@ -45,15 +43,16 @@ struct Server {
 }
 
 impl EventLoop {
-    /// Starts the thread, which dials at once. It ends when the session is over; the receiver is
-    /// disconnected then. `make` gets the connection for the generation that it makes.
+    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive` until
+    /// then. `make` gets the connection for the generation that it makes.
     pub(in crate::session) fn start(
         name: String,
         settings: Settings,
         hosts: Vec<Host>,
         policy: RetryPolicy,
+        alive: Sender<Infallible>,
         make: impl FnOnce(Connection) -> Generation,
-    ) -> io::Result<(Arc<Generation>, Receiver<Infallible>)> {
+    ) -> io::Result<Arc<Generation>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
@@ -65,16 +64,16 @@ impl EventLoop {
             server: None,
             found: unbounded(),
         };
-        let (alive, ended) = bounded(0);
         thread::Builder::new().name(name).spawn(move || {
-            let _alive = alive;
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
             if !matches!(end, Ok(Ok(()))) {
                 error!("the ZooKeeper connection thread failed ({end:?}); a new session follows");
                 this.give_up();
             }
+            drop(this); // the sockets too
+            drop(alive);
         })?;
-        Ok((generation, ended))
+        Ok(generation)
     }
 
     fn run(&mut self) -> io::Result<()> {

@@ -335,9 +335,9 @@ impl Actor<'_> {
 
     /// A guard is void: its signal is due.
     fn hear(&self, one: &Watched<'_>) {
-        let _ = one.signal.recv_timeout(PATIENCE);
+        let told = one.signal.wait(PATIENCE);
         let at = now();
-        if let Some(reason) = one.signal.reason() {
+        if let Some(reason) = told {
             self.note(at, Note::Lost { hold: one.hold, reason: format!("{reason:?}") });
         }
         if one.held.is_held() {
@@ -390,7 +390,7 @@ impl Actor<'_> {
 }
 
 fn is_ready(signal: &LostSignal) -> bool {
-    signal.try_recv() == Err(TryRecvError::Disconnected)
+    signal.receiver().try_recv() == Err(TryRecvError::Disconnected)
 }
 
 /// A hold that a thread looks at.

@@ -171,7 +171,7 @@ pub fn a_loss_that_several_threads_find_is_told_once() {
         event.join().unwrap();
         assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired), "it was the lease that ended first");
         assert_eq!(stage.times_told(), 1, "how often its owner was told");
-        assert!(signal.try_recv().is_err_and(|e| e.is_disconnected()), "the signal");
+        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_disconnected()), "the signal");
         assert!(stage.session.lease.needed_end().is_none(), "holds that are counted");
     });
 }
