@@ -104,32 +104,31 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
+mod wait;
 mod world;
 
 pub use cancel::CancelToken;
 /// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits for
 /// a [`LostSignal`] and for the application's own channels at once.
 pub use crossbeam_channel;
-pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
+pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclusiveGuard, ZkExclusiveLock};
+pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use multi::{HeldAll, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{MutexBuilder, OwnedZkMutexGuard, PersistentLock, ZkMutex, ZkMutexGuard};
+pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
+pub use mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
-pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{
-    OwnedZkSemaphoreMutexGuard, SemaphoreBuilder, SemaphoreMutexBuilder, ZkPermit, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
-};
+pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
     ZkSession,
 };
 pub use settings::LockBuilder;
+pub use wait::Wait;
 /// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
 #[cfg(feature = "client")]
 pub use zookeeper;

@@ -86,7 +86,7 @@ fn whoever_asks_is_given_what_the_node_said_until_then() {
     guard.unlock().unwrap();
     let lock = ZkRwLock::builder(&ours, "/locks/table").data("readers").build().unwrap();
     let reading = lock.read().unwrap();
-    let reader = lock.readers().unwrap().remove(0);
+    let reader = lock.holders().unwrap().remove(0);
     assert_eq!(lock.attempt_revoke(&reader).unwrap().as_deref(), Some(&b"readers"[..]));
     reading.unlock().unwrap();
     assert_eq!(lock.attempt_revoke(&reader).unwrap(), None);
@@ -257,7 +257,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
             comes(&reading.revoke_requested());
         });
         assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
-        let mut readers = other.readers().unwrap();
+        let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
         assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
         comes(&reading.revoke_requested());
@@ -266,7 +266,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
         assert_ne!(late, reading.path());
     });
     let writing = lock.write().unwrap();
-    assert!(other.attempt_revoke(&other.writers().unwrap()[0]).unwrap().is_some());
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
     comes(&writing.revoke_requested());
     drop(writing);
     until_empty(&at, LOCK);
