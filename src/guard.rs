@@ -230,6 +230,11 @@ impl Held {
         self.owner.holding().hold().part(signal);
     }
 
+    #[cfg(zk_sim)]
+    pub(crate) fn holding(&self) -> &Holding {
+        self.owner.holding()
+    }
+
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
         self.owner.holding().ask_for_watch();
