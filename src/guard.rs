@@ -259,6 +259,11 @@ impl Held {
         self.holdings().for_each(|holding| holding.hold().part(signal));
     }
 
+    #[cfg(zk_sim)]
+    pub(crate) fn holding(&self) -> &Holding {
+        self.owner.holding()
+    }
+
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
         self.holdings().for_each(Holding::ask_for_watch);

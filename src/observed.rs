@@ -1,12 +1,15 @@
-//! What the simulation's observer sees: each hold from its grant to its release, from outside of all processes.
+//! What the simulation's observer sees of the library, from outside of all processes: each hold from its
+//! grant to its release, each connection of a session, and what a session keeps.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::BootTime;
+use crate::guard::Held;
+use crate::local::registry;
 use crate::queue::Holding;
-use crate::queue::name::{self, Kind};
+use crate::session::ZkSession;
 use crate::session::generation::Generation;
 use crate::session::hold::Hold;
 
@@ -17,70 +20,62 @@ pub struct Observed {
     hold: Weak<Hold>,
     /// The node's full path.
     pub path: String,
+    /// The transaction that made the node. A downgrade's read has that of its write.
+    pub czxid: i64,
 }
 
-/// What a hold lets others have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Nobody else may hold the lock: a mutex, a write lock.
-    Exclusive,
-    /// Other readers may.
-    Shared,
-    /// No other candidate may lead.
-    Leader,
-    /// So many others may as the semaphore has permits.
-    Permit,
-    /// Nobody else may hold this very node's name.
-    Name,
+/// What happens.
+pub enum News {
+    /// A hold was granted, and no guard has it yet.
+    Granted(Observed),
+    /// A hold is about to be let go: no guard has it any more.
+    Released(Observed),
+    /// A session is taken up on a connection.
+    Attached {
+        /// Which session.
+        session: i64,
+        /// Counts its connections.
+        epoch: u64,
+    },
+    /// The session has no connection.
+    Detached {
+        /// Which session.
+        session: i64,
+    },
 }
 
-/// What happens to a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It was granted, and no guard has it yet.
-    Granted,
-    /// It is about to be let go: no guard has it any more.
-    Released,
-}
-
-type Watcher = Box<dyn Fn(Change, Observed)>;
+type Watcher = Box<dyn Fn(News)>;
 
 thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
 /// From now on this is called at each change, on the thread that makes it, which must not be made to wait.
-pub fn watch(watcher: impl Fn(Change, Observed) + 'static) {
+pub fn watch(watcher: impl Fn(News) + 'static) {
     WATCHER.with(|current| *current.borrow_mut() = Some(Box::new(watcher)));
 }
 
-pub(crate) fn tell(change: Change, holding: &Holding) {
+pub(crate) fn tell(news: impl FnOnce() -> News) {
     WATCHER.with(|watcher| {
         if let Some(watcher) = &*watcher.borrow() {
-            watcher(change, Observed::new(holding));
+            watcher(news());
         }
     });
 }
 
 impl Observed {
-    fn new(holding: &Holding) -> Observed {
+    pub(crate) fn new(holding: &Holding) -> Observed {
         Observed {
             generation: Arc::downgrade(holding.generation()),
             hold: Arc::downgrade(holding.hold()),
             path: holding.path().to_owned(),
+            czxid: holding.hold().czxid(),
         }
     }
 
-    /// Which lock this is a hold of, and what it lets others have.
-    pub fn lock(&self) -> (&str, Mode) {
-        let (folder, child) = self.path.rsplit_once('/').unwrap_or(("", &self.path));
-        match name::parse(child).map(|name| name.kind) {
-            Some(Kind::Lock | Kind::Write) => (folder, Mode::Exclusive),
-            Some(Kind::Read) => (folder, Mode::Shared),
-            Some(Kind::Latch) => (folder, Mode::Leader),
-            None if !name::lease_id(child).is_empty() => (folder, Mode::Permit),
-            None => (&self.path, Mode::Name),
-        }
+    /// The hold of a guard.
+    pub fn of(held: &Held) -> Observed {
+        Observed::new(held.holding())
     }
 
     /// Whether both are the same hold.
@@ -100,4 +95,48 @@ impl Observed {
         };
         generation.lease.would_stand(&hold, BootTime::default() + boot_time)
     }
+
+    /// Whether its guards were told that it is lost, or nobody has it any more.
+    pub fn is_told_lost(&self) -> bool {
+        self.hold.upgrade().is_none_or(|hold| hold.loss().is_some())
+    }
+}
+
+/// What a session, and the locks of its process, keep in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Nodes that should go and may still exist.
+    pub pending_deletes: usize,
+    /// Deletes, sweeps, and watches that are to be set.
+    pub background: usize,
+    /// Callers whose requests are not answered.
+    pub callers: usize,
+    /// Requests that were sent and not answered, but for pings and the like, for which nobody waits.
+    pub in_flight: usize,
+    /// Callers that wait for a fresh lease.
+    pub proofs: usize,
+    /// Nodes of which somebody waits for an event.
+    pub watched: usize,
+    /// Threads that wait for a change of the session.
+    pub waiters: usize,
+    /// Nodes whose children are watched.
+    pub folders: usize,
+    /// What is to be done at some time.
+    pub timers: usize,
+    /// Holds of the lease.
+    pub holds: usize,
+    /// Holds whose nodes may need a watch. The one that was let go last may stay: `Lease::next_watch`.
+    pub unwatched: usize,
+    /// Paths with a lock, in the whole process.
+    pub locks: usize,
+}
+
+/// What is kept now. Takes the library's own locks, as any other call of a process does.
+pub fn kept(session: &ZkSession) -> Kept {
+    let core = session.core();
+    let mut kept = Kept { waiters: core.changes.len(), locks: registry::len(), ..Kept::default() };
+    if let Some(generation) = core.generation() {
+        generation.add_kept(&mut kept);
+    }
+    kept
 }

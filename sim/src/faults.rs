@@ -1,13 +1,13 @@
 //! Which faults there are, and the plan of a seed.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zk_sim_runtime::net::{self, Flow, Side};
-use zk_sim_runtime::{Death, Rng, after, kill, now, resume, set_drift, sleep_host, stop, this_process};
+use zk_sim_runtime::{Death, Rng, after, kill, resume, set_drift, sleep_host, stop};
 
 use crate::operator::Request;
 use crate::scenario::World;
@@ -15,7 +15,7 @@ use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
 /// A fault, with all that chance had to say about it. `number`s choose among what there is when it strikes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection is reset.
     Cut { number: usize },
@@ -56,7 +56,7 @@ pub enum Fault {
 }
 
 /// A member of the ensemble.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Which {
     /// The one of this number.
     Member(usize),
@@ -65,7 +65,7 @@ pub enum Which {
 }
 
 /// What faults there may be in a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mix {
     /// What clients ask for as their session timeout.
     pub session_timeout: Duration,
@@ -79,6 +79,8 @@ pub struct Mix {
     pub locks: usize,
     /// Clocks drift.
     pub has_drift: bool,
+    /// By so many millionths at most, in either direction.
+    pub most_drift: i32,
     /// Servers come to grant other timeouts.
     pub has_limits: bool,
     /// An operator deletes nodes.
@@ -168,9 +170,7 @@ impl Fault {
                 let lasts = if rng.bool() { timeout.mul_f64(0.2 + rng.f64() * 1.8) } else { lasts };
                 Fault::CutOff { which, hears, says, lasts }
             }
-            // With a process's drift within the stated bound: a twelfth of the session timeout, of
-            // which pauses of the leader take a part too.
-            16 if mix.has_drift => Fault::DriftServer { member, ppm: rng.i32(-35_000..=35_000) },
+            16 if mix.has_drift => Fault::DriftServer { member, ppm: drift(rng, mix) },
             17 if mix.has_limits => {
                 Fault::Limits { member, most: mix.tick * rng.u32(2..=8), lasts: lasts * 3 }
             }
@@ -187,7 +187,7 @@ impl Fault {
                 Fault::Kill { process, death, pause: lasts }
             }
             26 => Fault::SleepHost { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) },
-            27 if mix.has_drift => Fault::Drift { process, ppm: rng.i64(-35_000..=35_000) },
+            27 if mix.has_drift => Fault::Drift { process, ppm: drift(rng, mix).into() },
             _ => Fault::random(rng, mix),
         }
     }
@@ -278,7 +278,6 @@ impl Fault {
             Fault::Stop { process, lasts } => {
                 let id = world.process(*process);
                 stop(id);
-                stopped(id, *lasts);
                 after(*lasts, move || resume(id));
             }
             Fault::Kill { process, death, pause } => {
@@ -288,7 +287,6 @@ impl Fault {
             }
             Fault::SleepHost { process, lasts } => {
                 let id = world.process(*process);
-                stopped(id, *lasts);
                 sleep_host(id, *lasts);
             }
             Fault::Drift { process, ppm } => set_drift(world.process(*process), *ppm),
@@ -300,6 +298,10 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
+}
+
+fn drift(rng: &mut Rng, mix: &Mix) -> i32 {
+    rng.i32(-mix.most_drift..=mix.most_drift)
 }
 
 /// Which ways of two are disturbed, and how.
@@ -322,7 +324,7 @@ fn a_connection(number: usize) -> Option<net::ConnId> {
 }
 
 /// The faults of a seed, and when they strike.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan(pub Vec<(Duration, Fault)>);
 
 impl Plan {
@@ -347,6 +349,17 @@ impl Plan {
         }
     }
 
+    /// Every clock runs too fast or too slow from the beginning on.
+    pub fn all_drift(rng: &mut Rng, mix: &Mix) -> Plan {
+        let processes = (0..mix.processes).map(|process| (process, true));
+        let members = (0..mix.members).map(|member| (member, false));
+        let fault = |(number, is_process)| match drift(rng, mix) {
+            ppm if is_process => Fault::Drift { process: number, ppm: ppm.into() },
+            ppm => Fault::DriftServer { member: number, ppm },
+        };
+        Plan(processes.chain(members).map(fault).map(|fault| (Duration::ZERO, fault)).collect())
+    }
+
     /// How often each kind is in it.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = BTreeMap::new();
@@ -355,19 +368,4 @@ impl Plan {
         }
         counts
     }
-}
-
-thread_local! {
-    /// From when to when which processes were stopped.
-    static STOPPED: RefCell<Vec<(zk_sim_runtime::ProcessId, Duration, Duration)>> = const { RefCell::new(Vec::new()) };
-}
-
-fn stopped(process: zk_sim_runtime::ProcessId, lasts: Duration) {
-    STOPPED.with(|all| all.borrow_mut().push((process, now(), now() + lasts)));
-}
-
-/// Whether the calling process was stopped, for longer than a moment, in the time before now.
-pub fn was_stopped_within(time: Duration) -> bool {
-    let (process, since) = (this_process(), now().saturating_sub(time * 2));
-    STOPPED.with(|all| all.borrow().iter().any(|(of, _, until)| Some(*of) == process && *until >= since))
 }

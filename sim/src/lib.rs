@@ -7,15 +7,20 @@
 //! | `scenario.rs` | one seed from beginning to end: what there is, the phases, the checks at the end |
 //! | `servers.rs` | the ensemble in the simulated network |
 //! | `operator.rs` | what an operator sends to a server |
-//! | `workload.rs` | what the processes do with the library |
+//! | `workload/` | what the processes do with the library |
 //! | `faults.rs` | which faults there are, and the plan of a seed |
-//! | `observer.rs` | the checks |
+//! | `observer/` | the checks |
+//! | `store.rs` | what the locks protect, by their fencing tokens |
+//! | `file.rs` | a scenario as a file |
+//! | `tool/` | `tests/simulate`: one seed, many seeds, and the fewest faults with which one fails |
 
 pub mod faults;
+pub mod file;
 pub mod observer;
 pub mod operator;
 pub mod scenario;
 pub mod servers;
+pub mod store;
 pub mod workload;
 
 use std::net::IpAddr;

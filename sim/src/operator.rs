@@ -7,12 +7,15 @@ pub enum Request {
     Create { path: String },
     /// Deletes a node, whoever made it.
     Delete { path: String },
+    /// Writes a node's data.
+    Write { path: String, data: String },
     /// From now on nobody may do more with this node than read it.
     MakeReadOnly { path: String },
 }
 
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
+const SET_DATA: i32 = 5;
 const SET_ACL: i32 = 7;
 const CLOSE: i32 = -11;
 
@@ -46,6 +49,12 @@ pub fn all(requests: &[Request]) -> Vec<u8> {
             Request::Delete { path } => {
                 body.extend(DELETE.to_be_bytes());
                 text(&mut body, path.as_bytes());
+                body.extend((-1_i32).to_be_bytes()); // of any version
+            }
+            Request::Write { path, data } => {
+                body.extend(SET_DATA.to_be_bytes());
+                text(&mut body, path.as_bytes());
+                text(&mut body, data.as_bytes());
                 body.extend((-1_i32).to_be_bytes()); // of any version
             }
             Request::MakeReadOnly { path } => {

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use zk_sim_runtime::{
-    Config, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now, run,
-    set_drift, spawn,
+    Config, Failure, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now,
+    run, set_drift, spawn,
 };
 use zk_test_server::ensemble::Settings;
 
 use crate::faults::{Mix, Plan};
-use crate::observer::{Counts, Observer};
+use crate::observer::{Counts, Observer, Setting};
 use crate::operator::Request;
 use crate::servers::{Servers, when_led};
-use crate::workload::{self, Job, Shared};
+use crate::workload::{self, Job, Place, Recipe, Shared};
 use crate::{between, client_host};
 
 /// The folder of all locks.
@@ -27,12 +28,53 @@ fn lock(number: usize) -> String {
     format!("{LOCKS}/{number}")
 }
 
+/// How far clocks drift, and what is a violation therefore.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Within the bound that the library states.
+    #[default]
+    Usual,
+    /// Far beyond it. Two may hold a lock at once; all else that is checked must hold.
+    Drift,
+}
+
+impl Mode {
+    /// As it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Usual => "usual",
+            Mode::Drift => "drift",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn of(name: &str) -> Option<Mode> {
+        [Mode::Usual, Mode::Drift].into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// By how many millionths clocks drift at most. In the usual mode the drifts of a process and of a server come to less
+    /// than a twelfth of the session timeout, of which pauses of the leader take a part too.
+    fn most_drift(self) -> i32 {
+        match self {
+            Mode::Usual => 35_000,
+            Mode::Drift => 700_000,
+        }
+    }
+}
+
 /// What is chosen for one seed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scenario {
-    /// All chance comes of it.
+    /// What follows was chosen by it.
     pub seed: u64,
+    /// How far clocks drift.
+    pub mode: Mode,
+    /// Chooses what the scenario leaves open: which thread runs, how long each packet takes. The seed, unless
+    /// somebody looks for another run of the same scenario.
+    pub chance: u64,
     /// What the servers are told.
+    #[serde(with = "ServerSettings")]
     pub servers: Settings,
     /// What faults there may be, and how many processes and locks there are.
     pub mix: Mix,
@@ -42,8 +84,26 @@ pub struct Scenario {
     pub job: Job,
     /// For how long faults strike.
     pub storm: Duration,
-    /// Which faults.
+    /// Which faults. In a file each of them has a line of its own, see `file.rs`.
+    #[serde(skip)]
     pub plan: Plan,
+    /// Fails at this time on purpose: a test of those who look for failures.
+    #[serde(skip)]
+    pub planted: Option<Duration>,
+}
+
+/// How the servers' settings are written, which belong to another crate.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Settings")]
+struct ServerSettings {
+    members: usize,
+    tick: Duration,
+    init_limit: u32,
+    sync_limit: u32,
+    min_session: Duration,
+    max_session: Duration,
+    reap_interval: Duration,
+    eager_acl_check: bool,
 }
 
 /// How one seed went.
@@ -62,13 +122,15 @@ const QUIET: u32 = 60;
 
 impl Scenario {
     /// What this seed chooses.
-    pub fn of(seed: u64) -> Scenario {
+    pub fn of(seed: u64, mode: Mode) -> Scenario {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let tick = Duration::from_millis([200, 500, 1_000, 2_000][rng.usize(..4)]);
         let session_timeout = tick * rng.u32(2..=6);
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
-        let locks = rng.usize(1..=2);
+        let locks = rng.usize(1..=3);
+        let place = |number| Place { path: lock(number), recipe: Recipe::random(&mut rng, session_timeout) };
+        let places: Vec<Place> = (0..locks).map(place).collect();
         let servers = Settings {
             members: 3,
             tick,
@@ -85,7 +147,8 @@ impl Scenario {
             processes: 4,
             members: servers.members,
             locks,
-            has_drift: rng.bool(),
+            has_drift: rng.bool() || mode == Mode::Drift,
+            most_drift: mode.most_drift(),
             has_limits: rng.u32(..3) == 0,
             has_deletes: rng.u32(..4) == 0,
             has_sequences: rng.u32(..4) == 0,
@@ -96,7 +159,8 @@ impl Scenario {
             connect_string: addresses.join(","),
             session_timeout,
             threads: rng.usize(1..=3),
-            locks: (0..locks).map(lock).collect(),
+            has_multi: locks > 1 && rng.bool(),
+            places,
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
             long_hold_in: [3, 10, 100][rng.usize(..3)],
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
@@ -104,16 +168,36 @@ impl Scenario {
         };
         let storm = Duration::from_secs(rng.u64(100..400));
         let pause = between(&mut rng, session_timeout / 8, session_timeout * 8);
-        let plan = Plan::random(&mut rng, storm, pause, &mix);
-        Scenario { seed, servers, mix, delay: (most / 4, most), plan, job, storm }
+        let mut plan = Plan::random(&mut rng, storm, pause, &mix);
+        if mode == Mode::Drift {
+            plan.0.splice(..0, Plan::all_drift(&mut rng, &mix).0);
+        }
+        let delay = (most / 4, most);
+        Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
 
-    /// Plays it.
-    pub fn play(&self, verbose: bool) -> Outcome {
-        let observer = Observer::default();
-        let shared = Shared { observer: observer.clone(), is_over: Arc::default(), at_work: Arc::default() };
-        let config = Config { verbose, time_limit: self.storm * 20, ..Config::seed(self.seed) };
-        let report = run(config, || World::build(self, shared));
+    /// Plays it, with each step on the standard error if it is to be `verbose`, and counts the lines of the trace with
+    /// each of some texts.
+    pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
+        let observer = Observer::new(Setting {
+            places: self.job.places.clone(),
+            session_timeout: self.job.session_timeout,
+            sync_time: self.servers.tick * self.servers.sync_limit,
+            may_overlap: self.mode == Mode::Drift,
+        });
+        let shared = Shared {
+            observer: observer.clone(),
+            is_calm: Arc::default(),
+            is_well: Arc::default(),
+            is_over: Arc::default(),
+        };
+        let time_limit = self.storm * 20;
+        let config = Config { verbose, time_limit, count: count.to_vec(), ..Config::seed(self.chance) };
+        let mut report = run(config, || World::build(self, shared));
+        if report.failures.is_empty() && report.time >= time_limit {
+            let (kind, text) = ("time limit".to_owned(), "the run has come to no end".to_owned());
+            report.failures.push(Failure { kind, text, at: report.time, step: report.steps });
+        }
         Outcome { report, counts: observer.counts(), faults: self.plan.counts() }
     }
 }
@@ -131,15 +215,20 @@ struct Inner {
 
 impl World {
     fn build(scenario: &Scenario, shared: Shared) {
-        shared.observer.watch();
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
-        let servers = Servers::start(&scenario.servers, scenario.seed);
+        let servers = Servers::start(&scenario.servers, scenario.chance);
+        shared.observer.watch(&servers);
         if scenario.servers.eager_acl_check {
             // Clients may not delete below the root, so a server by itself can refuse what they
             // send to prove that the leader hears them.
             when_led(&servers, |servers| {
                 let (locks, root) = (LOCKS.to_owned(), "/".to_owned());
-                servers.operate(vec![Request::Create { path: locks }, Request::MakeReadOnly { path: root }]);
+                servers.operate(vec![Request::Create { path: locks }]);
+                // Who has seen that the folder is missing would make it, which is forbidden then.
+                let servers = servers.clone();
+                after(Duration::from_secs(1), move || {
+                    servers.operate(vec![Request::MakeReadOnly { path: root }]);
+                });
             });
         }
         let world = World(Rc::new(Inner {
@@ -156,6 +245,10 @@ impl World {
             let world = world.clone();
             at(time, move || fault.strike(&world));
         }
+        world.look();
+        if let Some(time) = scenario.planted {
+            at(time, || fail("planted", "the faults that were named have all struck"));
+        }
         let storm_ends = world.clone();
         at(scenario.storm, move || storm_ends.quiet(scenario_longest(&storm_ends)));
     }
@@ -170,9 +263,16 @@ impl World {
         (self.0.scenario.servers.min_session, self.0.scenario.servers.max_session)
     }
 
-    /// The path of the lock of this number.
+    /// Where the queue of the lock of this number is.
     pub fn lock(&self, number: usize) -> String {
-        self.0.scenario.job.locks[number].clone()
+        self.0.scenario.job.places[number].queue()
+    }
+
+    /// The observer looks around now and then, until the run is over.
+    fn look(&self) {
+        self.0.shared.observer.look(&self.0.servers);
+        let world = self.clone();
+        after(self.0.scenario.mix.session_timeout / 8, move || world.look());
     }
 
     /// Who checks.
@@ -212,6 +312,7 @@ impl World {
     /// No more faults strike; those that last end within `longest`. After that all must be well.
     fn quiet(&self, longest: Duration) {
         let world = self.clone();
+        self.0.shared.is_calm.store(true, Ordering::Relaxed);
         after(longest, move || {
             for number in 0..world.0.scenario.mix.processes {
                 world.start_process(number);
@@ -221,44 +322,69 @@ impl World {
                 world.0.servers.restart(member, true);
                 world.0.servers.set_drift(member, 0);
             }
+            world.reset_permits();
             let since = now() + world.0.scenario.mix.session_timeout * 3;
-            let later = world.clone();
-            after(world.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60), move || {
-                later.has_progress(since)
-            });
+            let is_well = world.0.shared.is_well.clone();
+            at(since, move || is_well.store(true, Ordering::Relaxed));
+            world.when_all_have_progress(since);
         });
     }
 
-    /// Every thread of every process has had a lock since that time.
-    fn has_progress(&self, since: Duration) {
-        for process in self.0.processes.borrow().iter() {
-            for thread in 0..self.0.scenario.job.threads {
-                let last = self.0.shared.observer.last_progress(*process, thread);
-                if last.is_none_or(|last| last < since) {
-                    let name = zk_sim_runtime::process_name(*process);
-                    fail(
-                        "stuck",
-                        format!("thread {thread} of {name} had no lock since {since:?}, last {last:?}"),
-                    );
-                    return;
-                }
+    /// An operator sets the numbers of permits back to what all clients were told.
+    fn reset_permits(&self) {
+        for place in &self.0.scenario.job.places {
+            if let Recipe::Semaphore { permits, .. } = place.recipe {
+                let (path, data) = (place.path.clone(), permits.to_string());
+                self.0.servers.operate(vec![Request::Write { path, data }]);
             }
         }
-        self.0.shared.is_over.store(true, Ordering::Relaxed);
-        self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
+    }
+
+    /// Ends the threads once each of every process has had a lock since that time, and there was time to
+    /// see who sleeps.
+    fn when_all_have_progress(&self, since: Duration) {
+        let Scenario { servers, mix, .. } = &self.0.scenario;
+        let begin = since + servers.tick * servers.sync_limit + mix.session_timeout * 2;
+        let until = since + mix.session_timeout * QUIET + Duration::from_secs(60);
+        let world = self.clone();
+        at(begin, move || world.has_progress(since, until));
+    }
+
+    fn has_progress(&self, since: Duration, until: Duration) {
+        let threads = 0..self.0.scenario.job.threads;
+        let observer = &self.0.shared.observer;
+        let processes = self.0.processes.borrow();
+        let mut all = processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread)));
+        let without = all.find(|(process, thread)| !observer.has_progress(*process, *thread, since));
+        match without {
+            None => {
+                observer.check("stuck", true, String::new);
+                self.0.shared.is_over.store(true, Ordering::Relaxed);
+                self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
+            }
+            Some((process, thread)) if now() >= until => {
+                let name = zk_sim_runtime::process_name(process);
+                let text = || format!("thread {thread} of {name} has had no lock since {since:?}");
+                observer.check("stuck", false, text);
+            }
+            Some(_) => {
+                let world = self.clone();
+                after(self.0.scenario.mix.session_timeout, move || world.has_progress(since, until));
+            }
+        }
     }
 
     /// When all threads have ended, no node may be left.
     fn ends(&self, until: Duration) {
         let is_done = self.0.shared.observer.is_quiet()
             && self.0.processes.borrow().iter().all(|process| !is_alive(*process));
-        let left = self.0.servers.ephemerals();
-        if is_done && left.is_empty() && self.0.servers.all_serve() {
+        let (left, watches) = (self.0.servers.left(), self.0.servers.watches());
+        let is_over = is_done && left.is_empty() && watches == 0 && self.0.servers.all_serve();
+        if is_over || now() >= until {
+            let text =
+                || format!("all threads ended: {is_done}; watches left: {watches}; nodes left: {left:?}");
+            self.0.shared.observer.check("no end", is_over, text);
             finish();
-            return;
-        }
-        if now() >= until {
-            fail("no end", format!("all threads ended: {is_done}; nodes left: {left:?}"));
             return;
         }
         let world = self.clone();

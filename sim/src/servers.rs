@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use zk_sim_runtime::net::{self, ConnId, Service, Wire};
 use zk_sim_runtime::{after, at, note, now};
-use zk_test_server::ensemble::{Ensemble, NodeInfo, Output, Packet, Settings};
+use zk_test_server::ensemble::{Ensemble, NodeInfo, Notice, Output, Packet, Settings};
 
+use crate::observer::Node;
 use crate::operator::{self, Request};
 use crate::server_host;
 
@@ -27,6 +28,8 @@ struct Inner {
     operators: BTreeMap<u64, Operator>,
     next_operator: u64,
     myself: Option<Servers>,
+    /// Called with each session that the leader expires.
+    on_expired: Option<Box<dyn Fn(i64)>>,
 }
 
 struct Member {
@@ -81,6 +84,7 @@ impl Servers {
             operators: BTreeMap::new(),
             next_operator: OPERATORS,
             myself: None,
+            on_expired: None,
         };
         let servers = Servers(Rc::new(RefCell::new(inner)));
         servers.0.borrow_mut().myself = Some(servers.clone());
@@ -219,6 +223,11 @@ impl Servers {
         leader.into_iter().flat_map(|leader| inner.ensemble.sessions(leader)).map(|(id, _)| id).collect()
     }
 
+    /// From now on this is called when the leader ends a session whose time is over. It must not act on the servers.
+    pub fn on_expired(&self, told: impl Fn(i64) + 'static) {
+        self.0.borrow_mut().on_expired = Some(Box::new(told));
+    }
+
     /// The nodes at the leader that go with a session; none without a leader.
     pub fn ephemerals(&self) -> Vec<NodeInfo> {
         let inner = self.0.borrow();
@@ -226,6 +235,27 @@ impl Servers {
         let nodes = leader.into_iter().flat_map(|leader| inner.ensemble.nodes(leader));
         // The owner of a container is no session.
         nodes.filter(|node| node.owner > 0).collect()
+    }
+
+    /// The nodes at the leader that somebody must have forgotten if nobody has a lock: ephemeral ones, and
+    /// persistent ones with a place in a queue.
+    pub fn left(&self) -> Vec<NodeInfo> {
+        let inner = self.0.borrow();
+        let leader = inner.ensemble.leader();
+        let nodes = leader.into_iter().flat_map(|leader| inner.ensemble.nodes(leader));
+        nodes.filter(|node| node.owner > 0 || Node::numbered(&node.path).is_some()).collect()
+    }
+
+    /// The nodes at the leader, if no other member has applied more.
+    pub fn newest(&self) -> Option<Vec<NodeInfo>> {
+        let inner = self.0.borrow();
+        inner.newest().map(|leader| inner.ensemble.nodes(leader))
+    }
+
+    /// How many watches there are at all members.
+    pub fn watches(&self) -> usize {
+        let inner = self.0.borrow();
+        (0..inner.members.len()).map(|member| inner.ensemble.watch_count(member)).sum()
     }
 
     fn with(&self, act: impl FnOnce(&mut Inner)) {
@@ -250,6 +280,14 @@ impl Service for Listener {
 }
 
 impl Inner {
+    /// The leader, if no other member has applied more. A leader that does not know yet that there is
+    /// another one may be behind.
+    fn newest(&self) -> Option<usize> {
+        let leader = self.ensemble.leader()?;
+        let applied = |member| self.ensemble.applied(member);
+        (0..self.members.len()).all(|member| applied(member) <= applied(leader)).then_some(leader)
+    }
+
     /// Now, or when the member runs again.
     fn happen(&mut self, member: usize, event: Event) {
         let state = &mut self.members[member];
@@ -354,7 +392,15 @@ impl Inner {
                     });
                 }
             }
-            Output::Notice { member, notice } => note(&format!("server {member} {notice}")),
+            Output::Notice { member, notice } => {
+                note(&format!("server {member} {notice}"));
+                // What a leader ends that is none any more has no effect.
+                if let (Notice::Expired { session }, Some(told)) = (notice, &self.on_expired)
+                    && self.newest() == Some(member)
+                {
+                    told(session);
+                }
+            }
         }
     }
 }

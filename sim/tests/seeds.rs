@@ -1,38 +1,157 @@
-//! Seeds are played in processes of their own, as `tests/simulate` does.
+//! Runs that are played each time: plans in files, each for what its name says, and what
+//! `tests/simulate` does.
+//!
+//! A seed means something else as soon as anything is chosen in another way, so what is to stay is
+//! a plan. It is written by hand, or by `tests/simulate --play S --faults 3,17 --write FILE` for a
+//! seed that has found something. What the threads do depends on each step of the library, so a
+//! plan stands for a situation, and not for one run: it is played by several chances. The table
+//! says by what it is seen that the situation has come about. A plan that no longer shows that is
+//! to be replaced.
 
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-/// What the simulation says of this seed with these faults of its plan.
-fn play(seed: u64, faults: Option<&str>) -> BTreeMap<String, String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zk-mutex-sim"));
-    command.args(["play", "--seed", &seed.to_string()]);
-    if let Some(faults) = faults {
-        command.args(["--faults", faults]);
-    }
-    let output = command.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    let head: Vec<&str> = told.lines().take(3).collect();
-    assert!(output.status.success(), "{}", head.join("\n"));
-    let words = String::from_utf8(output.stdout).unwrap();
-    words.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect()
+use serde_json::Value;
+
+fn simulate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zk-mutex-sim")).args(arguments).output().unwrap()
 }
 
-/// One that takes few steps.
-const SHORT: u64 = 21;
+/// What is told of one run in JSON, which must be without a violation.
+fn play(arguments: &[&str]) -> Value {
+    let output = simulate(arguments);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}", told.lines().last().unwrap_or_default());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Plays the plan of this name. `lines` are texts of the trace, `numbers` are names of what is told
+/// at the end: in all runs together there must be one of each at least.
+fn planned(name: &str, lines: &[&str], numbers: &[&str]) {
+    let path = plans().join(name).with_extension("plan");
+    let mut seen = BTreeMap::new();
+    for chance in ["1", "2", "3"] {
+        let mut arguments = vec!["--plan", path.to_str().unwrap(), "--chance", chance];
+        lines.iter().for_each(|text| arguments.extend(["--count", text]));
+        let sums = &play(&arguments)["sums"];
+        for (what, count) in lines
+            .iter()
+            .map(|text| (text, &sums["counted"][text]))
+            .chain(numbers.iter().map(|name| (name, &sums[name])))
+        {
+            *seen.entry(*what).or_insert(0) += count.as_u64().unwrap();
+        }
+    }
+    assert!(seen.values().all(|count| *count > 0), "not everything has come about: {seen:?}");
+}
+
+fn plans() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plans")
+}
+
+macro_rules! plans {
+    ($($name:ident: $lines:expr, $numbers:expr;)*) => {
+        $(#[test] fn $name() { planned(stringify!($name), &$lines, &$numbers) })*
+
+        #[test]
+        fn every_plan_is_played() {
+            let files = std::fs::read_dir(plans()).unwrap();
+            let names: BTreeSet<_> =
+                files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            assert_eq!(names, BTreeSet::from([$(format!("{}.plan", stringify!($name))),*]));
+        }
+    };
+}
+
+const LAPSED: &str = "lock lost, its lease ran out";
+const DELETED: &str = "lock lost, somebody deleted its node";
+const QUEUES_AGAIN: &str = "our waiting node was deleted by somebody";
+const EXPIRED: &str = "lost, the server expired the session";
+const RESUMED: &str = ": resumed";
+const NO_LEADER: &str = "looks for a leader";
+
+plans! {
+    answers_that_are_lost: [RESUMED, LAPSED], [];
+    clocks_far_beyond_the_bound: [LAPSED, EXPIRED], ["overlaps", "refused_writes"];
+    hosts_that_sleep: ["fault: SleepHost", LAPSED, EXPIRED], ["refused_writes"];
+    leaders_that_are_cut_off: [NO_LEADER, RESUMED, LAPSED], [];
+    nodes_that_an_operator_deletes: [DELETED, QUEUES_AGAIN], [];
+    outages_longer_than_the_session: [RESUMED, LAPSED], [];
+    processes_that_stop_and_write_late: [LAPSED, EXPIRED], ["refused_writes"];
+    sequence_numbers_that_are_used_up: ["carry no order any more"], [];
+    servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
+    sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
+    timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
+}
+
+/// A seed of few steps.
+const SHORT: &str = "21";
 
 #[test]
 fn a_seed_is_the_same_run_each_time() {
-    let (mut first, mut again) = (play(SHORT, None), play(SHORT, None));
-    assert!(first.remove("processor").is_some() && again.remove("processor").is_some());
+    let (mut first, mut again) = (play(&["--play", SHORT]), play(&["--play", SHORT]));
+    for told in [&mut first, &mut again] {
+        assert!(told["sums"]["processor_seconds"].take().is_number());
+    }
     assert_eq!(first, again);
-    assert!(first["acquisitions"].parse::<u64>().unwrap() > 100);
+    assert!(first["sums"]["acquisitions"].as_u64() > Some(100));
 }
 
 #[test]
 fn a_part_of_the_faults_is_another_run() {
-    let (all, none) = (play(SHORT, None), play(SHORT, Some("")));
+    let (all, none) = (play(&["--play", SHORT]), play(&["--play", SHORT, "--faults", ""]));
     assert_ne!(all["hash"], none["hash"]);
-    assert!(none.keys().all(|key| !key.starts_with("fault:")));
-    assert_eq!(none["lost"], "0", "without faults no lock is lost");
+    assert_eq!(none["sums"]["faults_by_kind"], serde_json::json!({}));
+    assert_eq!(none["sums"]["lost"], 0, "without faults no lock is lost");
+}
+
+#[test]
+fn another_chance_is_another_run_with_the_same_faults() {
+    let (own, other) = (play(&["--play", SHORT]), play(&["--play", SHORT, "--chance", "5"]));
+    assert_ne!(own["hash"], other["hash"]);
+    assert_eq!(own["sums"]["faults_by_kind"], other["sums"]["faults_by_kind"]);
+}
+
+#[test]
+fn a_scenario_in_a_file_is_the_same_run() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a_scenario_in_a_file");
+    let path = path.to_str().unwrap();
+    let part = ["--play", SHORT, "--mode", "drift", "--faults", "0,3,4,9"];
+    assert!(simulate(&[&part[..], &["--write", path]].concat()).status.success());
+    assert_eq!(play(&part)["hash"], play(&["--plan", path])["hash"]);
+}
+
+#[test]
+fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
+    let output = simulate(&["--seconds", "1", "--seed", SHORT, "--planted", "5,20"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["violations_by_check"]["planted"], line["violations"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    let mut shrunk = told.lines().skip_while(|line| !line.starts_with("\"planted\" with 2 of its "));
+    assert!(shrunk.next().is_some(), "{told}");
+    assert_eq!(shrunk.take_while(|line| line.starts_with(' ')).count(), 2);
+    let command = told.lines().find_map(|line| line.strip_prefix("to see it again: tests/simulate "));
+    let arguments: Vec<_> = command.unwrap().split(' ').collect();
+    assert_eq!(arguments[..4], ["--play", SHORT, "--faults", "5,20"]);
+    let again = simulate(&arguments);
+    assert_eq!(again.status.code(), Some(1));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["violation"]["kind"], "planted");
+}
+
+#[test]
+fn what_means_nothing_is_refused() {
+    for arguments in [
+        &["--seconds"][..],
+        &[],
+        &["--play", "x"],
+        &["--play", "1", "--seconds", "1"],
+        &["--mode", "other", "--play", "1"],
+        &["--nonsense", "1"],
+        &["--plan", "no such file"],
+    ] {
+        assert_eq!(simulate(arguments).status.code(), Some(2), "{arguments:?}");
+    }
 }

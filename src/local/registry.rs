@@ -70,6 +70,12 @@ pub(crate) fn intern<T: Send + Sync + 'static>(
     REGISTRY.intern(place, session, recipe, make)
 }
 
+/// How many paths have a lock in this process.
+#[cfg(zk_sim)]
+pub(crate) fn len() -> usize {
+    REGISTRY.0.lock().len()
+}
+
 /// Finds entries by their path alone, so that no operation looks at the locks of other paths: there may be a hundred thousand.
 #[derive(Default)]
 struct Registry(Mutex<HashMap<Arc<str>, Vec<User>>>);

@@ -8,6 +8,8 @@ use super::call::error;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
+#[cfg(zk_sim)]
+use crate::observed::{self, News, Observed};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
 use crate::session::hold::Hold;
@@ -45,7 +47,7 @@ impl Holding {
             is_released: AtomicBool::new(false),
         };
         #[cfg(zk_sim)]
-        crate::observed::tell(crate::observed::Change::Granted, &holding);
+        observed::tell(|| News::Granted(Observed::new(&holding)));
         holding
     }
 
@@ -139,7 +141,7 @@ impl Holding {
 
     fn release(&self, done: Option<Sender<Outcome>>) {
         #[cfg(zk_sim)]
-        crate::observed::tell(crate::observed::Change::Released, self);
+        observed::tell(|| News::Released(Observed::new(self)));
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
         let mut removal = self.removal.clone();

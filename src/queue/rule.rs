@@ -339,6 +339,13 @@ mod tests {
     }
 
     #[test]
+    fn numbers_start_anew_long_before_they_end_and_only_when_many_are_used() {
+        // Until then a release is one request. From then on it also tries to delete the lock's node.
+        let many = (1 << 29)..UNORDERED_ABOVE - (1 << 29);
+        assert!(many.contains(&RENEW_PARENT_ABOVE));
+    }
+
+    #[test]
     fn the_zxid_orders_numbers_that_stuck_or_wrapped() {
         let children = [lock(2147483647), lock(-2147483648), lock(2147483647), lock(2147483646)];
         let names = parsed(&children);

@@ -96,6 +96,12 @@ impl<K: Hash + Eq + Clone> Bells<K> {
         Registration { bells: self, key, number }
     }
 
+    /// Of how many keys somebody waits to hear.
+    #[cfg(zk_sim)]
+    pub(crate) fn len(&self) -> usize {
+        self.table.lock().len()
+    }
+
     pub(crate) fn ring<Q>(&self, key: &Q, is_gone: bool)
     where
         K: Borrow<Q>,

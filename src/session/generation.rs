@@ -149,6 +149,27 @@ impl Generation {
         self.connection.with(|machine, _| machine.pending_deletes())
     }
 
+    /// Counts what it keeps.
+    #[cfg(zk_sim)]
+    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+        self.connection.with(|machine, _| machine.add_kept(kept));
+        self.lease.add_kept(kept);
+        kept.watched = self.nodes.len();
+        kept.folders = self.folders.lock().len();
+        kept.timers = self.timers.lock().all.len();
+    }
+
+    /// Shows the simulation's observer on which connection the session is.
+    #[cfg(zk_sim)]
+    fn show_connection(&self, epoch: Option<u64>) {
+        use crate::observed::{self, News};
+        let Some(session) = self.session_id() else { return };
+        observed::tell(|| match epoch {
+            Some(epoch) => News::Attached { session, epoch },
+            None => News::Detached { session },
+        });
+    }
+
     pub(super) fn host_failed(&self, host: &str, reason: String) {
         self.failures.lock().insert(host.to_owned(), reason);
     }
@@ -370,6 +391,8 @@ impl Generation {
             }
             Output::Attached { epoch, is_first } => {
                 self.epoch.store(epoch, Ordering::Release);
+                #[cfg(zk_sim)]
+                self.show_connection(Some(epoch));
                 self.failures.lock().clear();
                 if !is_first {
                     // The watches of the connection before are gone.
@@ -385,9 +408,15 @@ impl Generation {
                     _ => SessionEvent::Reconnected,
                 });
             }
-            Output::Suspended => (self.report)(SessionEvent::Suspended),
+            Output::Suspended => {
+                #[cfg(zk_sim)]
+                self.show_connection(None);
+                (self.report)(SessionEvent::Suspended);
+            }
             Output::Lost(reason) => {
                 self.lease.end(reason);
+                #[cfg(zk_sim)]
+                self.show_connection(None);
                 #[cfg(feature = "client")]
                 self.client_end.ended(code_of(reason));
                 (self.report)(SessionEvent::Lost(reason));

@@ -191,6 +191,13 @@ impl Lease {
         now < self.end.get() && hold.loss().is_none()
     }
 
+    /// Counts what it keeps.
+    #[cfg(zk_sim)]
+    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+        let state = self.state.lock();
+        (kept.holds, kept.unwatched) = (state.holds.len(), state.unwatched.len());
+    }
+
     /// The hold was let go; its node may go now.
     pub(crate) fn release(&self, hold: &Arc<Hold>) {
         self.state.lock().take_out(hold);

@@ -36,6 +36,8 @@ pub struct Config {
     pub watchdog: Option<Duration>,
     /// Prints each step to the standard error as it happens.
     pub verbose: bool,
+    /// For each of these texts, the lines of the trace that have it are counted.
+    pub count: Vec<String>,
     /// How threads take turns; by default the seed chooses that too.
     pub policy: Option<Policy>,
 }
@@ -49,6 +51,7 @@ impl Config {
             panics_fail: true,
             watchdog: Some(Duration::from_secs(20)),
             verbose: false,
+            count: Vec::new(),
             policy: None,
         }
     }
@@ -110,6 +113,8 @@ pub struct Report {
     pub hash: u64,
     /// What went wrong; the first ended the run.
     pub failures: Vec<Failure>,
+    /// For each text of [`Config::count`], how many lines had it.
+    pub counted: Vec<(String, u64)>,
     /// The last steps and notes.
     pub trace: Vec<String>,
     /// Each thread and what it waits for.
@@ -277,7 +282,7 @@ impl Sim {
             net_rng: RefCell::new(chance::stream(config.seed, 3)),
             world_rng: RefCell::new(chance::stream(config.seed, 4)),
             net: RefCell::default(),
-            trace: RefCell::new(Trace::new(config.verbose)),
+            trace: RefCell::new(Trace::new(config.verbose, config.count.clone())),
             failures: RefCell::default(),
             is_over: Cell::new(false),
             next_object: Cell::new(1),
@@ -597,6 +602,7 @@ impl Sim {
             time: Duration::from_nanos(self.now.get()),
             hash: trace.hash(),
             failures: self.failures.borrow().clone(),
+            counted: trace.counted().to_vec(),
             trace: trace.lines(|thread| {
                 let Thread { name, process, .. } = &threads[thread];
                 format!("{}/{name}", processes[process.0].name)

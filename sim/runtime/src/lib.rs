@@ -62,7 +62,7 @@ pub use self::core::{
 };
 pub use self::process::{
     Death, ProcessId, ProcessSettings, clock_of, exit, is_alive, kill, process_name, resume, set_drift,
-    sleep_host, spawn, stop, this_process,
+    sleep_host, spawn, stop, stopped_for, this_process,
 };
 pub use self::trace::note;
 

@@ -14,6 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::{self, Sim};
 use crate::net_client::Socket;
 use crate::process::{self, Death, ProcessId};
@@ -40,7 +42,7 @@ pub trait Service {
 }
 
 /// What becomes of what goes from one host to another.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flow {
     /// It arrives after the link's delay.
     #[default]
@@ -53,7 +55,7 @@ pub enum Flow {
 }
 
 /// Which end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// The process's.
     Client,

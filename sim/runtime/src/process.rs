@@ -6,6 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::core::{self, Sim, State};
 use crate::net;
 
@@ -48,7 +50,7 @@ impl ProcessSettings {
 }
 
 /// How a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Death {
     /// Its host's system closes its sockets, and the other ends hear of it.
     Killed,
@@ -107,6 +109,9 @@ pub(crate) struct Process {
     is_alive: bool,
     /// By how many it is stopped.
     stops: u32,
+    /// When its current stop began, and how long all earlier ones lasted, in the world's time.
+    stopped_at: u64,
+    stopped_for: u64,
     /// What its statics hold, by their addresses.
     pub(crate) statics: BTreeMap<usize, &'static (dyn Any + Send + Sync)>,
 }
@@ -139,7 +144,16 @@ pub fn spawn(settings: ProcessSettings, main: impl FnOnce() + Send + 'static) ->
         let mut processes = sim.processes.borrow_mut();
         let process = ProcessId(processes.len());
         sim.note(&format!("process {process} ({name}) starts at {ip}"));
-        processes.push(Process { name, ip, clock, is_alive: true, stops: 0, statics: BTreeMap::new() });
+        processes.push(Process {
+            name,
+            ip,
+            clock,
+            is_alive: true,
+            stops: 0,
+            stopped_at: 0,
+            stopped_for: 0,
+            statics: BTreeMap::new(),
+        });
         drop(processes);
         sim.start(
             "main".to_owned(),
@@ -194,7 +208,11 @@ pub fn kill(process: ProcessId, death: Death) {
 pub fn stop(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} is stopped"));
-        sim.processes.borrow_mut()[process.0].stops += 1;
+        let stopped = &mut sim.processes.borrow_mut()[process.0];
+        if stopped.stops == 0 {
+            stopped.stopped_at = sim.now.get();
+        }
+        stopped.stops += 1;
         sim.threads_of(process).into_iter().for_each(|thread| sim.unlist(thread));
     });
 }
@@ -203,8 +221,12 @@ pub fn stop(process: ProcessId) {
 pub fn resume(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} goes on"));
-        let stops = &mut sim.processes.borrow_mut()[process.0].stops;
-        *stops = stops.saturating_sub(1);
+        let resumed = &mut sim.processes.borrow_mut()[process.0];
+        let before = resumed.stops;
+        resumed.stops = before.saturating_sub(1);
+        if before == 1 {
+            resumed.stopped_for += sim.now.get() - resumed.stopped_at;
+        }
     });
     core::with(|sim| {
         for thread in sim.threads_of(process) {
@@ -213,6 +235,15 @@ pub fn resume(process: ProcessId) {
             }
         }
     });
+}
+
+/// For how long it has been stopped until now, all in all. Its host's sleep counts too.
+pub fn stopped_for(process: ProcessId) -> Duration {
+    core::with(|sim| {
+        let process = &sim.processes.borrow()[process.0];
+        let current = if process.stops == 0 { 0 } else { sim.now.get() - process.stopped_at };
+        Duration::from_nanos(process.stopped_for + current)
+    })
 }
 
 /// From now on the clocks of this process run too fast by so many millionths.

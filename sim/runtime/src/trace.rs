@@ -55,14 +55,18 @@ struct Note {
 
 pub(crate) struct Trace {
     verbose: bool,
+    /// Texts, and how many notes had each of them.
+    counted: Vec<(String, u64)>,
     hash: u64,
     steps: VecDeque<Step>,
     notes: VecDeque<Note>,
 }
 
 impl Trace {
-    pub(crate) fn new(verbose: bool) -> Trace {
-        Trace { verbose, hash: 0, steps: VecDeque::with_capacity(KEPT), notes: VecDeque::new() }
+    pub(crate) fn new(verbose: bool, count: Vec<String>) -> Trace {
+        let (steps, notes) = (VecDeque::with_capacity(KEPT), VecDeque::new());
+        let counted = count.into_iter().map(|text| (text, 0)).collect();
+        Trace { verbose, counted, hash: 0, steps, notes }
     }
 
     fn mix(&mut self, value: u64) {
@@ -87,6 +91,9 @@ impl Trace {
     pub(crate) fn note(&mut self, step: u64, now: u64, thread: Option<Tid>, text: &str) {
         self.mix(now);
         text.bytes().for_each(|byte| self.mix(byte.into()));
+        for (wanted, count) in &mut self.counted {
+            *count += u64::from(text.contains(wanted.as_str()));
+        }
         if self.notes.len() == KEPT {
             self.notes.pop_front();
         }
@@ -94,6 +101,10 @@ impl Trace {
             eprintln!("{} {thread:?}: {text}", Time(now));
         }
         self.notes.push_back(Note { step, now, thread, text: text.to_owned() });
+    }
+
+    pub(crate) fn counted(&self) -> &[(String, u64)] {
+        &self.counted
     }
 
     pub(crate) fn hash(&self) -> u64 {

@@ -14,7 +14,11 @@ impl Embedded {
         if let Some((key, _)) = real_only {
             return Err(format!("only a real server has {key}: the scenario is `on real`"));
         }
-        let server = TestServer::builder()
+        let mut server = TestServer::builder();
+        if let Some(digest) = &builder.super_digest {
+            server = server.super_digest(digest);
+        }
+        let server = server
             .container_check_interval(builder.container_check)
             .host(address.ip())
             .port(address.port())

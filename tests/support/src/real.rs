@@ -17,6 +17,7 @@ use std::{
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const ATTEMPTS: usize = 5;
+const SUPER_DIGEST: &str = "zookeeper.DigestAuthenticationProvider.superDigest";
 
 pub struct Real {
     address: SocketAddr,
@@ -62,6 +63,8 @@ impl Real {
         arguments.push(format!("-Xmx{}m", self.builder.heap).into());
         arguments
             .extend(self.builder.properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
+        let superuser = self.builder.super_digest.iter();
+        arguments.extend(superuser.map(|digest| format!("-D{SUPER_DIGEST}={digest}").into()));
         let interval = self.builder.container_check.as_millis();
         arguments.push(format!("-Dznode.container.checkIntervalMs={interval}").into());
         arguments.extend(["-cp".into(), self.class_path.clone()]);

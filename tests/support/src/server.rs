@@ -21,6 +21,7 @@ pub struct Builder {
     pub(super) counter: Option<(String, i32)>,
     pub(super) container_check: Duration,
     pub(super) heap: u32,
+    pub(super) super_digest: Option<String>,
 }
 
 impl Builder {
@@ -35,6 +36,7 @@ impl Builder {
             counter: None,
             container_check: Duration::from_secs(86_400),
             heap: 128,
+            super_digest: None,
         }
     }
 
@@ -86,6 +88,12 @@ impl Builder {
         self
     }
 
+    /// Whose credentials allow everything.
+    pub fn super_digest(mut self, digest: &str) -> Builder {
+        self.super_digest = Some(digest.to_owned());
+        self
+    }
+
     /// Lets the server begin with the container `path`, whose next sequential child gets the number `next`.
     pub fn counter(mut self, path: &str, next: i32) -> Builder {
         self.counter = Some((path.to_owned(), next));
@@ -106,7 +114,7 @@ impl Builder {
                 let server = Real::prepare(self, dir("server"), address)?;
                 server.run()?;
                 server.await_serving()?;
-                Kind::Real(server)
+                Kind::Real(Box::new(server))
             }
             Variant::Embedded => Kind::Embedded(Embedded::start(&self, address)?),
             Variant::None => return Err("a scenario `on none` starts no server".to_owned()),
@@ -117,12 +125,12 @@ impl Builder {
     /// A real server that is not running yet.
     pub(super) fn prepare(self, dir: Scratch, host: Ipv4Addr) -> Result<Server, String> {
         let address = SocketAddr::from((host, CLIENT_PORT));
-        Ok(Server { address, kind: Kind::Real(Real::prepare(self, dir, address)?) })
+        Ok(Server { address, kind: Kind::Real(Box::new(Real::prepare(self, dir, address)?)) })
     }
 }
 
 enum Kind {
-    Real(Real),
+    Real(Box<Real>),
     Embedded(Embedded),
 }
 

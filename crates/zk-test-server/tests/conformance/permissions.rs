@@ -5,7 +5,7 @@ use super::{
     client::{Client, Hello},
     requests::*,
 };
-use zk_test_support::{Shared, raw::Acl, scenarios};
+use zk_test_support::{Server, Shared, raw::Acl, scenarios};
 
 scenarios![
     each_operation_asks_for_its_permission,
@@ -17,6 +17,7 @@ scenarios![
     addresses_are_matched_by_their_first_bits,
     duplicates_in_a_list_are_dropped,
     a_multi_asks_for_each_permission,
+    the_superuser_may_do_everything,
 ];
 
 const READ: i32 = 1;
@@ -239,4 +240,31 @@ fn a_multi_asks_for_each_permission() {
     assert_eq!(names(&mut client, "/open"), [""; 0]);
     let granted = Req::Multi(vec![check("/locked", 0), create("/open/a")]);
     assert_eq!(client.body(&granted), Body::Results(vec![Check, Create("/open/a".into())]));
+}
+
+fn the_superuser_may_do_everything() {
+    // The example of ZooKeeper's documentation: the password is "test".
+    let server = Server::builder().super_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU=").start();
+    let address = server.connect_string();
+    let (mut owner, mut client) = (Client::connect(&address), Client::connect(&address));
+    owner.good(&auth("digest", "alice:wonder"));
+    owner.good(&create("/n").acl(&[alice(READ)]));
+    client.good(&auth("digest", "super:wrong"));
+    assert_eq!(client.code(&get_data("/n")), NO_AUTH);
+    client.good(&auth("digest", "super:test"));
+    let ip = ("ip".to_owned(), client.local_ip());
+    let user = |scheme: &str, name: &str| (scheme.to_owned(), name.to_owned());
+    let who = vec![user("digest", "super"), user("digest", "super"), ip, user("super", "")];
+    assert_eq!(client.body(&Req::WhoAmI), Body::Who(who));
+    client.good(&set_data("/n", b"1"));
+    client.good(&create("/n/child"));
+    let Body::Acl(list, _) = client.body(&get_acl("/n")) else { panic!() };
+    assert_eq!(list, [alice(READ)], "the digest is not masked");
+    client.good(&set_acl("/n", &[world(READ)]));
+    assert_eq!(client.code(&create("/a").acl(&[acl(31, "super", "")])), INVALID_ACL);
+    client.good(&delete("/n/child"));
+    // The scheme `auth` stands for the digests alone.
+    client.good(&create("/mine").acl(&[acl(31, "auth", "")]));
+    let Body::Acl(list, _) = client.body(&get_acl("/mine")) else { panic!() };
+    assert!(list.iter().all(|entry| entry.scheme == "digest"), "{list:?}");
 }

@@ -2,7 +2,7 @@
 //! bytes, and panics where the code does what it must never do.
 //!
 //! An explorer that is guided by coverage runs the targets (`fuzz/run`, which needs nightly Rust). Tests of the
-//! crates [`replay`] every input of `fuzz/corpus`, and then random changes of them.
+//! crates replay every input of `fuzz/corpus`, and then random changes of them.
 //!
 //! Bytes that come off the wire are handed over as they are. Where a target plays a whole world, a
 //! server or many clients, the bytes are a [`Script`] of acts.

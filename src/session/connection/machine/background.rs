@@ -81,6 +81,11 @@ impl Background {
         }
     }
 
+    #[cfg(zk_sim)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// The nodes that should go and would outlive the session. Their names are nobody else's.
     pub(super) fn lasting(&self) -> Vec<String> {
         let path = |entry: &Entry| match &entry.task {

@@ -318,6 +318,16 @@ impl Machine {
         self.outputs.push_back(Output::Log(level, text));
     }
 
+    /// Counts what it keeps.
+    #[cfg(zk_sim)]
+    pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
+        kept.pending_deletes = self.background.pending.len();
+        kept.background = self.background.len();
+        kept.callers = self.batches.len();
+        kept.in_flight = self.flight.iter().filter(|flight| flight.owner != Owner::Nobody).count();
+        kept.proofs = self.proof.waiting.len();
+    }
+
     /// The ids of nodes of ours that should go and may still exist.
     pub(crate) fn pending_deletes(&self) -> Arc<HashSet<String>> {
         self.background.pending.clone()

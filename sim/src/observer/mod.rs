@@ -1,0 +1,709 @@
+//! The checks: what no step of any run may show.
+//!
+//! It sees each hold of the library, from its grant to its release (`observed.rs` of the library); what
+//! the threads of the workload say of their guards; the newest tree that any server has; and when the
+//! leader expires a session. RELIABILITY.md ("Simulation") says what is checked.
+
+mod names;
+mod queue;
+mod sleepers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use zk_mutex_simulated::observed::{self, News, Observed};
+use zk_mutex_simulated::{FencingToken, Held};
+use zk_sim_runtime::{
+    ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
+};
+use zk_test_server::ensemble::NodeInfo;
+
+use self::names::Mode;
+pub use self::names::Node;
+use self::sleepers::Sleepers;
+use crate::operator::Request;
+use crate::servers::Servers;
+use crate::store::{Store, Written};
+use crate::workload::{Place, Recipe};
+
+/// What is checked, by the names under which violations are told. In a run of some length each of them is made.
+pub const CHECKS: [&str; 18] = [
+    "two holders",
+    "too many permits",
+    "queue order",
+    "lease outlived",
+    "stale guard",
+    "token order",
+    "stale write",
+    "told late",
+    "lost, and held",
+    "signal after the release",
+    "asked by nobody",
+    "asleep",
+    "deadline",
+    "error in calm",
+    "node left",
+    "memory",
+    "stuck",
+    "no end",
+];
+
+/// Knows every hold of every process, and what their threads say of what they do. It belongs to no process.
+#[derive(Clone)]
+pub struct Observer(Arc<Mutex<Seen>>);
+
+/// What a run is like, as far as the checks depend on it.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The locks.
+    pub places: Vec<Place>,
+    /// What clients ask for as their session timeout.
+    pub session_timeout: Duration,
+    /// How long a follower may hear nothing of its leader.
+    pub sync_time: Duration,
+    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is no violation.
+    pub may_overlap: bool,
+}
+
+#[derive(Default)]
+struct Seen {
+    setting: Setting,
+    /// Granted and not let go, in the order of their grants. Some are lost.
+    holds: Vec<Hold>,
+    /// The guards that the workload's threads have.
+    guards: Vec<Guard>,
+    /// Of each lock; of each lock and process, if two may hold it at once.
+    newest: BTreeMap<(Option<ProcessId>, String), Newest>,
+    /// What the locks protect.
+    store: Store<FencingToken>,
+    counts: Counts,
+    /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
+    ended_by_others: BTreeSet<i64>,
+    /// Nodes that somebody else deletes, and when that was asked for: their holds stand until the event arrives.
+    deleted_by_others: BTreeMap<String, Duration>,
+    /// When each thread held a lock last.
+    progress: BTreeMap<(ProcessId, usize), Duration>,
+    sessions: BTreeMap<i64, Session>,
+    /// Which threads wait for which place since when.
+    waiting: BTreeMap<(ProcessId, usize), String>,
+    sleepers: Sleepers,
+    persistent: Persistent,
+    /// Nodes that somebody asked for, and those of them whose holder had heard it when it let go.
+    asked_for: BTreeSet<String>,
+    let_go_as_asked: BTreeSet<String>,
+}
+
+/// A node that was granted the lock.
+struct Hold {
+    process: ProcessId,
+    node: Node,
+    hold: Observed,
+    since: Duration,
+    /// When it was first seen to be invalid.
+    lost: Option<Duration>,
+}
+
+/// A guard of a thread.
+struct Guard {
+    process: ProcessId,
+    thread: usize,
+    node: Node,
+    hold: Observed,
+    token: FencingToken,
+    /// Since when it is invalid by its process's clock, and nobody was told; and how long the process had
+    /// been stopped by then.
+    overdue: Option<(Duration, Duration)>,
+}
+
+/// The highest tokens that were given of one lock.
+#[derive(Default)]
+struct Newest {
+    alone: Option<FencingToken>,
+    shared: Option<FencingToken>,
+}
+
+/// A session of a process.
+struct Session {
+    process: ProcessId,
+    /// The connection that it is on.
+    epoch: Option<u64>,
+}
+
+/// Locks that outlive their sessions.
+#[derive(Default)]
+struct Persistent {
+    /// Their nodes, and the processes that will release them.
+    held: BTreeMap<String, ProcessId>,
+    /// Processes that are about to make one below this path.
+    under_way: BTreeMap<(ProcessId, usize), String>,
+    /// Where one may have stayed behind.
+    strays: BTreeSet<String>,
+}
+
+/// How often what was seen.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Guards that were given.
+    pub acquisitions: u64,
+    /// Calls that ended since their time was over, or somebody else had the lock.
+    pub refused: u64,
+    /// Calls that ended with an error.
+    pub errors: u64,
+    /// Guards that were lost before they were released.
+    pub lost: u64,
+    /// Grants beside a hold that still stood, where that is no violation.
+    pub overlaps: u64,
+    /// Writes that the store has refused, because a newer holder had written before.
+    pub refused_writes: u64,
+    /// How often each check was made.
+    pub checks: BTreeMap<&'static str, u64>,
+}
+
+/// What is wrong: the check that found it, and what it saw.
+type Broken = (&'static str, String);
+
+/// So much later than the end of the lease a holder may be told, while its process runs.
+const TOLD_LATE: Duration = Duration::from_millis(1_500);
+
+impl Observer {
+    /// Of a run like this.
+    pub fn new(setting: Setting) -> Observer {
+        let checks = CHECKS.into_iter().map(|check| (check, 0)).collect();
+        let counts = Counts { checks, ..Counts::default() };
+        Observer(Arc::new(Mutex::new(Seen { setting, counts, ..Seen::default() })))
+    }
+
+    /// This check was made; unless all `is_well`, that ends the run.
+    pub fn check(&self, check: &'static str, is_well: bool, text: impl FnOnce() -> String) {
+        self.seen(|seen| seen.counts.note(check));
+        report((!is_well).then(|| (check, text())));
+    }
+
+    /// From now on it sees each hold of this run, and each session that the leader expires.
+    pub fn watch(&self, servers: &Servers) {
+        let (observer, tree) = (self.clone(), servers.clone());
+        observed::watch(move |news| {
+            let Some(process) = this_process() else { return };
+            report(observer.seen(|seen| match news {
+                News::Granted(hold) => {
+                    let new = Hold { process, node: Node::of(&hold.path), hold, since: now(), lost: None };
+                    seen.granted(new, tree.newest().as_deref())
+                }
+                News::Released(hold) => {
+                    seen.holds.retain(|other| !other.hold.is_same(&hold));
+                    None
+                }
+                News::Attached { session, epoch } => {
+                    seen.sessions.insert(session, Session { process, epoch: Some(epoch) });
+                    None
+                }
+                News::Detached { session } => {
+                    seen.sessions.insert(session, Session { process, epoch: None });
+                    None
+                }
+            }));
+        });
+        let observer = self.clone();
+        servers.on_expired(move |session| report(observer.seen(|seen| seen.expired(session))));
+    }
+
+    fn seen<T>(&self, f: impl FnOnce(&mut Seen) -> T) -> T {
+        // No step of a thread may come in between: another one would wait for this lock for ever.
+        as_world(|| f(&mut self.0.lock().unwrap_or_else(|e| e.into_inner())))
+    }
+
+    // ---- what the threads say ----
+
+    /// The calling thread has just been given these guards, together, by a call that began then. None of them is nested.
+    pub fn acquired(&self, thread: usize, all: &[&Held], asked: Duration) {
+        let Some(process) = this_process() else { return };
+        for held in all {
+            let (hold, token) = (Observed::of(held), held.fencing_token());
+            let node = Node::of(&hold.path);
+            let guard = Guard { process, thread, node, hold, token, overdue: None };
+            report(self.seen(|seen| seen.acquired(guard, asked)));
+        }
+        self.seen(|seen| {
+            seen.counts.acquisitions += 1;
+            seen.progress.insert((process, thread), now());
+        });
+    }
+
+    /// The calling thread is about to let these guards go. `was_asked`: it has seen that somebody asked for them.
+    pub fn releases(&self, thread: usize, all: &[&Held], was_asked: bool) {
+        let Some(process) = this_process() else { return };
+        for held in all {
+            let hold = Observed::of(held);
+            self.seen(|seen| {
+                let own = |guard: &Guard| {
+                    (guard.process, guard.thread) == (process, thread) && guard.hold.is_same(&hold)
+                };
+                let Some(at) = seen.guards.iter().position(own) else { return };
+                let guard = seen.guards.swap_remove(at);
+                if was_asked && guard.node.mode == Mode::Exclusive {
+                    seen.let_go_as_asked.insert(guard.hold.path);
+                }
+            });
+        }
+    }
+
+    /// The guards that were let go were lost before.
+    pub fn lost(&self) {
+        self.seen(|seen| seen.counts.lost += 1);
+    }
+
+    /// The holder of these writes to the stores that the locks protect, with the tokens of its guards.
+    pub fn writes(&self, all: &[&Held]) {
+        for held in all {
+            let (path, token) = (held.path(), held.fencing_token());
+            report(self.seen(|seen| seen.writes(path, token)));
+        }
+    }
+
+    /// A call ended without a guard.
+    pub fn not_acquired(&self, is_error: bool) {
+        self.seen(|seen| if is_error { seen.counts.errors += 1 } else { seen.counts.refused += 1 });
+    }
+
+    /// The calling thread begins to wait for the lock at this path, or ends it.
+    pub fn waits(&self, thread: usize, path: Option<&str>) {
+        let Some(process) = this_process() else { return };
+        self.seen(|seen| match path {
+            Some(path) => drop(seen.waiting.insert((process, thread), path.to_owned())),
+            None => drop(seen.waiting.remove(&(process, thread))),
+        });
+    }
+
+    /// The calling thread asks whoever has this node to let go.
+    pub fn asks_for(&self, path: &str) {
+        self.seen(|seen| seen.asked_for.insert(path.to_owned()));
+    }
+
+    /// The holder of this node has heard that somebody asks for it.
+    pub fn is_asked(&self, path: &str) {
+        let was = self.seen(|seen| seen.asked_for.contains(path));
+        let text = || format!("{path}: its holder was asked to let go, and nobody did ask");
+        self.check("asked by nobody", was, text);
+    }
+
+    // ---- locks that outlive sessions ----
+
+    /// The calling thread is about to make its hold of the lock at this path persistent.
+    pub fn persists(&self, thread: usize, path: &str) {
+        let Some(process) = this_process() else { return };
+        self.seen(|seen| seen.persistent.under_way.insert((process, thread), path.to_owned()));
+    }
+
+    /// It has, by this node; or it has failed, and the node may have been made.
+    pub fn persisted(&self, thread: usize, node: Option<&str>) {
+        let Some(process) = this_process() else { return };
+        report(self.seen(|seen| {
+            let path = seen.persistent.under_way.remove(&(process, thread));
+            let Some(node) = node else {
+                seen.persistent.strays.extend(path);
+                return None;
+            };
+            seen.persistent.held.insert(node.to_owned(), process);
+            seen.counts.note("two holders");
+            let other = seen.holds.iter().find(|hold| {
+                excludes(&Node::of(node), &hold.node) && seen.counts_for(hold.process, &hold.hold, hold.since)
+            })?;
+            let (one, two) = (process_name(process), process_name(other.process));
+            Some(("two holders", format!("{one} has made {node}, and {two} holds {}", other.hold.path)))
+        }));
+    }
+
+    /// The calling thread is about to release this node.
+    pub fn releases_persistent(&self, thread: usize, node: &str) {
+        let Some(process) = this_process() else { return };
+        let folder = node.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.seen(|seen| {
+            seen.persistent.held.remove(node);
+            seen.persistent.under_way.insert((process, thread), folder.to_owned());
+        });
+    }
+
+    /// It is gone.
+    pub fn released_persistent(&self, thread: usize) {
+        let Some(process) = this_process() else { return };
+        self.seen(|seen| seen.persistent.under_way.remove(&(process, thread)));
+    }
+
+    // ---- what faults say ----
+
+    /// Somebody else ends this session at the server.
+    pub fn is_ended_by_others(&self, session: i64) {
+        self.seen(|seen| seen.ended_by_others.insert(session));
+    }
+
+    /// Somebody else deletes this node.
+    pub fn is_deleted_by_others(&self, path: &str) {
+        self.seen(|seen| seen.deleted_by_others.insert(path.to_owned(), now()));
+    }
+
+    // ---- what the world asks, now and then ----
+
+    /// Looks for what must not last: holders who are not told, waiters who sleep, nodes that were forgotten.
+    /// An operator removes persistent locks that nobody will release.
+    pub fn look(&self, servers: &Servers) {
+        let tree = servers.newest();
+        report(self.seen(|seen| seen.told_late()));
+        report(self.seen(|seen| seen.sleepers(tree.as_deref())));
+        for path in self.seen(|seen| seen.ownerless(tree.as_deref())) {
+            match path {
+                Ok(path) => servers.operate(vec![Request::Delete { path }]),
+                Err(path) => {
+                    let text = format!("{path} outlives its session, and nobody has made it so");
+                    fail("node left", text);
+                }
+            }
+        }
+    }
+
+    /// So far.
+    pub fn counts(&self) -> Counts {
+        self.seen(|seen| seen.counts.clone())
+    }
+
+    /// Whether this thread has had a lock since that time. Who waits for an exclusive lock may not: it
+    /// has no queue.
+    pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
+        self.seen(|seen| {
+            let waits_for = seen.waiting.get(&(process, thread));
+            let is_unfair =
+                |place: &Place| matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path);
+            seen.progress.get(&(process, thread)).is_some_and(|last| *last >= since)
+                || seen.setting.places.iter().any(is_unfair)
+        })
+    }
+
+    /// Whether no living process holds anything.
+    pub fn is_quiet(&self) -> bool {
+        self.seen(|seen| !seen.holds.iter().any(|hold| is_alive(hold.process)))
+    }
+}
+
+impl Counts {
+    fn note(&mut self, kind: &'static str) {
+        *self.checks.entry(kind).or_default() += 1;
+    }
+}
+
+fn report(broken: Option<Broken>) {
+    if let Some((kind, text)) = broken {
+        fail(kind, text);
+    }
+}
+
+impl Seen {
+    // ---- exclusion ----
+
+    /// A node was granted the lock. Two holds overlap if and only if the earlier one stands when the later
+    /// one is granted.
+    fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
+        self.forget_dead();
+        self.counts.note("two holders");
+        let mut broken = None;
+        if self.counts_for(new.process, &new.hold, new.since) {
+            broken =
+                self.overlap(&new).or_else(|| self.too_many(&new)).or_else(|| self.overlapped_guard(&new));
+            if let (None, Some(tree)) = (&broken, tree) {
+                self.counts.note("queue order");
+                broken = queue::place(tree, &new);
+            }
+        }
+        self.holds.push(new);
+        self.unless_it_may_overlap(broken)
+    }
+
+    /// Where clocks drift beyond the bound, nothing is promised of exclusion.
+    fn unless_it_may_overlap(&mut self, broken: Option<Broken>) -> Option<Broken> {
+        self.counts.overlaps += u64::from(broken.is_some() && self.setting.may_overlap);
+        broken.filter(|_| !self.setting.may_overlap)
+    }
+
+    /// Another node that excludes it.
+    fn overlap(&self, new: &Hold) -> Option<Broken> {
+        let text = |other| format!("{} holds {}, and {other}", process_name(new.process), new.hold.path);
+        let other = self.holds.iter().find(|old| {
+            excludes(&old.node, &new.node)
+                && !is_downgrade(old, new)
+                && self.counts_for(old.process, &old.hold, old.since)
+        });
+        if let Some(other) = other {
+            let of = format!("{} still holds {}", process_name(other.process), other.hold.path);
+            return Some(("two holders", text(of)));
+        }
+        let is_here = |node: &str| Node::of(node).lock == new.node.lock;
+        let kept = self.persistent.held.keys().find(|node| is_here(node))?;
+        Some(("two holders", text(format!("{kept} has not been released"))))
+    }
+
+    /// A guard of another thread that excludes it. Its node may have been let go too early.
+    fn overlapped_guard(&self, new: &Hold) -> Option<Broken> {
+        let other = self.guards.iter().find(|old| {
+            excludes(&old.node, &new.node)
+                && !old.hold.is_same(&new.hold)
+                && !(old.process == new.process && old.node.number == new.node.number)
+                && self.counts_for(old.process, &old.hold, self.since(&old.hold))
+        })?;
+        let (one, two) = (process_name(new.process), process_name(other.process));
+        let text = format!(
+            "{one} holds {}, and thread {} of {two} has a guard of {}",
+            new.hold.path, other.thread, other.hold.path
+        );
+        Some(("two holders", text))
+    }
+
+    /// More permits than there are.
+    fn too_many(&mut self, new: &Hold) -> Option<Broken> {
+        if new.node.mode != Mode::Permit {
+            return None;
+        }
+        self.counts.note("too many permits");
+        let most = self.setting.most_permits(&new.node.lock)?;
+        let held = self.holds.iter().filter(|old| {
+            old.node.mode == Mode::Permit
+                && old.node.lock == new.node.lock
+                && self.counts_for(old.process, &old.hold, old.since)
+        });
+        let held = held.count() + 1;
+        let text = format!("{} is held, and with it {held} of {most} permits", new.hold.path);
+        (held > most).then_some(("too many permits", text))
+    }
+
+    /// Whether its guards are valid now, and have to be the only ones.
+    fn counts_for(&self, process: ProcessId, hold: &Observed, since: Duration) -> bool {
+        let is_deleted = self.deleted_by_others.get(&hold.path).is_some_and(|asked| {
+            // A node with an id in its name is deleted once. By a fixed name the delete may strike any node
+            // of that name for as long as it is under way.
+            Node::of(&hold.path).mode != Mode::Name || since < *asked + self.setting.session_timeout * 8
+        });
+        is_alive(process)
+            && hold.is_held_at(clock_of(process))
+            && !is_deleted
+            && hold.session_id().is_some_and(|session| !self.ended_by_others.contains(&session))
+    }
+
+    /// When this hold was granted.
+    fn since(&self, hold: &Observed) -> Duration {
+        self.holds.iter().find(|other| other.hold.is_same(hold)).map_or(Duration::ZERO, |hold| hold.since)
+    }
+
+    fn forget_dead(&mut self) {
+        self.holds.retain(|hold| is_alive(hold.process));
+        self.guards.retain(|guard| is_alive(guard.process));
+        self.waiting.retain(|(process, _), _| is_alive(*process));
+        self.sessions.retain(|_, session| is_alive(session.process));
+        let Persistent { held, under_way, strays } = &mut self.persistent;
+        let mut stays = |process: ProcessId, folder: &str| {
+            let stays = is_alive(process);
+            if !stays {
+                strays.insert(folder.to_owned());
+            }
+            stays
+        };
+        held.retain(|node, process| stays(*process, node.rsplit_once('/').map_or("", |(folder, _)| folder)));
+        under_way.retain(|(process, _), folder| stays(*process, folder));
+    }
+
+    // ---- guards ----
+
+    /// A thread has a guard.
+    fn acquired(&mut self, new: Guard, asked: Duration) -> Option<Broken> {
+        self.forget_dead();
+        self.counts.note("stale guard");
+        let lost = self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
+        if lost.is_some_and(|lost| lost < asked) {
+            let text = format!("{} was lost at {lost:?}, and given to who asked at {asked:?}", new.hold.path);
+            return Some(("stale guard", text));
+        }
+        let counts = self.counts_for(new.process, &new.hold, self.since(&new.hold));
+        let second = if counts { self.second_guard(&new) } else { None };
+        let second = self.unless_it_may_overlap(second);
+        let broken = if counts { second.or_else(|| self.old_token(&new)) } else { None };
+        let newest = self.newest.entry(self.of(&new)).or_default();
+        let newest = if new.node.mode == Mode::Shared { &mut newest.shared } else { &mut newest.alone };
+        *newest = (*newest).max(Some(new.token));
+        self.guards.push(new);
+        broken
+    }
+
+    /// Another thread has one that excludes it, or had been asked to let others have the lock.
+    fn second_guard(&mut self, new: &Guard) -> Option<Broken> {
+        self.counts.note("two holders");
+        let who = |guard: &Guard| format!("thread {} of {}", guard.thread, process_name(guard.process));
+        let other = self.guards.iter().find(|old| {
+            (old.process, old.thread) != (new.process, new.thread)
+                && excludes(&old.node, &new.node)
+                && self.counts_for(old.process, &old.hold, self.since(&old.hold))
+        });
+        if let Some(other) = other {
+            let (one, two) = (who(new), who(other));
+            let text = format!(
+                "{one} has a guard of {}, and {two} still has one of {}",
+                new.hold.path, other.hold.path
+            );
+            return Some(("two holders", text));
+        }
+        let text = || format!("{} was asked for, and goes on with {}", new.hold.path, who(new));
+        let is_passed_on = new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
+        is_passed_on.then(|| ("handed over though asked for", text()))
+    }
+
+    /// Its token is not above those of all before it that excluded it.
+    fn old_token(&mut self, new: &Guard) -> Option<Broken> {
+        let is_alone = match new.node.mode {
+            Mode::Shared => false,
+            // Of several permits none is the newest.
+            Mode::Permit if self.setting.most_permits(&new.node.lock) != Some(1) => return None,
+            Mode::Permit | Mode::Exclusive | Mode::Leader | Mode::Name => true,
+        };
+        self.counts.note("token order");
+        let newest = self.newest.get(&self.of(new))?;
+        let before = if is_alone { newest.alone.max(newest.shared) } else { newest.alone }?;
+        // Who reads beside its own write goes on with that one's token.
+        let own = |old: &Guard| {
+            (old.process, old.thread) == (new.process, new.thread)
+                && old.node.lock == new.node.lock
+                && old.token == new.token
+        };
+        let is_in_order = new.token > before || !is_alone && self.guards.iter().any(own);
+        let text = format!("{}: the token {} is given after {before}", new.hold.path, new.token);
+        (!is_in_order).then_some(("token order", text))
+    }
+
+    /// Whose tokens have an order.
+    fn of(&self, guard: &Guard) -> (Option<ProcessId>, String) {
+        (self.setting.may_overlap.then_some(guard.process), guard.node.lock.clone())
+    }
+
+    /// A holder writes. Readers do not, and of several permits none is the newest.
+    fn writes(&mut self, path: &str, token: FencingToken) -> Option<Broken> {
+        let node = Node::of(path);
+        let is_alone = match node.mode {
+            Mode::Exclusive | Mode::Leader | Mode::Name => true,
+            Mode::Permit => self.setting.most_permits(&node.lock) == Some(1),
+            Mode::Shared => false,
+        };
+        if !is_alone {
+            return None;
+        }
+        self.counts.note("stale write");
+        // The nodes of an exclusive lock all have one name.
+        match self.store.write(&node.lock, &format!("{path} of {:#x}", token.zxid()), token) {
+            Written::Taken => None,
+            Written::Refused => {
+                self.counts.refused_writes += 1;
+                None
+            }
+            Written::Stale => {
+                Some(("stale write", format!("{path} writes with {token} after a newer holder")))
+            }
+        }
+    }
+
+    // ---- leases ----
+
+    /// The leader expires a session. No guard of it may be valid: others may have the lock from now on.
+    fn expired(&mut self, session: i64) -> Option<Broken> {
+        self.counts.note("lease outlived");
+        let hold = self.holds.iter().find(|hold| {
+            hold.hold.session_id() == Some(session)
+                && !self.ended_by_others.contains(&session)
+                && is_alive(hold.process)
+                && hold.hold.is_held_at(clock_of(hold.process))
+        })?;
+        let text = format!(
+            "the leader expires session {session:#x}, and to {} {} is still held",
+            process_name(hold.process),
+            hold.hold.path
+        );
+        self.unless_it_may_overlap(Some(("lease outlived", text)))
+    }
+
+    /// Somebody's lease is over, and nobody was told for so long.
+    fn told_late(&mut self) -> Option<Broken> {
+        self.forget_dead();
+        self.counts.note("told late");
+        for hold in &mut self.holds {
+            if hold.lost.is_none() && !hold.hold.is_held_at(clock_of(hold.process)) {
+                hold.lost = Some(now());
+            }
+        }
+        let late = TOLD_LATE * self.setting.slowness();
+        for guard in &mut self.guards {
+            if guard.hold.is_held_at(clock_of(guard.process)) || guard.hold.is_told_lost() {
+                guard.overdue = None;
+                continue;
+            }
+            let stopped = stopped_for(guard.process);
+            let (since, before) = guard.overdue.get_or_insert((now(), stopped));
+            if *before != stopped {
+                (*since, *before) = (now(), stopped);
+            }
+            if now() > *since + late {
+                let text = format!("{}: the lease is over since {since:?}", guard.hold.path);
+                return Some(("told late", text));
+            }
+        }
+        None
+    }
+
+    // ---- locks that outlive sessions ----
+
+    /// The persistent nodes that an operator may delete, since nobody will; `Err` if there is no reason why
+    /// such a node is there.
+    fn ownerless(&mut self, tree: Option<&[NodeInfo]>) -> Vec<Result<String, String>> {
+        self.forget_dead();
+        self.counts.note("node left");
+        let persistent = &self.persistent;
+        let without_owner = |node: &&NodeInfo| {
+            let Some(Node { lock, mode: Mode::Exclusive, .. }) = Node::numbered(&node.path) else {
+                return false;
+            };
+            node.owner == 0
+                && !persistent.held.contains_key(&node.path)
+                && !persistent.under_way.values().any(|path| *path == lock)
+        };
+        let nodes = tree.into_iter().flatten().filter(without_owner);
+        nodes
+            .map(|node| {
+                let is_stray = persistent.strays.iter().any(|path| node.path.starts_with(path.as_str()));
+                if is_stray { Ok(node.path.clone()) } else { Err(node.path.clone()) }
+            })
+            .collect()
+    }
+}
+
+impl Setting {
+    /// So many times slower than the world's a process's clock may be, rounded up.
+    fn slowness(&self) -> u32 {
+        if self.may_overlap { 4 } else { 1 }
+    }
+
+    /// How many permits there are at most below this folder of leases.
+    fn most_permits(&self, folder: &str) -> Option<usize> {
+        let path = folder.strip_suffix("/leases")?;
+        self.places.iter().find(|place| place.path == path).and_then(|place| match &place.recipe {
+            Recipe::Semaphore { most, .. } => Some(*most as usize),
+            Recipe::SemaphoreMutex => Some(1),
+            _ => None,
+        })
+    }
+}
+
+/// Whether only one of them may stand at a time, whoever has them.
+fn excludes(old: &Node, new: &Node) -> bool {
+    old.lock == new.lock
+        && !matches!((old.mode, new.mode), (Mode::Shared, Mode::Shared) | (Mode::Permit, Mode::Permit))
+}
+
+/// A writer takes a read, in the place of its write, before it lets go of that.
+fn is_downgrade(old: &Hold, new: &Hold) -> bool {
+    (old.node.mode, new.node.mode) == (Mode::Exclusive, Mode::Shared)
+        && old.node.number == new.node.number
+        && old.hold.session_id() == new.hold.session_id()
+}

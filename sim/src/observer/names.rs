@@ -1,0 +1,110 @@
+//! What the names of nodes say. They are read here anew, since the library's own reader and order may
+//! be what is wrong.
+
+/// What a node lets others have, once its session holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nobody else may hold the lock: a mutex, a write lock.
+    Exclusive,
+    /// Other readers may.
+    Shared,
+    /// No other candidate may lead.
+    Leader,
+    /// So many others may as the semaphore has permits.
+    Permit,
+    /// Nobody else may hold this very node's name.
+    Name,
+}
+
+/// A node of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The folder of the lock's nodes; of a `Name` the node itself.
+    pub lock: String,
+    /// What it wants.
+    pub mode: Mode,
+    /// The number at the end of its name: its place.
+    pub number: i64,
+}
+
+/// What stands between the id and the number.
+const MARKS: [(&str, Mode); 5] = [
+    ("-lock-", Mode::Exclusive),
+    ("-__WRIT__", Mode::Exclusive),
+    ("-__READ__", Mode::Shared),
+    ("-latch-", Mode::Leader),
+    ("-lease-", Mode::Permit),
+];
+
+/// Numbers above this carry no order.
+const LAST_ORDERED: i64 = (1 << 31) - (1 << 20);
+
+impl Node {
+    /// What this path says. A node without a number is held by its name.
+    pub fn of(path: &str) -> Node {
+        Node::numbered(path).unwrap_or_else(|| Node { lock: path.to_owned(), mode: Mode::Name, number: 0 })
+    }
+
+    /// A node whose name ends with a number; `None` if it is none of a queue or of leases.
+    pub fn numbered(path: &str) -> Option<Node> {
+        let (folder, child) = path.rsplit_once('/')?;
+        let (mode, number) = MARKS.iter().find_map(|(mark, mode)| {
+            let (_, number) = child.rsplit_once(mark)?;
+            Some((*mode, number.parse().ok()?))
+        })?;
+        Some(Node { lock: folder.to_owned(), mode, number })
+    }
+
+    /// Whether this one waits for a node like `other` that stands ahead of it in its queue.
+    pub fn waits_for(&self, other: Mode) -> bool {
+        match self.mode {
+            Mode::Shared => matches!(other, Mode::Exclusive),
+            Mode::Exclusive => matches!(other, Mode::Exclusive | Mode::Shared),
+            Mode::Leader => other == Mode::Leader,
+            Mode::Permit | Mode::Name => false,
+        }
+    }
+}
+
+/// Whether the first, with this number and made by this transaction, is ahead of the second.
+pub fn is_ahead(first: (i64, i64), second: (i64, i64)) -> bool {
+    let is_ordered = |number: i64| (0..=LAST_ORDERED).contains(&number);
+    match (is_ordered(first.0), is_ordered(second.0)) {
+        (true, true) => first.0 < second.0,
+        (true, false) => true,
+        (false, true) => false,
+        (false, false) => first.1 < second.1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_what_its_node_wants_and_where_it_stands() {
+        let node = |path: &str| {
+            let Node { lock, mode, number } = Node::of(path);
+            (lock, mode, number)
+        };
+        let id = "_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab";
+        let at = |rest: &str| node(&format!("/l/{id}{rest}"));
+        assert_eq!(at("-lock-0000000031"), ("/l".into(), Mode::Exclusive, 31));
+        assert_eq!(at("-lock--000000031"), ("/l".into(), Mode::Exclusive, -31));
+        assert_eq!(at("-__READ__2147483647"), ("/l".into(), Mode::Shared, i64::from(i32::MAX)));
+        assert_eq!(at("-__WRIT__0000000000"), ("/l".into(), Mode::Exclusive, 0));
+        assert_eq!(at("-latch-0000000007"), ("/l".into(), Mode::Leader, 7));
+        assert_eq!(at("-lease-0000000007"), ("/l".into(), Mode::Permit, 7));
+        assert_eq!(node("/l/lock"), ("/l/lock".into(), Mode::Name, 0));
+        assert_eq!(Node::numbered("/l/lock"), None);
+    }
+
+    #[test]
+    fn numbers_order_until_they_are_used_up_and_then_the_transactions_do() {
+        assert!(is_ahead((9, 5), (10, 4)));
+        assert!(!is_ahead((10, 4), (9, 5)));
+        assert!(is_ahead((9, 5), (-9, 4)));
+        assert!(!is_ahead((i64::from(i32::MAX), 3), (9, 5)));
+        assert!(is_ahead((i64::from(i32::MAX), 3), (-9, 4)));
+    }
+}

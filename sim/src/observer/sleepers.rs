@@ -1,0 +1,181 @@
+//! Nobody sleeps who could hold the lock, and no node is forgotten.
+//!
+//! The library has a slow poll behind its watches: a waiter lists the queue again every 60 s, in case an
+//! event was lost. It would hide a lost wake-up. So the observer does not wait for the end of a call. It
+//! looks at the nodes that stand: one that is first in its queue, and that nobody holds, is of a waiter who
+//! should hold the lock, or it should go. Likewise a thread that waits must have a node in the queue, or a
+//! thread of its process must have the lock.
+//!
+//! Such a state may last for a while: news of the leader's may be under way to a follower, at most for as
+//! long as a follower waits for its leader; then the library may have to renew its lease. After
+//! `syncLimit` and a session timeout it is a violation. That is less than the poll's 60 s in every run. Only that time
+//! counts in which the process runs and its session is on one and the same connection: the library
+//! gives a connection up when anything is unanswered for T/6, so a server has answered all the while.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use zk_sim_runtime::{ProcessId, is_alive, now, process_name, stopped_for};
+use zk_test_server::ensemble::NodeInfo;
+
+use super::names::{self, Mode, Node};
+use super::{Broken, Seen};
+use crate::workload::{Place, Recipe};
+
+/// What is not as it should be, and since when.
+#[derive(Default)]
+pub(super) struct Sleepers(BTreeMap<String, Suspect>);
+
+struct Suspect {
+    since: Duration,
+    clue: Clue,
+}
+
+/// The time counts only as long as all of this stays as it is.
+#[derive(PartialEq, Eq)]
+struct Clue {
+    process: ProcessId,
+    session: i64,
+    epoch: u64,
+    stopped: Duration,
+}
+
+/// A node of a queue, or a lease.
+struct Contender<'a> {
+    info: &'a NodeInfo,
+    node: Node,
+    is_held: bool,
+}
+
+impl Seen {
+    /// Without a tree nothing is known, and the time begins anew.
+    pub(super) fn sleepers(&mut self, tree: Option<&[NodeInfo]>) -> Option<Broken> {
+        self.counts.note("asleep");
+        let suspects = tree.map(|tree| self.suspects(tree)).unwrap_or_default();
+        let mut before = std::mem::take(&mut self.sleepers.0);
+        let bound = (self.setting.sync_time + self.setting.session_timeout) * self.setting.slowness();
+        let mut broken = None;
+        for (what, session) in suspects {
+            let Some(clue) = self.clue(session) else { continue };
+            let since =
+                before.remove(&what).filter(|suspect| suspect.clue == clue).map(|suspect| suspect.since);
+            let since = since.unwrap_or_else(now);
+            if now() > since + bound {
+                let text = format!("{what}, of {}, since {since:?}", process_name(clue.process));
+                broken = broken.or(Some(("asleep", text)));
+            }
+            self.sleepers.0.insert(what, Suspect { since, clue });
+        }
+        broken
+    }
+
+    fn clue(&self, session: i64) -> Option<Clue> {
+        let of = self.sessions.get(&session).filter(|of| is_alive(of.process))?;
+        Some(Clue { process: of.process, session, epoch: of.epoch?, stopped: stopped_for(of.process) })
+    }
+
+    /// What should not last, and the session concerned.
+    fn suspects(&self, tree: &[NodeInfo]) -> Vec<(String, i64)> {
+        let mut all = Vec::new();
+        for place in &self.setting.places {
+            match place.recipe {
+                Recipe::Mutex { .. } | Recipe::ReadWrite | Recipe::Election => {
+                    self.queue(&self.contenders(tree, &place.path), &mut all);
+                }
+                Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => {
+                    self.semaphore(tree, &place.path, &mut all)
+                }
+                Recipe::Exclusive => {
+                    let path = format!("{}/lock", place.path);
+                    let node = tree.iter().find(|node| node.path == path && node.owner != 0);
+                    if let Some(node) = node.filter(|node| !self.is_held(&node.path, node.owner)) {
+                        all.push((format!("{path} stands, and nobody holds it"), node.owner));
+                    }
+                }
+            }
+        }
+        self.waiters(tree, &mut all);
+        all
+    }
+
+    /// Who is first in a queue holds the lock.
+    fn queue(&self, contenders: &[Contender<'_>], all: &mut Vec<(String, i64)>) {
+        let place = |contender: &Contender<'_>| (contender.node.number, contender.info.czxid);
+        for own in contenders.iter().filter(|own| !own.is_held && own.info.owner != 0) {
+            let is_ahead = |other: &&Contender<'_>| {
+                own.node.waits_for(other.node.mode) && names::is_ahead(place(other), place(own))
+            };
+            if !contenders.iter().any(|other| is_ahead(&other)) {
+                all.push((format!("{} is first, and nobody holds it", own.info.path), own.info.owner));
+            }
+        }
+    }
+
+    /// A lease is held if there are permits enough; it is only waited with by whoever has the mutex.
+    fn semaphore(&self, tree: &[NodeInfo], path: &str, all: &mut Vec<(String, i64)>) {
+        let entrance = self.contenders(tree, &format!("{path}/locks"));
+        self.queue(&entrance, all);
+        let leases = self.contenders(tree, &format!("{path}/leases"));
+        let number = tree.iter().find(|node| node.path == path).and_then(|node| {
+            std::str::from_utf8(&node.data).ok().and_then(|text| text.trim().parse::<usize>().ok())
+        });
+        let inside = |session: i64| entrance.iter().any(|node| node.is_held && node.info.owner == session);
+        for lease in leases.iter().filter(|lease| !lease.is_held && lease.info.owner != 0) {
+            let (path, session) = (&lease.info.path, lease.info.owner);
+            if number.is_some_and(|number| leases.len() <= number) {
+                all.push((format!("{path} waits, and there are permits enough"), session));
+            } else if !inside(session) {
+                all.push((format!("{path} stands, and nobody holds it nor waits with it"), session));
+            }
+        }
+        for node in entrance.iter().filter(|node| node.is_held) {
+            let session = node.info.owner;
+            if !leases.iter().any(|lease| lease.info.owner == session && !lease.is_held) {
+                all.push((format!("{} is held, and no permit is asked for", node.info.path), session));
+            }
+        }
+    }
+
+    /// Of each process some thread is on the way to what its threads wait for.
+    fn waiters(&self, tree: &[NodeInfo], all: &mut Vec<(String, i64)>) {
+        for ((process, thread), path) in &self.waiting {
+            let current = self.sessions.iter().find(|(_, of)| of.process == *process && of.epoch.is_some());
+            let Some((session, _)) = current else { continue };
+            let Some(place) = self.setting.places.iter().find(|place| place.path == *path) else { continue };
+            if !self.is_on_the_way(tree, place, *process, *session) {
+                all.push((format!("thread {thread} waits for {path}, and has no node there"), *session));
+            }
+        }
+    }
+
+    fn is_on_the_way(&self, tree: &[NodeInfo], place: &Place, process: ProcessId, session: i64) -> bool {
+        let folder = match place.recipe {
+            Recipe::Exclusive => {
+                let node = format!("{}/lock", place.path);
+                return tree.iter().any(|other| other.path == node);
+            }
+            Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => format!("{}/locks", place.path),
+            Recipe::Mutex { .. } | Recipe::ReadWrite | Recipe::Election => place.path.clone(),
+        };
+        let has_it_alone = self.holds.iter().any(|hold| {
+            hold.process == process && hold.node.lock == folder && hold.node.mode == Mode::Exclusive
+        });
+        let contenders = self.contenders(tree, &folder);
+        has_it_alone || contenders.iter().any(|own| own.info.owner == session && !own.is_held)
+    }
+
+    fn contenders<'a>(&self, tree: &'a [NodeInfo], folder: &str) -> Vec<Contender<'a>> {
+        let contender = |info: &'a NodeInfo| {
+            let node = Node::numbered(&info.path).filter(|node| node.lock == folder)?;
+            let is_held = self.is_held(&info.path, info.owner);
+            Some(Contender { info, node, is_held })
+        };
+        tree.iter().filter_map(contender).collect()
+    }
+
+    fn is_held(&self, path: &str, session: i64) -> bool {
+        self.holds
+            .iter()
+            .any(|hold| hold.hold.path == path && hold.hold.session_id().is_none_or(|of| of == session))
+    }
+}

@@ -1,0 +1,74 @@
+//! What the locks protect: a store that refuses a fencing token lower than the highest it has seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One value for each lock, and who has written it, by their nodes and tokens.
+pub struct Store<T>(BTreeMap<String, Value<T>>);
+
+struct Value<T> {
+    newest: T,
+    /// The node of the last writer.
+    writer: String,
+    /// The nodes of those who wrote before the last writer.
+    earlier: BTreeSet<String>,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The value is the writer's now.
+    Taken,
+    /// The store has seen a higher token.
+    Refused,
+    /// The store took it, although another holder has taken the writer's place since its last
+    /// write. The tokens do not protect the store.
+    Stale,
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Store(BTreeMap::new())
+    }
+}
+
+impl<T: Copy + Ord> Store<T> {
+    /// The holder of this lock with this node writes, and shows its token.
+    pub fn write(&mut self, lock: &str, node: &str, token: T) -> Written {
+        let Some(value) = self.0.get_mut(lock) else {
+            let value = Value { newest: token, writer: node.to_owned(), earlier: BTreeSet::new() };
+            self.0.insert(lock.to_owned(), value);
+            return Written::Taken;
+        };
+        if token < value.newest {
+            return Written::Refused;
+        }
+        value.newest = token;
+        if value.writer != node {
+            value.earlier.insert(std::mem::replace(&mut value.writer, node.to_owned()));
+        }
+        if value.earlier.contains(node) { Written::Stale } else { Written::Taken }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_writes_again_until_the_next_one_has_written() {
+        let mut store = Store::default();
+        assert_eq!(store.write("/a", "one", 1), Written::Taken);
+        assert_eq!(store.write("/a", "one", 1), Written::Taken);
+        assert_eq!(store.write("/a", "two", 3), Written::Taken);
+        assert_eq!(store.write("/a", "one", 2), Written::Refused);
+        assert_eq!(store.write("/b", "one", 2), Written::Taken);
+    }
+
+    #[test]
+    fn a_token_that_lets_an_earlier_holder_write_again_is_found() {
+        let mut store = Store::default();
+        assert_eq!(store.write("/a", "one", 7), Written::Taken);
+        assert_eq!(store.write("/a", "two", 7), Written::Taken);
+        assert_eq!(store.write("/a", "one", 7), Written::Stale);
+    }
+}

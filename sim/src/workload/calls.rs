@@ -1,0 +1,73 @@
+//! Every call of the library's face that takes a lock stands here, so that a change of the face is a change
+//! of this file.
+
+use std::time::Duration;
+
+use zk_mutex_simulated::{
+    CancelToken, Leadership, Result, ZkCandidate, ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard,
+    ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
+    ZkSemaphoreMutexGuard, ZkWriteGuard,
+};
+
+/// How long a call waits.
+#[derive(Clone)]
+pub enum Wait {
+    /// Not at all.
+    Try,
+    /// For so long.
+    Timeout(Duration),
+    /// Until this is cancelled.
+    Cancelled(CancelToken),
+    /// Until it has the lock.
+    Forever,
+}
+
+macro_rules! call {
+    ($wait:expr, $lock:ident . ($forever:ident, $try:ident, $timeout:ident, $with:ident) ($($number:expr)?)) => {
+        match $wait {
+            Wait::Try => $lock.$try($($number)?),
+            Wait::Timeout(limit) => $lock.$timeout($($number,)? *limit),
+            Wait::Cancelled(token) => $lock.$with($($number,)? zk_mutex_simulated::Wait::forever().cancelled_by(token)),
+            Wait::Forever => $lock.$forever($($number)?).map(Some),
+        }
+    };
+}
+
+pub fn mutex(lock: &ZkMutex, wait: &Wait) -> Result<Option<ZkMutexGuard>> {
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+}
+
+pub fn read(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkReadGuard>> {
+    call!(wait, lock.(read, try_read, read_timeout, read_with)())
+}
+
+pub fn write(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkWriteGuard>> {
+    call!(wait, lock.(write, try_write, write_timeout, write_with)())
+}
+
+pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<ZkPermit>> {
+    call!(wait, lock.(acquire_many, try_acquire_many, acquire_many_timeout, acquire_many_with)(number))
+}
+
+pub fn semaphore_mutex(lock: &ZkSemaphoreMutex, wait: &Wait) -> Result<Option<ZkSemaphoreMutexGuard>> {
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+}
+
+pub fn exclusive(lock: &ZkExclusiveLock, wait: &Wait) -> Result<Option<ZkExclusiveGuard>> {
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+}
+
+pub fn multi(lock: &ZkMultiLock, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+}
+
+pub fn leadership(candidate: &ZkCandidate, wait: &Wait) -> Result<Option<Leadership>> {
+    match wait {
+        Wait::Try => Ok(candidate.leadership()),
+        Wait::Timeout(limit) => candidate.wait_leader_timeout(*limit),
+        Wait::Cancelled(token) => {
+            candidate.wait_leader_with(zk_mutex_simulated::Wait::forever().cancelled_by(token))
+        }
+        Wait::Forever => candidate.wait_leader().map(Some),
+    }
+}

@@ -1,0 +1,73 @@
+//! A `ZkElection`: candidates that wait to lead, and runners that are called when they lead.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use zk_mutex_simulated::{Error, Leadership, ZkElection, ZkSession};
+use zk_sim_runtime::fail;
+
+use super::Place;
+use super::calls;
+use super::worker::Worker;
+
+pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkElection, place: &Place) {
+    match worker.rng.u32(..12) {
+        0 => ask_to_resign(worker, session, lock),
+        1..5 => run(worker, lock, place),
+        _ => stand(worker, lock, place),
+    }
+}
+
+/// Leads for a while. What is left to do then is to end the term.
+fn lead(worker: &mut Worker, leadership: &Leadership) {
+    worker.acquired(&[leadership]);
+    let view = worker.hold(leadership);
+    worker.lets_go(&[leadership], &view);
+    // Its signals come when the term ends, whatever ends it.
+}
+
+/// As a candidate, until it has led or gives up.
+fn stand(worker: &mut Worker, lock: &ZkElection, place: &Place) {
+    let candidate = match worker.quick("join", Duration::ZERO, || lock.join()) {
+        Ok(candidate) => candidate,
+        Err(e) => return fail("wrong error", format!("{}: join: {e}", place.path)),
+    };
+    let never = |_: &Error| false;
+    let path = Some(place.path.as_str());
+    if let Some(leadership) = worker.ask(path, never, |wait| calls::leadership(&candidate, wait)) {
+        lead(worker, &leadership);
+    }
+    if worker.rng.bool() {
+        drop(candidate);
+    } else {
+        let outcome = worker.quick("leave", worker.step(), || candidate.leave());
+        if let Err(e) = outcome
+            && !matches!(e, Error::Unavailable { .. })
+        {
+            fail("wrong error", format!("{}: leave: {e}", place.path));
+        }
+    }
+}
+
+/// As a runner, until it has led once or twice, or is cancelled.
+fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
+    let terms = worker.rng.u32(1..=2);
+    worker.runs(&place.path, |worker, cancel| {
+        let mut led = 0;
+        lock.run_until_cancelled(cancel, |leadership| {
+            lead(worker, leadership);
+            led += 1;
+            if led < terms && !worker.is_over() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    });
+}
+
+/// Asks who leads to resign.
+fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection) {
+    let step = worker.step() * 2;
+    let Ok(leaders) = worker.quick("holders", step * 8, || lock.holders()) else { return };
+    let Some(leader) = leaders.first() else { return };
+    let node = format!("{}/{}", lock.path(), leader.name);
+    worker.shared.observer.asks_for(&node);
+    let _ = worker.quick("attempt_revoke", step, || session.attempt_revoke(&node));
+}

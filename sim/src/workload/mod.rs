@@ -1,0 +1,271 @@
+//! What the processes do with the library.
+//!
+//! Each thread of a process takes one lock after the other, holds it for a while, and lets it go: with
+//! guards that are dropped or unlocked, nested, downgraded, lost, asked for back or made persistent.
+//!
+//! | file | what it is for |
+//! | --- | --- |
+//! | `calls.rs` | the calls of the library that take a lock |
+//! | `worker.rs` | what all recipes have in common: a call, a hold, its end, and what is checked of them |
+//! | `mutex.rs`, `rwlock.rs`, `semaphore.rs`, `exclusive.rs`, `election.rs`, `multi.rs` | what a thread does with each recipe |
+
+mod calls;
+mod election;
+mod exclusive;
+mod multi;
+mod mutex;
+mod rwlock;
+mod semaphore;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use zk_mutex_simulated::observed::{self, Kept};
+use zk_mutex_simulated::{
+    Error, Result, WaitStrategy, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSession,
+};
+use zk_sim_runtime::library::{Instant, thread};
+use zk_sim_runtime::{Rng, fail};
+
+use self::worker::{Canceller, Worker};
+use crate::between;
+use crate::observer::Observer;
+
+/// What all processes of a run share, outside of them.
+#[derive(Clone)]
+pub struct Shared {
+    /// Who checks.
+    pub observer: Observer,
+    /// The faults are over: all is to be as it began, and nothing lasts long.
+    pub is_calm: Arc<AtomicBool>,
+    /// What the faults have left is over too: no call may fail.
+    pub is_well: Arc<AtomicBool>,
+    /// The threads should end.
+    pub is_over: Arc<AtomicBool>,
+}
+
+/// A lock of a run: all processes have it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Where it is.
+    pub path: String,
+    /// What it is.
+    pub recipe: Recipe,
+}
+
+/// What a lock is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Recipe {
+    /// A `ZkMutex`.
+    Mutex {
+        /// How long its node is kept between two holds.
+        keep: Duration,
+        /// For how long threads hand it to each other.
+        hand_over: Duration,
+        /// Waiters watch the list of its nodes.
+        watches_parent: bool,
+        /// Holds are made persistent now and then.
+        persists: bool,
+    },
+    /// A `ZkRwLock`.
+    ReadWrite,
+    /// A `ZkSemaphore`.
+    Semaphore {
+        /// How many permits it has, as all clients are told.
+        permits: u32,
+        /// The number is changed now and then, up to this.
+        most: u32,
+    },
+    /// A `ZkSemaphoreMutex`.
+    SemaphoreMutex,
+    /// A `ZkExclusiveLock`.
+    Exclusive,
+    /// A `ZkElection`.
+    Election,
+}
+
+impl Recipe {
+    /// One of them.
+    pub fn random(rng: &mut Rng, session_timeout: Duration) -> Recipe {
+        match rng.u32(..20) {
+            0..8 => Recipe::Mutex {
+                keep: if rng.u32(..4) == 0 { session_timeout.mul_f64(rng.f64()) } else { Duration::ZERO },
+                hand_over: Duration::from_millis([0, 20, 20, 200][rng.usize(..4)]),
+                watches_parent: rng.u32(..5) == 0,
+                persists: rng.u32(..4) == 0,
+            },
+            8..13 => Recipe::ReadWrite,
+            13..16 => {
+                let permits = rng.u32(1..=4);
+                let most = if rng.u32(..3) == 0 { permits + rng.u32(1..=2) } else { permits };
+                Recipe::Semaphore { permits, most }
+            }
+            16 => Recipe::SemaphoreMutex,
+            17 => Recipe::Exclusive,
+            _ => Recipe::Election,
+        }
+    }
+}
+
+impl Place {
+    /// Where its queue is, if it has one.
+    pub fn queue(&self) -> String {
+        match self.recipe {
+            Recipe::Semaphore { .. } | Recipe::SemaphoreMutex => format!("{}/locks", self.path),
+            _ => self.path.clone(),
+        }
+    }
+}
+
+/// What one process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Where the servers are.
+    pub connect_string: String,
+    /// What to ask for.
+    pub session_timeout: Duration,
+    /// How many threads it has.
+    pub threads: usize,
+    /// The locks, each of them wanted by each thread now and then.
+    pub places: Vec<Place>,
+    /// Several of them are wanted as one now and then.
+    pub has_multi: bool,
+    /// How long a lock is held at most.
+    pub longest_hold: Duration,
+    /// One hold in so many is long, whatever the above says.
+    pub long_hold_in: u32,
+    /// How long a thread does something else at most.
+    pub longest_pause: Duration,
+    /// Its chance.
+    pub seed: u64,
+}
+
+/// A lock, as a thread has it.
+enum Lock {
+    Mutex(ZkMutex),
+    ReadWrite(ZkRwLock),
+    Semaphore(ZkSemaphore),
+    SemaphoreMutex(ZkSemaphoreMutex),
+    Exclusive(ZkExclusiveLock),
+    Election(ZkElection),
+}
+
+impl Lock {
+    fn new(session: &ZkSession, place: &Place) -> Result<Lock> {
+        let path = place.path.as_str();
+        Ok(match &place.recipe {
+            Recipe::Mutex { keep, hand_over, watches_parent, .. } => {
+                let strategy = if *watches_parent { WaitStrategy::Parent } else { WaitStrategy::Predecessor };
+                let builder = ZkMutex::builder(session, path).hand_over(*hand_over).wait_strategy(strategy);
+                Lock::Mutex(builder.keep(*keep).build()?)
+            }
+            Recipe::ReadWrite => Lock::ReadWrite(ZkRwLock::new(session, path)?),
+            Recipe::Semaphore { permits, .. } => {
+                let mut told = *permits;
+                loop {
+                    let made = ZkSemaphore::new(session, path, told)?;
+                    match made.permits() {
+                        // Somebody has changed it, and says so.
+                        Err(Error::InconsistentLeases { theirs, .. }) => told = theirs,
+                        Err(e) => return Err(e),
+                        Ok(_) => break Lock::Semaphore(made),
+                    }
+                }
+            }
+            Recipe::SemaphoreMutex => Lock::SemaphoreMutex(ZkSemaphoreMutex::new(session, path)?),
+            Recipe::Exclusive => Lock::Exclusive(ZkExclusiveLock::new(session, path)?),
+            Recipe::Election => Lock::Election(ZkElection::new(session, path)?),
+        })
+    }
+}
+
+/// Runs in a process of the simulation until the run is over.
+pub fn run(job: &Job, shared: &Shared) {
+    let session = loop {
+        let builder = ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        match builder.connect() {
+            Ok(session) => break session,
+            Err(e) => log::info!("no session: {e}"),
+        }
+        if shared.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    };
+    let canceller = Canceller::start();
+    let threads: Vec<_> = (0..job.threads)
+        .map(|number| {
+            let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
+            let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+            let mut worker = Worker::new(number, job, shared, rng, canceller.clone());
+            thread::spawn(move || work(&mut worker, &session))
+        })
+        .collect();
+    drop(canceller);
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    forgets(job, shared, &session);
+    worker::check_close(&shared.observer, || session.close());
+}
+
+fn work(worker: &mut Worker, session: &ZkSession) {
+    let locks: Vec<Lock> = worker
+        .places()
+        .iter()
+        .filter_map(|place| {
+            loop {
+                match Lock::new(session, place) {
+                    Ok(lock) => return Some(lock),
+                    Err(Error::Unavailable { .. } | Error::InconsistentLeases { .. }) => {}
+                    Err(e) => {
+                        fail("wrong error", format!("{}: no lock: {e}", place.path));
+                        return None;
+                    }
+                }
+                if worker.is_over() {
+                    return None;
+                }
+            }
+        })
+        .collect();
+    while !worker.is_over() && locks.len() == worker.places().len() {
+        worker.check_released();
+        let which = worker.rng.usize(..locks.len());
+        let place = worker.places()[which].clone();
+        if worker.wants_several() {
+            multi::turn(worker, &locks);
+        } else {
+            match &locks[which] {
+                Lock::Mutex(lock) => mutex::turn(worker, lock, &place),
+                Lock::ReadWrite(lock) => rwlock::turn(worker, lock, &place),
+                Lock::Semaphore(lock) => semaphore::turn(worker, session, lock, &place),
+                Lock::SemaphoreMutex(lock) => semaphore::mutex_turn(worker, lock, &place),
+                Lock::Exclusive(lock) => exclusive::turn(worker, lock, &place),
+                Lock::Election(lock) => election::turn(worker, session, lock, &place),
+            }
+        }
+        worker.pause();
+    }
+    worker.check_released();
+}
+
+/// With all threads and locks gone the session keeps nothing.
+fn forgets(job: &Job, shared: &Shared, session: &ZkSession) {
+    let until = Instant::now() + job.session_timeout * 3 + Duration::from_secs(1);
+    loop {
+        let kept = observed::kept(session);
+        // The hold that was let go last may stay among those whose nodes may need a watch.
+        let documented = Kept { unwatched: kept.unwatched.min(1), ..Kept::default() };
+        if kept == documented || Instant::now() >= until {
+            shared.observer.check("memory", kept == documented, || format!("{kept:?}"));
+            return;
+        }
+        thread::sleep(between(
+            &mut Rng::with_seed(job.seed),
+            Duration::from_millis(1),
+            Duration::from_millis(50),
+        ));
+    }
+}

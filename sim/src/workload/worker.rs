@@ -1,0 +1,386 @@
+//! What all recipes have in common: a call, a hold, its end, and what is checked of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use zk_mutex_simulated::{CancelToken, Error, Held, LostSignal, Result, RevokeSignal};
+use zk_sim_runtime::library::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
+use zk_sim_runtime::{ProcessId, Rng, fail, now, stopped_for, this_process};
+
+use super::calls::Wait;
+use super::{Job, Place, Recipe, Shared};
+use crate::between;
+use crate::observer::Observer;
+
+/// A thread that has no processor is late: so much is allowed.
+pub(super) const LATE: Duration = Duration::from_millis(300);
+
+/// So many signals of released guards are looked at again.
+const REMEMBERED: usize = 8;
+
+/// One thread of a process.
+pub(super) struct Worker {
+    number: usize,
+    job: Job,
+    pub(super) shared: Shared,
+    pub(super) rng: Rng,
+    canceller: Canceller,
+    /// When its last call began, in the world's time.
+    asked: Duration,
+    /// The signals of guards that were let go.
+    released: VecDeque<Signals>,
+}
+
+/// What a thread sees of its hold.
+pub(super) struct View {
+    signals: Signals,
+    /// It was lost before it was let go.
+    pub(super) was_lost: bool,
+}
+
+/// The signals of a guard, as far as its thread has asked for them.
+struct Signals {
+    path: String,
+    lost: Option<LostSignal>,
+    asked: Option<RevokeSignal>,
+}
+
+impl Worker {
+    pub(super) fn new(number: usize, job: Job, shared: Shared, rng: Rng, canceller: Canceller) -> Worker {
+        Worker { number, job, shared, rng, canceller, asked: Duration::ZERO, released: VecDeque::new() }
+    }
+
+    pub(super) fn places(&self) -> &[Place] {
+        &self.job.places
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.is_over.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        self.shared.is_calm.load(Ordering::Relaxed)
+    }
+
+    /// One in so many times.
+    pub(super) fn one_in(&mut self, times: u32) -> bool {
+        self.rng.u32(..times) == 0
+    }
+
+    /// Whether this turn is for several locks as one.
+    pub(super) fn wants_several(&mut self) -> bool {
+        self.job.has_multi && self.one_in(4)
+    }
+
+    /// A sixth of the session timeout: the bound of single steps.
+    pub(super) fn step(&self) -> Duration {
+        self.job.session_timeout / 6
+    }
+
+    /// Does something else.
+    pub(super) fn pause(&mut self) {
+        // An exclusive lock has no queue: who comes back at once may have it over and over. Here the others
+        // get their chance.
+        let is_unfair = |place: &Place| matches!(place.recipe, Recipe::Exclusive);
+        if self.is_calm() && self.places().iter().any(is_unfair) {
+            let least = self.job.session_timeout / 4;
+            return thread::sleep(between(&mut self.rng, least, least * 4));
+        }
+        if self.rng.u32(..4) > 0 {
+            thread::sleep(between(&mut self.rng, Duration::from_micros(10), self.job.longest_pause));
+        }
+    }
+
+    // ---- a call ----
+
+    /// Makes a call that takes a lock, and judges its outcome. `path`: of the one lock that it waits for.
+    /// `may_fail`: with which errors besides `Unavailable`.
+    pub(super) fn ask<G>(
+        &mut self,
+        path: Option<&str>,
+        may_fail: impl Fn(&Error) -> bool,
+        call: impl FnOnce(&Wait) -> Result<Option<G>>,
+    ) -> Option<G> {
+        let (wait, limit) = self.wait();
+        let (observer, number) = (self.shared.observer.clone(), self.number);
+        let is_well = self.shared.is_well.load(Ordering::Relaxed);
+        let clock = Clock::start();
+        observer.waits(number, path.filter(|_| !matches!(wait, Wait::Try)));
+        let result = call(&wait);
+        observer.waits(number, None);
+        self.asked = clock.world;
+        if let Some(limit) = limit {
+            clock.check(&observer, path.unwrap_or("several locks"), limit);
+        }
+        match result {
+            Ok(Some(guard)) => return Some(guard),
+            Ok(None) => observer.not_acquired(false),
+            Err(e) => {
+                log::info!("not locked: {e}");
+                observer.not_acquired(true);
+                let is_cancelled = matches!(&wait, Wait::Cancelled(token) if token.is_cancelled());
+                let is_expected = match &e {
+                    Error::Unavailable { .. } => true,
+                    Error::Cancelled { .. } => is_cancelled,
+                    e => may_fail(e),
+                };
+                if !is_expected {
+                    fail("wrong error", format!("{}: {e}", path.unwrap_or("several locks")));
+                }
+                // A deadline may always come just before an answer.
+                let is_timed = matches!(wait, Wait::Try | Wait::Timeout(_));
+                let is_wrong = is_well && !is_timed && matches!(e, Error::Unavailable { .. });
+                let text = || format!("{}: {e}", path.unwrap_or("several locks"));
+                observer.check("error in calm", !is_wrong, text);
+            }
+        }
+        None
+    }
+
+    /// Makes a call that works on the lock at this path until it is cancelled or has had enough.
+    pub(super) fn runs(&mut self, path: &str, call: impl FnOnce(&mut Worker, &CancelToken) -> Result<()>) {
+        self.asked = now();
+        let (cancel, observer) = (CancelToken::new(), self.shared.observer.clone());
+        if self.rng.bool() {
+            let after = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
+            self.canceller.cancel(cancel.clone(), after);
+        }
+        match call(self, &cancel) {
+            Ok(()) => {}
+            Err(Error::Cancelled { .. }) if cancel.is_cancelled() => observer.not_acquired(false),
+            Err(e) => fail("wrong error", format!("{path}: {e}")),
+        }
+    }
+
+    /// How long a call waits, and until when it ends at the latest.
+    fn wait(&mut self) -> (Wait, Option<Duration>) {
+        match self.rng.u32(..12) {
+            0 => (Wait::Try, Some(self.step())),
+            1..3 => {
+                let limit = between(&mut self.rng, Duration::from_millis(1), Duration::from_secs(20));
+                (Wait::Timeout(limit), Some(limit))
+            }
+            3 => {
+                let token = CancelToken::new();
+                let limit = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
+                self.canceller.cancel(token.clone(), limit);
+                (Wait::Cancelled(token), Some(limit))
+            }
+            _ => (Wait::Forever, None),
+        }
+    }
+
+    /// Makes a call that waits for no lock. It ends within `limit`.
+    pub(super) fn quick<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let clock = Clock::start();
+        let result = call();
+        clock.check(&self.shared.observer, what, limit);
+        result
+    }
+
+    // ---- a hold ----
+
+    /// The thread has these guards, of one lock or of several as one.
+    pub(super) fn acquired(&mut self, held: &[&Held]) {
+        self.shared.observer.acquired(self.number, held, self.asked);
+        self.shared.observer.writes(held);
+    }
+
+    /// Holds what one guard stands for, for a while.
+    pub(super) fn hold(&mut self, held: &Held) -> View {
+        // To ask for it makes the library watch the node at once.
+        let lost = (!self.one_in(4)).then(|| held.lost());
+        self.hold_all(held, lost, || held.is_held())
+    }
+
+    /// Holds for a while, or until it is lost or asked for. `first`: one of the guards.
+    pub(super) fn hold_all(
+        &mut self,
+        first: &Held,
+        lost: Option<LostSignal>,
+        is_held: impl Fn() -> bool,
+    ) -> View {
+        let asked = self.one_in(2).then(|| first.revoke_requested());
+        let usual = between(&mut self.rng, Duration::from_micros(1), self.job.longest_hold);
+        // Some hold a lock for longer than a lease lasts that nothing extends.
+        let is_long = self.one_in(self.job.long_hold_in);
+        let lasts = match (self.is_calm(), is_long) {
+            (true, _) => usual.min(self.job.session_timeout / 2),
+            (false, true) => self.job.session_timeout.mul_f64(0.5 + self.rng.f64() * 3.0),
+            (false, false) => usual,
+        };
+        let until = Instant::now() + lasts;
+        let lets_others = |asked: &RevokeSignal| asked.is_requested();
+        let was_lost = match &lost {
+            Some(lost) if self.rng.bool() => {
+                lost.receiver().recv_deadline(until).is_err_and(|e| e.is_disconnected())
+            }
+            _ => {
+                while is_held() && Instant::now() < until && !asked.as_ref().is_some_and(lets_others) {
+                    let step = between(&mut self.rng, Duration::from_micros(1), Duration::from_millis(50));
+                    thread::sleep(step.min(until - Instant::now()));
+                }
+                !is_held()
+            }
+        };
+        let path = first.path().to_owned();
+        let is_both = was_lost && is_held();
+        self.shared.observer.check("lost, and held", !is_both, || path.clone());
+        if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
+            let clock = Clock::start();
+            if lost.wait(Duration::from_secs(5)).is_none() {
+                fail("told late", format!("{path}: lost, and lost() is not ready"));
+            }
+            clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
+        }
+        View { signals: Signals { path, lost, asked }, was_lost }
+    }
+
+    /// The thread is about to let these guards go.
+    pub(super) fn lets_go(&mut self, held: &[&Held], view: &View) {
+        let was_asked = view.signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
+        if was_asked {
+            self.shared.observer.is_asked(&view.signals.path);
+        }
+        if view.was_lost {
+            self.shared.observer.lost();
+        }
+        // Also if they are lost: a holder may be paused between its last look and the write.
+        self.shared.observer.writes(held);
+        self.shared.observer.releases(self.number, held, was_asked && held.len() == 1);
+    }
+
+    /// Lets a guard go, and checks what that says.
+    pub(super) fn end<G>(&mut self, view: View, guard: G, unlock: impl FnOnce(G) -> Result<()>) {
+        if self.rng.bool() {
+            let _: Result<()> = self.quick("a drop", Duration::ZERO, || {
+                drop(guard);
+                Ok(())
+            });
+        } else {
+            let step = self.step();
+            let outcome = self.quick("unlock", step, || unlock(guard));
+            self.judge_unlock(&view.signals.path, outcome);
+        }
+        self.remember(view);
+    }
+
+    fn judge_unlock(&self, path: &str, outcome: Result<()>) {
+        match outcome {
+            Ok(()) | Err(Error::Unavailable { .. } | Error::Lost { .. } | Error::Several { .. }) => {}
+            Err(e) => fail("wrong error", format!("{path}: unlock: {e}")),
+        }
+    }
+
+    /// From now on the signals of this guard, which was let go, change no more.
+    pub(super) fn remember(&mut self, mut view: View) {
+        // What came in time may stay.
+        view.signals.lost = view.signals.lost.filter(|lost| lost.reason().is_none());
+        view.signals.asked = view.signals.asked.filter(|asked| !asked.is_requested());
+        self.released.push_back(view.signals);
+        if self.released.len() > REMEMBERED {
+            self.released.pop_front();
+        }
+    }
+
+    /// No signal comes after the release of its guard.
+    pub(super) fn check_released(&self) {
+        for signals in &self.released {
+            let was_lost = signals.lost.as_ref().is_some_and(|lost| lost.reason().is_some());
+            let has_come = was_lost || signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
+            let text = || signals.path.clone();
+            self.shared.observer.check("signal after the release", !has_come, text);
+        }
+    }
+
+    // ---- locks that outlive sessions ----
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// How long something lasts that is no hold of a session.
+    pub(super) fn a_while(&mut self) -> Duration {
+        between(&mut self.rng, Duration::from_millis(1), self.job.session_timeout)
+    }
+}
+
+/// How long something takes, without the time in which the process was stopped.
+struct Clock {
+    process: Option<ProcessId>,
+    world: Duration,
+    started: Instant,
+    stopped: Duration,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        let process = this_process();
+        let stopped = process.map_or(Duration::ZERO, stopped_for);
+        Clock { process, world: now(), started: Instant::now(), stopped }
+    }
+
+    fn check(&self, observer: &Observer, what: impl fmt::Display, limit: Duration) {
+        let took = self.started.elapsed();
+        let stopped = self.process.map_or(Duration::ZERO, stopped_for) - self.stopped;
+        // The process's clock may be faster than the world's.
+        let is_in_time = took <= limit + LATE + stopped.mul_f64(1.8);
+        observer.check("deadline", is_in_time, || {
+            format!("{what}: {took:?} in place of {limit:?}, {stopped:?} of it stopped")
+        });
+    }
+}
+
+/// Within this a session closes, whatever the network does.
+pub(super) fn check_close(observer: &Observer, close: impl FnOnce() -> Result<()>) {
+    let clock = Clock::start();
+    if let Err(e) = close() {
+        log::info!("not closed: {e}");
+    }
+    clock.check(observer, "close", Duration::from_secs(1));
+}
+
+/// Cancels tokens when their time comes, on a thread of its own, which ends with its last handle.
+#[derive(Clone)]
+pub(super) struct Canceller(Sender<(Instant, CancelToken)>);
+
+impl Canceller {
+    pub(super) fn start() -> Canceller {
+        let (sender, receiver) = unbounded();
+        thread::spawn(move || Canceller::run(&receiver));
+        Canceller(sender)
+    }
+
+    fn cancel(&self, token: CancelToken, after: Duration) {
+        let _ = self.0.send((Instant::now() + after, token));
+    }
+
+    fn run(inbox: &Receiver<(Instant, CancelToken)>) {
+        let (mut next, mut all) = (0_u64, BTreeMap::<(Instant, u64), CancelToken>::new());
+        loop {
+            let now = Instant::now();
+            let later = all.split_off(&(now, u64::MAX));
+            all.values().for_each(CancelToken::cancel);
+            all = later;
+            let message = match all.first_key_value() {
+                None => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(((at, _), _)) => inbox.recv_deadline(*at),
+            };
+            match message {
+                Ok((at, token)) => {
+                    next += 1;
+                    all.insert((at, next), token);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
