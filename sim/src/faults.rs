@@ -53,6 +53,20 @@ pub enum Fault {
     SleepHost { process: usize, lasts: Duration },
     /// A process's clocks run too fast or too slow.
     Drift { process: usize, ppm: i64 },
+    /// A fault that strikes the focus of its burst, whatever process and server it names.
+    Focused { focus: Focus, fault: Box<Fault> },
+}
+
+/// What the faults of a burst strike: one process, and the server that it is connected to. Both are
+/// found when the first fault of the burst strikes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Focus {
+    /// Which burst of the plan it is.
+    pub burst: usize,
+    /// The process is one that holds a lock at that moment, if any does.
+    pub is_holder: bool,
+    /// Chooses the process, and the server if the process is connected to none.
+    pub number: usize,
 }
 
 /// A member of the ensemble.
@@ -113,6 +127,7 @@ impl Fault {
             Fault::Kill { .. } => "kill",
             Fault::SleepHost { .. } => "sleep",
             Fault::Drift { .. } => "drift",
+            Fault::Focused { fault, .. } => fault.kind(),
         }
     }
 
@@ -130,6 +145,7 @@ impl Fault {
             | Fault::KillServer { pause: lasts, .. }
             | Fault::KillServers { pause: lasts }
             | Fault::Kill { pause: lasts, .. } => *lasts,
+            Fault::Focused { fault, .. } => fault.lasts(),
             Fault::Cut { .. }
             | Fault::HalfOpen { .. }
             | Fault::DriftServer { .. }
@@ -190,6 +206,53 @@ impl Fault {
             27 if mix.has_drift => Fault::Drift { process, ppm: drift(rng, mix).into() },
             _ => Fault::random(rng, mix),
         }
+    }
+
+    /// One that keeps a process, or its server, from hearing the rest of the world for about as long as a
+    /// session lasts.
+    fn parting(rng: &mut Rng, mix: &Mix) -> Fault {
+        let (process, member) = (0, 0);
+        let lasts = mix.session_timeout.mul_f64(0.3 + rng.f64() * 1.7);
+        let (one, two) = ways(rng);
+        match rng.u32(..8) {
+            0..3 => Fault::CutOff { which: Which::Member(member), hears: one, says: two, lasts },
+            3 | 4 => Fault::Link { process, member: None, up: one, down: two, lasts },
+            5 | 6 => Fault::Stop { process, lasts },
+            _ => Fault::StallServer { member, lasts },
+        }
+    }
+
+    /// The same fault, at this process and this server.
+    fn at(&self, world: &World, process: usize, member: usize) -> Fault {
+        let mut fault = self.clone();
+        match &mut fault {
+            Fault::Cut { number } | Fault::HalfOpen { number, .. } => {
+                let id = world.process(process);
+                let is_its = |connection: &net::Connection| connection.process == id;
+                *number = net::connections().iter().rposition(is_its).unwrap_or(*number);
+            }
+            Fault::Link { process: whose, member: which, .. } => {
+                *whose = process;
+                *which = which.map(|_| member);
+            }
+            Fault::Slow { process: whose, member: which, .. } => (*whose, *which) = (process, member),
+            Fault::CutOff { which, .. } => *which = Which::Member(member),
+            Fault::Refuse { member: which, .. }
+            | Fault::KillServer { member: which, .. }
+            | Fault::StallServer { member: which, .. }
+            | Fault::DriftServer { member: which, .. }
+            | Fault::Limits { member: which, .. } => *which = member,
+            Fault::Stop { process: whose, .. }
+            | Fault::Kill { process: whose, .. }
+            | Fault::SleepHost { process: whose, .. }
+            | Fault::Drift { process: whose, .. } => *whose = process,
+            Fault::KillServers { .. }
+            | Fault::Expire { .. }
+            | Fault::Delete { .. }
+            | Fault::Sequence { .. }
+            | Fault::Focused { .. } => {}
+        }
+        fault
     }
 
     /// It strikes, and ends by itself.
@@ -290,6 +353,10 @@ impl Fault {
                 sleep_host(id, *lasts);
             }
             Fault::Drift { process, ppm } => set_drift(world.process(*process), *ppm),
+            Fault::Focused { focus, fault } => {
+                let (process, member) = world.focus(focus);
+                fault.at(world, process, member).strike(world);
+            }
         }
     }
 }
@@ -328,14 +395,21 @@ fn a_connection(number: usize) -> Option<net::ConnId> {
 pub struct Plan(pub Vec<(Duration, Fault)>);
 
 impl Plan {
-    /// For so long, one fault in `pause` on average.
+    /// For so long, one fault or one burst of faults in `pause` on average.
     pub fn random(rng: &mut Rng, lasts: Duration, pause: Duration, mix: &Mix) -> Plan {
         let mut plan = Vec::new();
-        let mut at = Duration::ZERO;
+        let (mut at, mut bursts) = (Duration::ZERO, 0);
         loop {
             at += pause.mul_f64(-(1.0 - rng.f64()).ln());
             if at >= lasts {
+                plan.sort_by_key(|(at, _)| *at);
                 return Plan(plan);
+            }
+            if rng.u32(..3) == 0 {
+                let focus = Focus { burst: bursts, is_holder: rng.bool(), number: rng.usize(..1_000) };
+                bursts += 1;
+                plan.extend(burst(rng, at, mix, focus));
+                continue;
             }
             let fault = Fault::random(rng, mix);
             // Troubles come together: often the next one begins as this one ends.
@@ -368,4 +442,14 @@ impl Plan {
         }
         counts
     }
+}
+/// Two to four faults at one process and its server: at once, or shortly after each other.
+fn burst(rng: &mut Rng, at: Duration, mix: &Mix, focus: Focus) -> Vec<(Duration, Fault)> {
+    let spread = mix.session_timeout.mul_f64([0.0, 0.05, 0.35][rng.usize(..3)]);
+    let count = rng.usize(2..=4);
+    let fault = |_| {
+        let fault = if rng.u32(..4) == 0 { Fault::random(rng, mix) } else { Fault::parting(rng, mix) };
+        (at + spread.mul_f64(rng.f64()), Fault::Focused { focus, fault: Box::new(fault) })
+    };
+    (0..count).map(fault).collect()
 }

@@ -14,19 +14,19 @@ use zk_sim_runtime::{
 };
 use zk_test_server::ensemble::Settings;
 
-use crate::faults::{Mix, Plan};
+use crate::faults::{Focus, Mix, Plan};
 use crate::observer::{Counts, Observer, Setting};
 use crate::operator::Request;
 use crate::servers::{Servers, when_led};
 use crate::workload::{self, Job, Place, Recipe, Shared};
 use crate::{between, client_host};
 
-/// The folder of all locks.
-const LOCKS: &str = "/locks";
-
 fn lock(number: usize) -> String {
-    format!("{LOCKS}/{number}")
+    format!("/locks/{number}")
 }
+
+/// A folder that its owner keeps to themselves: nobody else may make a node in it.
+const REFUSED: &str = "/refused";
 
 /// How far clocks drift, and what is a violation therefore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,12 +125,17 @@ impl Scenario {
     pub fn of(seed: u64, mode: Mode) -> Scenario {
         let mut rng = Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let tick = Duration::from_millis([200, 500, 1_000, 2_000][rng.usize(..4)]);
-        let session_timeout = tick * rng.u32(2..=6);
+        // The shorter the timeout is in ticks, the less is rounded up in favour of a lease.
+        let is_short = rng.u32(..3) == 0;
+        let session_timeout = tick * if is_short { 2 } else { rng.u32(2..=6) };
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
         let locks = rng.usize(1..=3);
         let place = |number| Place { path: lock(number), recipe: Recipe::random(&mut rng, session_timeout) };
         let places: Vec<Place> = (0..locks).map(place).collect();
+        // Only refusals show what a server does that checks ACLs by itself.
+        let eager_acl_check = rng.bool();
+        let is_refused = eager_acl_check || rng.u32(..3) == 0;
         let servers = Settings {
             members: 3,
             tick,
@@ -139,7 +144,7 @@ impl Scenario {
             min_session: tick * 2,
             max_session: tick * 20,
             reap_interval: Duration::from_secs(60),
-            eager_acl_check: rng.u32(..3) == 0,
+            eager_acl_check,
         };
         let mix = Mix {
             session_timeout,
@@ -158,11 +163,13 @@ impl Scenario {
         let job = Job {
             connect_string: addresses.join(","),
             session_timeout,
+            server_tick: rng.bool().then_some(tick),
             threads: rng.usize(1..=3),
             has_multi: locks > 1 && rng.bool(),
             places,
+            refused: is_refused.then(|| REFUSED.to_owned()),
             longest_hold: between(&mut rng, Duration::from_millis(5), session_timeout * 2),
-            long_hold_in: [3, 10, 100][rng.usize(..3)],
+            long_hold_in: if is_short { 2 } else { [3, 10, 100][rng.usize(..3)] },
             longest_pause: between(&mut rng, Duration::from_millis(5), session_timeout),
             seed: rng.u64(..),
         };
@@ -210,6 +217,8 @@ struct Inner {
     scenario: Scenario,
     servers: Servers,
     processes: RefCell<Vec<ProcessId>>,
+    /// What each burst of faults strikes, by the burst's number: a process and a server.
+    focuses: RefCell<BTreeMap<usize, (usize, usize)>>,
     shared: Shared,
 }
 
@@ -218,23 +227,17 @@ impl World {
         net::set_default_delay(scenario.delay.0, scenario.delay.1);
         let servers = Servers::start(&scenario.servers, scenario.chance);
         shared.observer.watch(&servers);
-        if scenario.servers.eager_acl_check {
-            // Clients may not delete below the root, so a server by itself can refuse what they
-            // send to prove that the leader hears them.
+        if let Some(path) = scenario.job.refused.clone() {
             when_led(&servers, |servers| {
-                let (locks, root) = (LOCKS.to_owned(), "/".to_owned());
-                servers.operate(vec![Request::Create { path: locks }]);
-                // Who has seen that the folder is missing would make it, which is forbidden then.
-                let servers = servers.clone();
-                after(Duration::from_secs(1), move || {
-                    servers.operate(vec![Request::MakeReadOnly { path: root }]);
-                });
+                let make = Request::Create { path: path.clone() };
+                servers.operate(vec![make, Request::MakeReadOnly { path }]);
             });
         }
         let world = World(Rc::new(Inner {
             scenario: scenario.clone(),
             servers,
             processes: RefCell::default(),
+            focuses: RefCell::default(),
             shared,
         }));
         for process in 0..scenario.mix.processes {
@@ -283,6 +286,27 @@ impl World {
     /// The process that has this place now.
     pub fn process(&self, number: usize) -> ProcessId {
         self.0.processes.borrow()[number]
+    }
+
+    /// The process and the server that the faults of a burst strike, chosen by the first of them.
+    pub fn focus(&self, focus: &Focus) -> (usize, usize) {
+        let mut focuses = self.0.focuses.borrow_mut();
+        *focuses.entry(focus.burst).or_insert_with(|| self.choose(focus))
+    }
+
+    fn choose(&self, focus: &Focus) -> (usize, usize) {
+        let processes = self.0.processes.borrow();
+        let holders = if focus.is_holder { self.observer().holders() } else { Vec::new() };
+        let id = match holders.len() {
+            0 => processes[focus.number % processes.len()],
+            count => holders[focus.number % count],
+        };
+        let process = processes.iter().position(|process| *process == id).unwrap_or(0);
+        // Of several connections the newest one counts: the process has given up the others.
+        let newest = net::connections().into_iter().rfind(|connection| connection.process == id);
+        let count = self.0.servers.count();
+        let member = newest.and_then(|newest| (0..count).find(|n| Servers::address(*n) == newest.to));
+        (process, member.unwrap_or(focus.number % count))
     }
 
     /// How long packets take where no fault says otherwise.

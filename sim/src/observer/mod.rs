@@ -379,6 +379,15 @@ impl Observer {
         })
     }
 
+    /// Who holds something, in the order of their grants.
+    pub fn holders(&self) -> Vec<ProcessId> {
+        self.seen(|seen| {
+            let holds =
+                seen.holds.iter().filter(|hold| seen.counts_for(hold.process, &hold.hold, hold.since));
+            holds.map(|hold| hold.process).collect()
+        })
+    }
+
     /// Whether no living process holds anything.
     pub fn is_quiet(&self) -> bool {
         self.seen(|seen| !seen.holds.iter().any(|hold| is_alive(hold.process)))

@@ -128,12 +128,16 @@ pub struct Job {
     pub connect_string: String,
     /// What to ask for.
     pub session_timeout: Duration,
+    /// What the process says of the servers' tick.
+    pub server_tick: Option<Duration>,
     /// How many threads it has.
     pub threads: usize,
     /// The locks, each of them wanted by each thread now and then.
     pub places: Vec<Place>,
     /// Several of them are wanted as one now and then.
     pub has_multi: bool,
+    /// A folder in which nobody may make a node. One more thread asks for a lock there, over and over.
+    pub refused: Option<String>,
     /// How long a lock is held at most.
     pub longest_hold: Duration,
     /// One hold in so many is long, whatever the above says.
@@ -186,7 +190,11 @@ impl Lock {
 /// Runs in a process of the simulation until the run is over.
 pub fn run(job: &Job, shared: &Shared) {
     let session = loop {
-        let builder = ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        let mut builder =
+            ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
+        if let Some(tick) = job.server_tick {
+            builder = builder.server_tick(tick);
+        }
         match builder.connect() {
             Ok(session) => break session,
             Err(e) => log::info!("no session: {e}"),
@@ -196,6 +204,10 @@ pub fn run(job: &Job, shared: &Shared) {
         }
     };
     let canceller = Canceller::start();
+    let refused = job.refused.clone().map(|path| {
+        let (job, shared, session) = (job.clone(), shared.clone(), session.clone());
+        thread::spawn(move || be_refused(&path, &job, &shared, &session))
+    });
     let threads: Vec<_> = (0..job.threads)
         .map(|number| {
             let rng = Rng::with_seed(job.seed.wrapping_add(number as u64));
@@ -205,7 +217,7 @@ pub fn run(job: &Job, shared: &Shared) {
         })
         .collect();
     drop(canceller);
-    threads.into_iter().for_each(|thread| drop(thread.join()));
+    threads.into_iter().chain(refused).for_each(|thread| drop(thread.join()));
     forgets(job, shared, &session);
     worker::check_close(&shared.observer, || session.close());
 }
@@ -249,6 +261,21 @@ fn work(worker: &mut Worker, session: &ZkSession) {
         worker.pause();
     }
     worker.check_released();
+}
+
+/// Asks for a lock where no node may be made. Each refusal is an answer to a write, which a server may give by itself.
+fn be_refused(path: &str, job: &Job, shared: &Shared, session: &ZkSession) {
+    let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX));
+    let mutex = match ZkMutex::new(session, path) {
+        Ok(mutex) => mutex,
+        Err(e) => return fail("wrong error", format!("{path}: no lock: {e}")),
+    };
+    while !shared.is_over.load(Ordering::Relaxed) {
+        thread::sleep(between(&mut rng, Duration::from_millis(1), job.session_timeout / 4));
+        if let Err(e) = mutex.try_lock() {
+            log::debug!("refused: {e}");
+        }
+    }
 }
 
 /// With all threads and locks gone the session keeps nothing.

@@ -75,9 +75,12 @@ impl Machine {
         }
         self.zxid = self.zxid.max(header.zxid);
         let at = self.flight.iter().position(|f| f.xid == header.xid).ok_or(Malformed("an unknown xid"))?;
-        // Callers rely on the order: a listing shows what was done before it.
+        // Callers rely on the order: a listing shows what was done before it. Only a write that a server
+        // with eager ACL checks refuses by itself is answered, with zxid 0, before earlier requests.
+        let is_refusal = header.zxid == 0 && matches!(header.err, err::NO_AUTH | err::INVALID_ACL);
         let is_callers = |flight: &Flight| matches!(flight.owner, Owner::Batch { .. });
-        if self.flight.get(at).is_some_and(is_callers) && self.flight.iter().take(at).any(is_callers) {
+        let is_bound = |flight: &Flight| is_callers(flight) && !(is_refusal && op::is_write(flight.op));
+        if self.flight.get(at).is_some_and(is_bound) && self.flight.iter().take(at).any(is_callers) {
             return Err(Malformed("an answer out of turn"));
         }
         let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;

@@ -237,6 +237,37 @@ fn a_create_that_is_refused_after_its_caller_left_leaves_nothing_to_delete() {
 }
 
 #[test]
+fn a_write_that_a_server_refuses_by_itself_is_answered_before_others_and_nothing_else_is() {
+    let (own, leaders) = (0, 1_000);
+    for (code, zxid, is_taken) in [
+        (err::NO_AUTH, own, true),
+        (err::INVALID_ACL, own, true),
+        (err::NO_AUTH, leaders, false),
+        (err::NO_NODE, own, false),
+        (err::OK, own, false),
+    ] {
+        let mut rig = Rig::up();
+        let (first, second) = (rig.enter(), rig.call(&[contender("/refused/_c_x-lock-", "x")]));
+        let xids = rig.all(&[ENTER[0], ENTER[1], (op::CREATE2, "/refused/_c_x-lock-")]);
+        rig.bytes(&ReplyHeader { xid: xids[2], zxid, err: code }.frame(&[]));
+        assert_eq!(rig.m.cut.is_none(), is_taken, "{code} {zxid}");
+        if is_taken {
+            assert!(errors(&second.1.try_recv().unwrap())[0].is_some());
+            assert!(first.1.is_empty(), "the other caller waits on");
+            rig.reply(xids[0], err::OK, &created(NODE, 9));
+            rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+            assert_eq!(errors(&first.1.try_recv().unwrap()), [None, None]);
+        }
+    }
+    // A read is never refused in this way.
+    let mut rig = Rig::up();
+    let _calls = (rig.enter(), rig.call(&[list("/refused")]));
+    let xids = rig.all(&[ENTER[0], ENTER[1], (op::GET_CHILDREN, "/refused")]);
+    rig.bytes(&ReplyHeader { xid: xids[2], zxid: 0, err: err::NO_AUTH }.frame(&[]));
+    assert!(rig.m.cut.is_some());
+}
+
+#[test]
 fn a_create_that_may_be_done_after_its_caller_left_is_looked_for() {
     // The connection ends, or the server says a thing that leaves it open.
     for is_cut in [true, false] {
