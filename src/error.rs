@@ -190,7 +190,7 @@ impl Error {
     /// again.
     ///
     /// ```no_run
-    /// # fn book(_: &zk_mutex::ZkMutexGuard<'_>) {}
+    /// # fn book(_: &zk_mutex::ZkMutexGuard) {}
     /// # fn main() -> zk_mutex::Result<()> {
     /// use std::time::Duration;
     /// use zk_mutex::{ZkMutex, ZkSession};

@@ -13,7 +13,13 @@ use crate::world::{Instant, OnceLock};
 /// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
 /// by thread.
 pub(crate) trait Owner: Send + Sync {
+    /// The node that is held; of several the one that was made first.
     fn holding(&self) -> &Holding;
+
+    /// The other nodes, where a semaphore's permits were taken together.
+    fn others(&self) -> &[Holding] {
+        &[]
+    }
 
     /// The path of the lock's node, as its user knows it.
     fn path(&self) -> &str;
@@ -92,9 +98,19 @@ impl Held {
         held
     }
 
+    /// Its nodes: one, unless it is of a semaphore's permits that were taken together.
+    fn holdings(&self) -> impl Iterator<Item = &Holding> {
+        std::iter::once(self.owner.holding()).chain(self.owner.others())
+    }
+
+    /// How many nodes it has.
+    pub(crate) fn nodes(&self) -> usize {
+        self.owner.others().len() + 1
+    }
+
     /// Whether the hold stands now. Cheap: no I/O, a clock and a flag. Once false, it stays false.
     pub fn is_held(&self) -> bool {
-        self.owner.holding().is_held()
+        self.holdings().all(Holding::is_held)
     }
 
     /// As [`is_held`](Self::is_held), for `?`.
@@ -122,7 +138,13 @@ impl Held {
     /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        self.signals().lost.get_or_init(|| self.owner.holding().hold().signal()).clone()
+        let signals = self.signals();
+        let make = || {
+            let signal = self.owner.holding().hold().signal();
+            self.owner.others().iter().for_each(|other| other.hold().join(&signal));
+            signal
+        };
+        signals.lost.get_or_init(make).clone()
     }
 
     /// A signal that becomes ready once somebody asks for the lock back, by
@@ -133,9 +155,9 @@ impl Held {
     /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
     /// the others get it: a lock that is asked for is not handed to another thread of this process.
     ///
-    /// Holders of a mutex and of a read/write lock are asked by [`attempt_revoke`](crate::ZkMutex::attempt_revoke), a leader and a
-    /// permit by [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke). A [`ZkExclusiveLock`](crate::ZkExclusiveLock)'s
-    /// guard can only be asked by a client that writes to its node itself.
+    /// Each lock has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke), and
+    /// [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) asks by the path of a node. A
+    /// [`ZkExclusiveLock`](crate::ZkExclusiveLock)'s guard can only be asked by a client that writes to its node itself.
     ///
     /// As with [`lost`](Self::lost) the node is watched from then on. A lock that is handed from thread to thread was asked for by
     /// its node: the next guard's signal is ready at once.
@@ -157,18 +179,24 @@ impl Held {
     /// Source: Curator's `Revocable.makeRevocable`.
     pub fn revoke_requested(&self) -> RevokeSignal {
         self.ask_for_watch();
-        self.signals().revoked.get_or_init(|| self.owner.holding().hold().revoke_signal()).clone()
+        let signals = self.signals();
+        let make = || {
+            let signal = self.owner.holding().hold().revoke_signal();
+            self.owner.others().iter().for_each(|other| other.hold().join_revoked(&signal));
+            signal
+        };
+        signals.revoked.get_or_init(make).clone()
     }
 
     /// Why the hold was lost, if it was.
     pub fn lost_reason(&self) -> Option<LossReason> {
-        self.owner.holding().loss()
+        self.holdings().find_map(Holding::loss)
     }
 
     /// How long the hold stands even if nothing more is heard of ZooKeeper; zero once it is lost.
     /// While the connection is well this is renewed all the time.
     pub fn valid_for(&self) -> Duration {
-        self.owner.holding().valid_for()
+        self.holdings().map(Holding::valid_for).min().unwrap_or_default()
     }
 
     /// Until when the hold stands even if nothing more is heard of ZooKeeper; `None` once it is lost.
@@ -206,7 +234,8 @@ impl Held {
     /// The token for what the lock protects: it grows from holder to holder, so that a store which
     /// refuses an older token than it has seen cannot be written by a holder whose time is over.
     /// Re-entry keeps it. It costs nothing: the server has said it when it made the node. A hold that is
-    /// lost keeps its token; the store refuses it once it has seen a newer one.
+    /// lost keeps its token; the store refuses it once it has seen a newer one. Of several permits that
+    /// were taken together it is the oldest one's.
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.owner.holding().hold().czxid(), self.owner.hand_over())
     }
@@ -216,18 +245,18 @@ impl Held {
         self.owner.count()
     }
 
-    /// The path of the lock's node.
+    /// The path of the lock's node; of several permits that were taken together, of the first one's.
     pub fn path(&self) -> &str {
         self.owner.path()
     }
 
     /// From now on, until `part`, its loss raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        self.owner.holding().hold().join(signal);
+        self.holdings().for_each(|holding| holding.hold().join(signal));
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.owner.holding().hold().part(signal);
+        self.holdings().for_each(|holding| holding.hold().part(signal));
     }
 
     #[cfg(zk_sim)]
@@ -237,7 +266,7 @@ impl Held {
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
-        self.owner.holding().ask_for_watch();
+        self.holdings().for_each(Holding::ask_for_watch);
     }
 
     /// Leaves the lock held without us; if that fails, it is released as by a drop.
@@ -263,9 +292,10 @@ impl Held {
     /// any more.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            let hold = self.owner.holding().hold();
-            signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
-            signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
+            for hold in self.holdings().map(Holding::hold) {
+                signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
+                signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
+            }
         }
     }
 
@@ -294,40 +324,28 @@ impl fmt::Debug for Held {
     }
 }
 
-/// What a guard is that holds are counted by thread of: as std's, not to be sent.
-pub(crate) type OfThread<'a> = std::marker::PhantomData<std::sync::MutexGuard<'a, ()>>;
+/// A field of this type keeps a guard on the thread that took the lock: holds are counted by thread, so
+/// another thread must not end them. The compiler names this type where somebody sends such a guard.
+pub(crate) type StaysOnItsThread = std::marker::PhantomData<dyn GuardStaysOnItsThread + Sync + Unpin>;
 
-/// What a guard is that any thread may end.
-pub(crate) type OfNoThread<'a> = std::marker::PhantomData<&'a ()>;
+/// No type has this trait. A trait object of it is not `Send`, and it is the first thing that the compiler
+/// names where somebody sends a guard.
+pub(crate) trait GuardStaysOnItsThread {}
 
-/// The two guards of a recipe, one that borrows the lock and one that keeps it: all that can be asked of them is at [`Held`]. As
-/// std's they are not `Send`, since holds are counted by thread; with `send` they are.
-macro_rules! guards {
-    ($lock:literal; $($guards:tt)*) => {
-        $crate::guard::guards! { @OfThread $lock; $($guards)* }
-    };
-    ($lock:literal send; $($guards:tt)*) => {
-        $crate::guard::guards! { @OfNoThread $lock; $($guards)* }
-    };
-    (@$marker:ident $lock:literal;
-     $(#[$about:meta])* $guard:ident; $(#[$about_owned:meta])* $owned:ident) => {
+/// A recipe's guard: it derefs to [`Held`], which has all that can be asked of it. A guard with a
+/// field of the type `StaysOnItsThread` is not `Send`; any other may be sent to another thread.
+macro_rules! guard {
+    ($(#[$about:meta])* $guard:ident , unused: $unused:literal $(, $marker:ident: StaysOnItsThread)?) => {
         $(#[$about])*
-        #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
-        pub struct $guard<'a> {
+        #[must_use = concat!("if unused ", $unused)]
+        pub struct $guard {
             held: $crate::guard::Held,
-            _lock: $crate::guard::$marker<'a>,
+            $($marker: $crate::guard::StaysOnItsThread,)?
         }
 
-        $(#[$about_owned])*
-        #[must_use = concat!("if unused the ", $lock, " will immediately unlock")]
-        pub struct $owned {
-            held: $crate::guard::Held,
-            _lock: $crate::guard::$marker<'static>,
-        }
-
-        impl $guard<'_> {
+        impl $guard {
             fn new(held: $crate::guard::Held) -> Self {
-                $guard { held, _lock: std::marker::PhantomData }
+                $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
             /// Releases the lock and waits until its node is deleted, for up to a sixth of the session
@@ -347,23 +365,7 @@ macro_rules! guards {
             }
         }
 
-        impl $owned {
-            fn new(held: $crate::guard::Held) -> Self {
-                $owned { held, _lock: std::marker::PhantomData }
-            }
-
-            #[doc = concat!("As [`", stringify!($guard), "::unlock`].")]
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("As [`", stringify!($guard), "::unlock`].")]
-            #[doc(alias = "release")]
-            pub fn unlock(self) -> $crate::error::Result<()> {
-                self.held.unlock()
-            }
-        }
-
-        impl std::ops::Deref for $guard<'_> {
+        impl std::ops::Deref for $guard {
             type Target = $crate::guard::Held;
 
             fn deref(&self) -> &$crate::guard::Held {
@@ -371,25 +373,11 @@ macro_rules! guards {
             }
         }
 
-        impl std::ops::Deref for $owned {
-            type Target = $crate::guard::Held;
-
-            fn deref(&self) -> &$crate::guard::Held {
-                &self.held
-            }
-        }
-
-        impl std::fmt::Debug for $guard<'_> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.held.fmt(f)
-            }
-        }
-
-        impl std::fmt::Debug for $owned {
+        impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.held.fmt(f)
             }
         }
     };
 }
-pub(crate) use guards;
+pub(crate) use guard;

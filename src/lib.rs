@@ -25,7 +25,7 @@
 //! | [`ZkElection`] | a leader, and those who stand by |
 //! | [`ZkExclusiveLock`] | the simplest protocol, for small groups |
 //!
-//! Which of them when, and with which clients of other languages: [`guide::which_lock`]. What each costs:
+//! Which of them when: [`guide::which_lock`]. With which clients of other languages: [`guide::interop`]. What each costs:
 //! [`guide::costs`]. Coming from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a
 //! program that locks: [`guide::testing`].
 //!
@@ -54,20 +54,8 @@
 //!
 //! # Which faults, and what you see
 //!
-//! | fault | a holder sees | a waiter sees |
-//! | --- | --- | --- |
-//! | connection cut, server restarted, failover, shorter than the lease | nothing | nothing: it waits on, in its place |
-//! | an outage that lasts until the lease ends, about T/3 to T/2 after it begins (T: the session timeout) | the guard is lost ([`LossReason::LeaseExpired`]) | it waits on; [`Error::Unavailable`] when the [`RetryPolicy`] is spent |
-//! | the session expired | the guard is lost | it queues again, in a new session |
-//! | somebody deleted its node | the guard is lost ([`LossReason::NodeDeleted`]) once the event arrives | it queues again |
-//! | the host slept, the process was stopped | `is_held()` is false at once on waking, if the lease is over | as above |
-//! | somebody else closes the session, by its id and password | the guard is lost ([`LossReason::SessionExpired`]) once the link has heard it, moments later | it queues again, in a new session |
-//! | [`close`](ZkSession::close) | the guard is lost ([`LossReason::SessionClosed`]) | [`Error::Closed`] |
-//! | a panic | released by the drop; no poisoning | the next one gets it |
-//! | the process is killed | – | gets it when the server expires the session |
-//!
-//! A leader ([`ZkElection`]) sees what a holder sees; its candidate stands again by itself, and waits as a waiter
-//! does, but without an end. A lock that was made [persistent](ZkMutexGuard::persist) has no guard and is never lost.
+//! The chapter [`guide::faults`] has the table. [`guide::guarantees`] says what the promises above
+//! assume of servers and clocks.
 //!
 //! # Threads and forks
 //!
@@ -104,32 +92,36 @@ mod semaphore;
 mod session;
 mod settings;
 mod signal;
+mod wait;
 mod world;
 
 pub use cancel::CancelToken;
 /// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits for
 /// a [`LostSignal`] and for the application's own channels at once.
 pub use crossbeam_channel;
-pub use election::{ElectionBuilder, ElectionEvent, Leadership, ZkCandidate, ZkElection};
+pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ExclusiveLockBuilder, Holder, OwnedZkExclusiveGuard, ZkExclusiveGuard, ZkExclusiveLock};
+pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use multi::{HeldAll, Member, OwnedZkMultiGuard, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{MutexBuilder, OwnedZkMutexGuard, PersistentLock, ZkMutex, ZkMutexGuard};
+pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
+pub use mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
-pub use rwlock::{OwnedZkReadGuard, OwnedZkWriteGuard, RwLockBuilder, ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{
-    OwnedZkSemaphoreMutexGuard, SemaphoreBuilder, SemaphoreMutexBuilder, ZkPermit, ZkSemaphore,
-    ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
-};
+pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
     ZkSession,
 };
 pub use settings::LockBuilder;
+pub use wait::Wait;
 /// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
 #[cfg(feature = "client")]
 pub use zookeeper;
+
+/// The code of README.md compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

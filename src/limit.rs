@@ -26,17 +26,22 @@ pub(crate) enum Ended<T> {
 impl<'a> Limit<'a> {
     pub(crate) const NONE: Limit<'static> = Limit { deadline: None, cancel: None, moot: None };
 
-    /// A deadline so far away that the clock cannot name it is none.
-    pub(crate) fn after(d: Duration) -> Self {
-        Limit { deadline: Instant::now().checked_add(d), ..Limit::NONE }
+    pub(crate) fn new(deadline: Option<Instant>, cancel: Option<&'a CancelToken>) -> Self {
+        Limit { deadline, cancel, moot: None }
     }
 
-    pub(crate) fn at(deadline: Instant) -> Self {
-        Limit { deadline: Some(deadline), ..Limit::NONE }
+    pub(crate) fn after(d: Duration) -> Self {
+        Limit::NONE.or_after(d)
     }
 
     pub(crate) fn cancelled_by(token: &'a CancelToken) -> Self {
         Limit { cancel: Some(token), ..Limit::NONE }
+    }
+
+    /// This limit, or so long from now if that comes first. A time so far away that the clock cannot
+    /// name it changes nothing.
+    pub(crate) fn or_after(self, d: Duration) -> Self {
+        Instant::now().checked_add(d).map_or(self, |deadline| self.or_at(deadline))
     }
 
     /// This limit, or that deadline if it comes first.

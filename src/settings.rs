@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) hand_over: Duration,
     pub(crate) keep: Duration,
     pub(crate) strategy: WaitStrategy,
+    /// How many hold it at once, where that is told: of a semaphore.
+    pub(crate) permits: u32,
 }
 
 /// A lock that a [`LockBuilder`] makes.
@@ -125,6 +127,7 @@ pub struct LockBuilder<L> {
     hand_over: Duration,
     keep: Duration,
     strategy: WaitStrategy,
+    permits: u32,
     lock: PhantomData<fn() -> L>,
 }
 
@@ -139,8 +142,14 @@ impl<L> LockBuilder<L> {
             hand_over: Duration::from_millis(20),
             keep: Duration::ZERO,
             strategy: WaitStrategy::default(),
+            permits: 1,
             lock: PhantomData,
         }
+    }
+
+    pub(crate) fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
     }
 
     /// What our nodes say of us, for `contenders` and operators; default the host's name and the
@@ -150,7 +159,8 @@ impl<L> LockBuilder<L> {
         self
     }
 
-    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`].
+    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`]. Every client of a
+    /// semaphore must be able to read its node, and one that finds it empty to write it.
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
@@ -158,7 +168,7 @@ impl<L> LockBuilder<L> {
 
     /// Checks what can be checked here.
     pub(crate) fn settings(self) -> Result<Settings> {
-        let LockBuilder { session, path, data, acl, layout, hand_over, keep, strategy, .. } = self;
+        let LockBuilder { session, path, data, acl, layout, hand_over, keep, strategy, permits, .. } = self;
         lock_path(session.core().chroot(), &path)?;
         let data = data.unwrap_or_else(default_data);
         if data.len() > MAX_DATA {
@@ -170,7 +180,7 @@ impl<L> LockBuilder<L> {
             let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
-        Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy })
+        Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy, permits })
     }
 }
 
@@ -187,7 +197,8 @@ impl<L: HasLayout> LockBuilder<L> {
 impl<L: HandsOver> LockBuilder<L> {
     /// How long the threads of this process may hand the lock to each other (or, as readers, join each
     /// other's hold), without a round trip, counted from when their node came first; default 20 ms.
-    /// Zero means that every acquisition queues anew behind other processes.
+    /// Zero means that every acquisition queues anew behind other processes. The threads that want
+    /// permits of a semaphore hand their place in its queue to each other.
     pub fn hand_over(mut self, bound: Duration) -> Self {
         self.hand_over = bound;
         self
@@ -232,8 +243,8 @@ impl<L: Recipe> LockBuilder<L> {
     ///
     /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
     /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this path,
-    /// or this session the same with another layout, ACL or wait strategy, and for data beyond ZooKeeper's limit
-    /// of 1 MiB for a request.
+    /// or this session the same with another layout, ACL or wait strategy, for data beyond ZooKeeper's limit
+    /// of 1 MiB for a request, and for a semaphore without permits.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }

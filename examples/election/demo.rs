@@ -62,7 +62,7 @@ fn show(connect: &str, election: &ZkElection, candidates: u32) -> io::Result<()>
 fn until_all_stand(election: &ZkElection, candidates: u32) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        let standing = match election.candidates() {
+        let standing = match election.contenders() {
             Ok(standing) => standing,
             // It passes, as a rule. The candidates wait for it too.
             Err(error @ Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {

@@ -66,7 +66,7 @@ struct Member {
 impl Member {
     fn stand(mut self, connect: &str, path: &str) -> zk_mutex::Result<ExitCode> {
         let session = ZkSession::builder(connect).session_timeout(SESSION_TIMEOUT).connect()?;
-        let election = ZkElection::builder(&session, path).id(process::id().to_string()).build()?;
+        let election = ZkElection::builder(&session, path).data(process::id().to_string()).build()?;
         let told = lines();
         let mut candidate = election.join()?;
         loop {

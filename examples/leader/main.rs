@@ -101,7 +101,7 @@ impl Member {
     }
 
     /// Leads until the lock is lost or it is time to end.
-    fn lead(&self, guard: ZkMutexGuard<'_>) -> zk_mutex::Result<Term> {
+    fn lead(&self, guard: ZkMutexGuard) -> zk_mutex::Result<Term> {
         let (pid, token) = (process::id(), guard.fencing_token());
         let (lost, work) = (guard.lost(), tick(self.interval));
         let mut done = 0;

@@ -97,7 +97,10 @@ impl Plan {
         // Before the first of them works: who comes later must have heard of the number as it is by then.
         let semaphores = sessions
             .iter()
-            .map(|session| ZkSemaphore::new(session, &self.path, self.permits))
+            .map(|session| {
+                let semaphore = ZkSemaphore::new(session, &self.path, self.permits)?;
+                semaphore.permits().map(|_| semaphore)
+            })
             .collect::<zk_mutex::Result<Vec<_>>>()?;
         thread::scope(|scope| {
             let work = |worker: u32| {
@@ -132,26 +135,22 @@ impl Plan {
     /// The semaphore with the number that we are told. What the node says lasts: a run that was killed midway leaves the number
     /// that it raised, and this is how to roll out another.
     fn open(&self, session: &ZkSession) -> zk_mutex::Result<ZkSemaphore> {
-        match ZkSemaphore::new(session, &self.path, self.permits) {
-            Err(Error::InconsistentLeases { theirs, .. }) if theirs > 0 => {
-                let ours = self.permits;
-                warn!("{} says {theirs} permits, left there by another run: sets it to {ours}", self.path);
-                let semaphore = ZkSemaphore::new(session, &self.path, theirs)?;
-                set(&semaphore, ours)?;
-                Ok(semaphore)
-            }
-            opened => opened,
+        let semaphore = ZkSemaphore::new(session, &self.path, self.permits)?; // sends nothing
+        if let Err(Error::InconsistentLeases { ours, theirs, .. }) = semaphore.permits() {
+            warn!("{} says {theirs} permits, left there by another run: sets it to {ours}", self.path);
+            set(&semaphore, ours)?;
         }
+        Ok(semaphore)
     }
 
     fn work(&self, semaphore: &ZkSemaphore, limited: &Limited) -> zk_mutex::Result<()> {
         for round in 0..self.rounds {
             let wanted = if round % 3 == 2 && self.permits > 1 { 2 } else { 1 };
-            let permits = semaphore.acquire_many(wanted)?;
+            let permit = semaphore.acquire_many(wanted)?;
             limited.enter(wanted);
             thread::sleep(self.hold);
             limited.in_use.fetch_sub(wanted, SeqCst);
-            drop(permits);
+            drop(permit);
             limited.rounds.fetch_add(1, SeqCst);
         }
         Ok(())

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use store::{Stale, Store};
-use zk_mutex::{CancelToken, Error, SessionEvent, ZkMutex, ZkSession};
+use zk_mutex::{CancelToken, Error, SessionEvent, Wait, ZkMutex, ZkSession};
 
 const ABOUT: &str = "a threaded service: charges under a lock, with fencing tokens";
 
@@ -161,8 +161,9 @@ impl Service {
     /// Sweeps while it holds the lock, and stops at once when it loses it. Then it queues for it again.
     fn sweep(&self, stopped: &Receiver<()>, cancel: &CancelToken) {
         loop {
-            let guard = match self.sweeping.lock_with(cancel) {
-                Ok(guard) => guard,
+            let guard = match self.sweeping.lock_with(Wait::forever().cancelled_by(cancel)) {
+                Ok(Some(guard)) => guard,
+                Ok(None) => continue, // not without a deadline
                 Err(Error::Cancelled { .. }) => return,
                 Err(error) => {
                     warn!("no sweeping: {error}");

@@ -8,12 +8,13 @@ use super::campaign::Campaign;
 use super::event::ElectionEvent;
 use super::leadership::Leadership;
 use super::standing::Standing;
-use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
+use crate::queue::Mode;
 use crate::session::SessionState;
+use crate::wait::{Wait, until_got};
 use crate::world::thread::{Builder, JoinHandle};
-use crate::world::{Instant, Mutex, Receiver};
+use crate::world::{Mutex, Receiver};
 
 /// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join) until
 /// it leaves or is dropped.
@@ -106,36 +107,31 @@ impl ZkCandidate {
     /// error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
-        self.forever(Limit::NONE)
+        until_got(|| self.standing.wait(Mode::Wait, &Limit::NONE))
     }
 
     /// As [`wait_leader`](Self::wait_leader), for up to `timeout`; `None` if somebody else led all the
-    /// time. The candidate goes on.
+    /// time. The candidate goes on. A timeout of zero waits until a server has said who leads, a sixth of
+    /// the session timeout at most.
     ///
     /// # Errors
     ///
     /// As [`wait_leader`](Self::wait_leader); [`Error::Unavailable`](crate::Error::Unavailable) when the
     /// time ran out in an outage, or before a server said who leads.
     pub fn wait_leader_timeout(&self, timeout: Duration) -> Result<Option<Leadership>> {
-        self.standing.wait(&Limit::after(timeout))
+        self.wait_leader_with(Wait::timeout(timeout))
     }
 
-    /// As [`wait_leader_timeout`](Self::wait_leader_timeout), until a point in time.
+    /// As [`wait_leader`](Self::wait_leader), for as long as `wait` says; `None` if somebody else led all
+    /// that time, never where only a token can end the wait. The candidate goes on.
     ///
     /// # Errors
     ///
-    /// As [`wait_leader_timeout`](Self::wait_leader_timeout).
-    pub fn wait_leader_deadline(&self, deadline: Instant) -> Result<Option<Leadership>> {
-        self.standing.wait(&Limit::at(deadline))
-    }
-
-    /// As [`wait_leader`](Self::wait_leader), until the token is cancelled. The candidate goes on.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_leader`](Self::wait_leader).
-    pub fn wait_leader_with(&self, cancel: &CancelToken) -> Result<Leadership> {
-        self.forever(Limit::cancelled_by(cancel))
+    /// As [`wait_leader_timeout`](Self::wait_leader_timeout), and
+    /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
+    pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
+        let patience = || self.standing.campaign.session.timeout() / 6;
+        wait.acquire(patience, |mode, limit| self.standing.wait(mode, &limit))
     }
 
     /// What happens to it, from when it joined.
@@ -168,15 +164,6 @@ impl ZkCandidate {
         self.standing.left.cancel();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join(); // a panic was printed
-        }
-    }
-
-    /// Without a deadline it leads in the end, or there is an error.
-    fn forever(&self, limit: Limit<'_>) -> Result<Leadership> {
-        loop {
-            if let Some(leadership) = self.standing.wait(&limit)? {
-                return Ok(leadership);
-            }
         }
     }
 }

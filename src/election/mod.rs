@@ -20,6 +20,7 @@ use crate::limit::Limit;
 use crate::queue::{Contender, Queue};
 use crate::session::ZkSession;
 use crate::settings::{LockBuilder, Recipe, Settings};
+use zk_wire::path;
 
 /// An election over ZooKeeper: of all its candidates, in all processes, one leads.
 ///
@@ -80,26 +81,13 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 /// `InterProcessMutex`: against it, stand with a [`ZkMutex`](crate::ZkMutex). `LeaderLatch` takes every
 /// child of the path for a candidate: leave the path to one election.
 ///
-/// A leader can be asked to resign by [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) with its
-/// node's path; that writes over its id.
+/// A leader can be asked to resign by [`attempt_revoke`](Self::attempt_revoke), which writes over its id.
 ///
 /// Unlike `LeaderLatch`, a candidate of this crate leads on while the connection is away for less than
 /// the lease.
 #[derive(Clone)]
 pub struct ZkElection {
     campaign: Campaign,
-}
-
-/// Settings of a [`ZkElection`]; from [`ZkElection::builder`].
-pub type ElectionBuilder = LockBuilder<ZkElection>;
-
-impl ElectionBuilder {
-    /// What tells our candidates from others', as Curator's `LeaderLatch` has it: what
-    /// [`candidates`](ZkElection::candidates) show as [`Contender::data`]; default the host's name and
-    /// the process id. Another name of [`data`](LockBuilder::data).
-    pub fn id(self, id: impl Into<Vec<u8>>) -> Self {
-        self.data(id)
-    }
 }
 
 impl ZkElection {
@@ -115,8 +103,9 @@ impl ZkElection {
         ZkElection::builder(session, path).build()
     }
 
-    /// Begins to describe an election.
-    pub fn builder(session: &ZkSession, path: &str) -> ElectionBuilder {
+    /// Begins to describe an election. Its [`data`](LockBuilder::data) is what tells our candidates from
+    /// others', as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) show it.
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 
@@ -184,7 +173,7 @@ impl ZkElection {
     /// ```
     #[doc(alias = "LeaderSelector")]
     pub fn run<T>(&self, lead: impl FnMut(&Leadership) -> ControlFlow<T>) -> Result<T> {
-        self.run_with(&CancelToken::new(), lead)
+        self.run_until_cancelled(&CancelToken::new(), lead)
     }
 
     /// As [`run`](Self::run), until the token is cancelled. A `lead` that runs then is not stopped: it
@@ -197,22 +186,12 @@ impl ZkElection {
     /// # Panics
     ///
     /// If `lead` does.
-    pub fn run_with<T>(
+    pub fn run_until_cancelled<T>(
         &self,
         cancel: &CancelToken,
         lead: impl FnMut(&Leadership) -> ControlFlow<T>,
     ) -> Result<T> {
         runner::run(&self.campaign, cancel, lead)
-    }
-
-    /// Who stands first at the server: the leader, of whatever process; `None` where nobody stands. A
-    /// leader whose time is over stays the first until its node goes.
-    ///
-    /// # Errors
-    ///
-    /// As [`candidates`](Self::candidates).
-    pub fn leader(&self) -> Result<Option<Contender>> {
-        Ok(self.candidates()?.into_iter().next())
     }
 
     /// All candidates, in the order in which they would lead: the first leads. Costs a listing, and a
@@ -223,10 +202,36 @@ impl ZkElection {
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
     /// takes longer than a sixth of the session timeout; [`Error::Closed`](crate::Error::Closed) when
     /// the session is closed, [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
-    pub fn candidates(&self) -> Result<Vec<Contender>> {
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
         let Campaign { session, roll, .. } = &self.campaign;
         roll.queue.contenders(session.core(), &Limit::after(session.timeout() / 6))
+    }
+
+    /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or nobody. A
+    /// leader whose time is over stays the first until its node goes. Costs a listing, and a read.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    #[doc(alias = "leader")]
+    #[doc(alias = "getLeader")]
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        let Campaign { session, roll, .. } = &self.campaign;
+        roll.queue.holders(session.core(), &Limit::after(session.timeout() / 6))
+    }
+
+    /// Asks one of the [`contenders`](Self::contenders) to resign, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke): a leader's
+    /// [`revoke_requested`](crate::Held::revoke_requested) becomes ready. That writes over its id.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        let Campaign { session, path, .. } = &self.campaign;
+        session.attempt_revoke(&path::join(path, &contender.name))
     }
 }
 

@@ -8,7 +8,7 @@ use super::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::queue::Trail;
+use crate::queue::{Mode, Trail};
 use crate::session::bell::{Bell, Bells, Causes};
 use crate::world::{Instant, Mutex};
 
@@ -62,8 +62,8 @@ impl Standing {
         self.status.lock().over.is_some()
     }
 
-    /// Waits until it leads. `None`: somebody else's node was ahead.
-    pub(super) fn wait(&self, limit: &Limit<'_>) -> Result<Option<Leadership>> {
+    /// Waits until it leads, or until the server has said who does. `None`: somebody else's node was ahead.
+    pub(super) fn wait(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Leadership>> {
         let core = self.campaign.session.core();
         let (bell, causes) = (Bell::new(), Causes { gone: 1, changed: 1 });
         let _changes = self.changes.register((), &bell, causes);
@@ -85,6 +85,9 @@ impl Standing {
             let outage = core.outage();
             if limit.is_cancelled() {
                 return Err(Error::Cancelled { path: path() });
+            }
+            if mode == Mode::Try && is_blocked && outage.is_none() {
+                return Ok(None);
             }
             if limit.is_past() {
                 return match outage {

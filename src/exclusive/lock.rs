@@ -4,18 +4,20 @@ use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use super::attempt::{Attempt, Request};
-use super::holder::{self, Holder};
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
 use crate::limit::Limit;
 use crate::local::registry::Interned;
 use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
 use crate::local::witness::Witness;
-use crate::queue::{Holding, Mode, Release};
+use crate::queue::{Contender, Holding, Mode, Release, ask};
 use crate::session::acl::Acl;
+use crate::session::generation::CallError;
 use crate::session::hold::OnLoss;
+use crate::session::nonce;
 use crate::session::{SessionState, ZkSession};
 use crate::settings::Settings;
+use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 
@@ -108,13 +110,12 @@ impl Lock {
         Ok(Some(Held::new(Arc::new(Hand { lock: self.clone(), holding, thread, turn: number }))))
     }
 
-    /// Without a deadline the lock is got, or an error: somebody else's node ends no wait.
-    pub(super) fn forever(self: &Arc<Self>, limit: Limit<'_>) -> Result<Held> {
-        loop {
-            if let Some(held) = self.acquire(Mode::Wait, limit)? {
-                return Ok(held);
-            }
-        }
+    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
+        until_got(|| self.acquire(Mode::Wait, Limit::NONE))
+    }
+
+    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
+        wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(mode, limit))
     }
 
     fn turn(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Turn<'_>>> {
@@ -153,8 +154,18 @@ impl Lock {
         Error::Unavailable { op: "lock", path: self.settings.path.clone(), cause }
     }
 
-    pub(super) fn holder(&self) -> Result<Option<Holder>> {
-        holder::read(self.settings.session.core(), &self.common.node, &Limit::after(self.settings.patience()))
+    /// Whose node is there, as it says; the nonce is left out of its data.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let (core, path) = (self.settings.session.core(), &self.common.node);
+        let limit = Limit::after(self.settings.patience()); // for the connection; the read has a time of its own
+        ask("holders", core, path, &limit, |generation, _| match generation.read(path, false, &Limit::NONE) {
+            Ok(mut node) => {
+                node.data = nonce::split(&node.data).1.to_vec();
+                Ok(vec![Contender::of(NODE, false, 0, node)])
+            }
+            Err(CallError::NoNode) => Ok(Vec::new()),
+            Err(e) => Err(e),
+        })
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -2,23 +2,19 @@
 
 mod attempt;
 mod bid;
-mod holder;
 mod lock;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::holder::Holder;
 use self::lock::Lock;
-use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::guard::{Held, guards};
-use crate::limit::Limit;
-use crate::queue::Mode;
+use crate::guard::guard;
+use crate::queue::Contender;
 use crate::session::ZkSession;
 use crate::settings::{LockBuilder, Recipe, Settings};
-use crate::world::Instant;
+use crate::wait::Wait;
 
 /// The simple lock: whoever makes the one ephemeral node `lock` below the lock's path holds it, and
 /// everybody else watches that node and tries again when it goes. Not re-entrant; its guards may move
@@ -32,17 +28,16 @@ use crate::world::Instant;
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
-/// use std::sync::Arc;
 /// use zk_mutex::{ZkExclusiveLock, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
-/// let lock = Arc::new(ZkExclusiveLock::new(&session, "/locks/import")?);
-/// if let Some(guard) = lock.try_lock_owned()? {
+/// let lock = ZkExclusiveLock::new(&session, "/locks/import")?;
+/// if let Some(guard) = lock.try_lock()? {
 ///     // Locked here, unlocked there.
 ///     std::thread::spawn(move || {
 ///         println!("importing under {}", guard.fencing_token()); // the store refuses an older token
 ///     });
-/// } else if let Some(holder) = lock.holder()? {
+/// } else if let Some(holder) = lock.holders()?.first() {
 ///     println!("{} is at it", String::from_utf8_lossy(&holder.data));
 /// }
 /// # Ok(())
@@ -60,7 +55,7 @@ use crate::world::Instant;
 ///   takes the same few for any n.
 /// * **It is not fair.** Whoever's create comes first has it, so a process can be passed over for ever.
 ///   (Within one process threads take turns, first come, first served, and of these one at a time tries.)
-/// * **Nobody knows who waits**, only [who holds](Self::holder).
+/// * **Nobody knows who waits**, only [who holds](Self::holders).
 /// * **A release takes three requests**, where a queue's takes one: since others use the same name, each delete
 ///   has to make sure that the node is still ours.
 ///
@@ -74,9 +69,9 @@ use crate::world::Instant;
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](Held::is_held); the lease behind that ends before any server
-/// can have expired the session. When it is lost, [`lost`](Held::lost) becomes ready, and
-/// [`check`](Held::check) is an error. Threads that wait for the lock keep waiting, in a new
+/// A guard is valid while [`is_held`](crate::Held::is_held); the lease behind that ends before any server
+/// can have expired the session. When it is lost, [`lost`](crate::Held::lost) becomes ready, and
+/// [`check`](crate::Held::check) is an error. Threads that wait for the lock keep waiting, in a new
 /// session.
 ///
 /// # Differences from `std::sync::Mutex`
@@ -96,18 +91,13 @@ pub struct ZkExclusiveLock {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkExclusiveLock`]; from [`ZkExclusiveLock::builder`].
-pub type ExclusiveLockBuilder = LockBuilder<ZkExclusiveLock>;
-
-guards! {
-    "ZkExclusiveLock" send;
-    /// A hold of a [`ZkExclusiveLock`], borrowed from it. Released when it is dropped, by whichever thread.
+guard! {
+    /// A hold of a [`ZkExclusiveLock`]. Released when it is dropped, by whichever thread: it may be sent to
+    /// another one.
     ///
     /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
-    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`].
-    ZkExclusiveGuard;
-    /// A hold of a [`ZkExclusiveLock`] that keeps it alive; see [`ZkExclusiveLock::lock_owned`].
-    OwnedZkExclusiveGuard
+    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`](crate::Held).
+    ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
 }
 
 impl ZkExclusiveLock {
@@ -121,7 +111,7 @@ impl ZkExclusiveLock {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> ExclusiveLockBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkExclusiveLock> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 
@@ -144,8 +134,8 @@ impl ZkExclusiveLock {
     /// the lock. Whatever was made is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkExclusiveGuard<'_>> {
-        self.lock.forever(Limit::NONE).map(ZkExclusiveGuard::new)
+    pub fn lock(&self) -> Result<ZkExclusiveGuard> {
+        self.lock.lock().map(ZkExclusiveGuard::new)
     }
 
     /// The lock if it is free, `None` if somebody else has it. "Somebody" may be a guard of this process
@@ -158,8 +148,8 @@ impl ZkExclusiveLock {
     /// does not answer within a sixth of the session timeout.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkExclusiveGuard<'_>>> {
-        Ok(self.at_once()?.map(ZkExclusiveGuard::new))
+    pub fn try_lock(&self) -> Result<Option<ZkExclusiveGuard>> {
+        self.lock_timeout(Duration::ZERO)
     }
 
     /// The lock within `timeout`, or `None` if others had it all the time; our node is gone then,
@@ -168,99 +158,36 @@ impl ZkExclusiveLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout
-    /// shorter than a round trip can only give that error; to ask once, use
-    /// [`try_lock`](Self::try_lock).
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout of zero
+    /// is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can only give that error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(ZkExclusiveGuard::new))
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard>> {
+        self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkExclusiveGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(ZkExclusiveGuard::new))
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkExclusiveGuard>> {
+        Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
     }
 
-    /// As [`lock`](Self::lock), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock), and [`Error::Cancelled`](crate::Error::Cancelled).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkExclusiveGuard<'_>> {
-        self.lock.forever(Limit::cancelled_by(cancel)).map(ZkExclusiveGuard::new)
-    }
-
-    /// As [`lock`](Self::lock), with a guard that is not tied to the lock's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkExclusiveGuard> {
-        self.lock.forever(Limit::NONE).map(OwnedZkExclusiveGuard::new)
-    }
-
-    /// As [`try_lock`](Self::try_lock), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock`](Self::try_lock).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn try_lock_owned(self: &Arc<Self>) -> Result<Option<OwnedZkExclusiveGuard>> {
-        Ok(self.at_once()?.map(OwnedZkExclusiveGuard::new))
-    }
-
-    /// As [`lock_timeout`](Self::lock_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkExclusiveGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::after(timeout))?.map(OwnedZkExclusiveGuard::new))
-    }
-
-    /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkExclusiveGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, Limit::at(deadline))?.map(OwnedZkExclusiveGuard::new))
-    }
-
-    /// As [`lock_with`](Self::lock_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_with`](Self::lock_with).
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkExclusiveGuard> {
-        self.lock.forever(Limit::cancelled_by(cancel)).map(OwnedZkExclusiveGuard::new)
-    }
-
-    /// Who holds the lock, if anybody does. Costs one read. Those who wait have no nodes, so nobody knows
-    /// them.
+    /// Who holds the lock, of whatever process, or nobody. Costs one read. Those who wait have no nodes, so
+    /// nobody knows them.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or the answer takes
     /// longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
-    pub fn holder(&self) -> Result<Option<Holder>> {
-        self.lock.holder()
-    }
-
-    fn at_once(&self) -> Result<Option<Held>> {
-        self.lock.acquire(Mode::Try, Limit::after(self.lock.settings.patience()))
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
     }
 }
 

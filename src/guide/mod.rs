@@ -3,6 +3,18 @@
 #[doc = include_str!("which_lock.md")]
 pub mod which_lock {}
 
+#[doc = include_str!("guarantees.md")]
+pub mod guarantees {}
+
+#[doc = include_str!("faults.md")]
+pub mod faults {}
+
+#[doc = include_str!("interop.md")]
+pub mod interop {}
+
+#[doc = include_str!("operations.md")]
+pub mod operations {}
+
 #[doc = include_str!("migration.md")]
 pub mod migration {}
 

@@ -1,36 +1,51 @@
-//! Several holds as one, and the two guards of them.
+//! Several holds as one: the guard of a multi-lock.
 
 use std::fmt;
-use std::ops::Deref;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::guard::{Held, OfThread};
+use crate::guard::{Held, StaysOnItsThread};
 use crate::session::LostSignal;
 use crate::world::Instant;
 
-/// Holds of several locks, as one; the guards of a [`ZkMultiLock`](crate::ZkMultiLock) deref to it.
+/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members, as one. They are released when it is
+/// dropped, the last taken first.
 ///
 /// It stands while each of them does. Once one is lost the rest are still held, and keep others out,
 /// until the guard is dropped.
-pub struct HeldAll {
+///
+/// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
+/// [`unlock`](Self::unlock) to wait. It stays on its thread, as a [`ZkMutexGuard`](crate::ZkMutexGuard)
+/// does.
+///
+/// ```compile_fail,E0277
+/// # fn main() -> zk_mutex::Result<()> {
+/// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+/// # let one = zk_mutex::ZkMutex::new(&session, "/locks/one")?;
+/// let guard = zk_mutex::ZkMultiLock::new([&one])?.lock()?;
+/// std::thread::spawn(move || drop(guard)); // error: GuardStaysOnItsThread
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "if unused the ZkMultiLock will immediately unlock"]
+pub struct ZkMultiGuard {
     /// As they were taken, each with its member's number.
     holds: Vec<(usize, Held)>,
     lost: LostSignal,
+    _here: StaysOnItsThread,
 }
 
-impl HeldAll {
+impl ZkMultiGuard {
     pub(super) fn new() -> Self {
-        HeldAll { holds: Vec::new(), lost: LostSignal::common() }
+        ZkMultiGuard { holds: Vec::new(), lost: LostSignal::common(), _here: PhantomData }
     }
 
     /// What was taken of a member.
-    pub(super) fn add(&mut self, member: usize, holds: Vec<Held>) {
-        for held in holds {
-            held.join(&self.lost);
-            self.holds.push((member, held));
-        }
+    pub(super) fn add(&mut self, member: usize, held: Held) {
+        held.join(&self.lost);
+        self.holds.push((member, held));
     }
 
     pub(super) fn signal(&self) -> &LostSignal {
@@ -82,25 +97,37 @@ impl HeldAll {
         (!left.is_zero()).then(|| now + left)
     }
 
-    /// The tokens of all holds, in the order in which the members were given: each store gets that of
+    /// The tokens of all members, in the order in which they were given: each store gets that of
     /// the lock that protects it. See [`Held::fencing_token`].
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
         self.holds().map(Held::fencing_token).collect()
     }
 
-    /// Each hold by itself, in the order in which the members were given.
+    /// Each member's hold by itself, in the order in which they were given.
     pub fn holds(&self) -> impl Iterator<Item = &Held> {
         let mut given: Vec<&(usize, Held)> = self.holds.iter().collect();
         given.sort_by_key(|(member, _)| *member);
         given.into_iter().map(|(_, held)| held)
     }
 
-    /// Lets all go, the last that was taken first; then waits for how that went.
-    fn unlock(mut self) -> Result<()> {
+    /// Releases all members, the last taken first, and waits until their nodes are deleted: for up to a
+    /// sixth of the (longest) session timeout in all, since all deletes are sent before the first answer is
+    /// waited for. A release that fails stops no other.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] when a member was lost before, as [`check`](Self::check) says; otherwise what failed,
+    /// as with [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock), and if more than one member failed,
+    /// [`Error::Several`] with each of them. All are let go in any case, and their nodes go at the
+    /// latest with their sessions.
+    #[doc(alias = "release")]
+    pub fn unlock(mut self) -> Result<()> {
+        let was_lost = self.check();
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_unlock()).collect();
         let mut failures: Vec<Error> = begun.into_iter().filter_map(|outcome| outcome().err()).collect();
+        was_lost?;
         if failures.len() > 1 {
             return Err(Error::Several { failures });
         }
@@ -114,7 +141,7 @@ impl HeldAll {
     }
 }
 
-impl Drop for HeldAll {
+impl Drop for ZkMultiGuard {
     fn drop(&mut self) {
         while let Some((_, held)) = self.holds.pop() {
             drop(self.let_go(held));
@@ -122,94 +149,11 @@ impl Drop for HeldAll {
     }
 }
 
-impl fmt::Debug for HeldAll {
+impl fmt::Debug for ZkMultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldAll")
+        f.debug_struct("ZkMultiGuard")
             .field("holds", &self.holds().collect::<Vec<_>>())
             .field("valid_for", &self.valid_for())
             .finish_non_exhaustive()
-    }
-}
-
-/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock), borrowed from it. All members are released when it is
-/// dropped, the last taken first.
-///
-/// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
-/// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`HeldAll`].
-#[must_use = "if unused the ZkMultiLock will immediately unlock"]
-pub struct ZkMultiGuard<'a> {
-    all: HeldAll,
-    _lock: OfThread<'a>,
-}
-
-/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock) that is not tied to its lifetime; see
-/// [`ZkMultiLock::lock_owned`](crate::ZkMultiLock::lock_owned).
-#[must_use = "if unused the ZkMultiLock will immediately unlock"]
-pub struct OwnedZkMultiGuard {
-    all: HeldAll,
-    _lock: OfThread<'static>,
-}
-
-impl ZkMultiGuard<'_> {
-    pub(super) fn new(all: HeldAll) -> Self {
-        ZkMultiGuard { all, _lock: OfThread::default() }
-    }
-
-    /// Releases all members, the last taken first, and waits until their nodes are deleted: for up to a
-    /// sixth of the (longest) session timeout in all, since all deletes are sent before the first answer is
-    /// waited for. A release that fails stops no other.
-    ///
-    /// # Errors
-    ///
-    /// What failed, as with [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock); if more than one member
-    /// failed, [`Error::Several`] with each of them. All are let go in any case, and their nodes go at the
-    /// latest with their sessions.
-    #[doc(alias = "release")]
-    pub fn unlock(self) -> Result<()> {
-        self.all.unlock()
-    }
-}
-
-impl OwnedZkMultiGuard {
-    pub(super) fn new(all: HeldAll) -> Self {
-        OwnedZkMultiGuard { all, _lock: OfThread::default() }
-    }
-
-    /// As [`ZkMultiGuard::unlock`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMultiGuard::unlock`].
-    #[doc(alias = "release")]
-    pub fn unlock(self) -> Result<()> {
-        self.all.unlock()
-    }
-}
-
-impl Deref for ZkMultiGuard<'_> {
-    type Target = HeldAll;
-
-    fn deref(&self) -> &HeldAll {
-        &self.all
-    }
-}
-
-impl Deref for OwnedZkMultiGuard {
-    type Target = HeldAll;
-
-    fn deref(&self) -> &HeldAll {
-        &self.all
-    }
-}
-
-impl fmt::Debug for ZkMultiGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.all.fmt(f)
-    }
-}
-
-impl fmt::Debug for OwnedZkMultiGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.all.fmt(f)
     }
 }

@@ -26,7 +26,7 @@ pub(super) trait Part: Send + Sync {
     fn path(&self) -> &str;
 
     /// `None` if somebody else has it; nothing is left behind then, nor after an error.
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>>;
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>>;
 
     /// Whether this thread would wait for itself, as far as that can be known; an error if it has guards of a lost hold.
     fn is_held_by(&self, thread: ThreadId) -> Result<bool>;
@@ -129,7 +129,7 @@ macro_rules! by_itself {
                     self.path()
                 }
 
-                fn acquire(&self, $mode: Mode, $limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+                fn acquire(&self, $mode: Mode, $limit: Limit<'_>) -> Result<Option<Held>> {
                     let $me = &self.lock;
                     $acquired
                 }
@@ -145,13 +145,13 @@ macro_rules! by_itself {
 
 by_itself! {
     ZkMutex, "mutex",
-        |lock, mode, limit| Ok(lock.acquire(mode, || limit)?.map(|held| vec![held])),
+        |lock, mode, limit| lock.acquire(mode, limit),
         |lock, thread| lock.has_guards(thread);
     ZkSemaphoreMutex, "semaphore mutex",
         |lock, mode, limit| lock.acquire(1, mode, limit),
         |_lock, _thread| Ok(false);
     ZkExclusiveLock, "exclusive lock",
-        |lock, mode, limit| Ok(lock.acquire(mode, limit)?.map(|held| vec![held])),
+        |lock, mode, limit| lock.acquire(mode, limit),
         |_lock, _thread| Ok(false);
 }
 
@@ -174,8 +174,8 @@ impl Part for Half {
         self.lock.path()
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
-        Ok(self.lock.lock.acquire(self.kind, mode, || limit)?.map(|held| vec![held]))
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        self.lock.lock.acquire(self.kind, mode, limit)
     }
 
     fn is_held_by(&self, thread: ThreadId) -> Result<bool> {
@@ -202,7 +202,7 @@ impl Part for Permits {
         self.semaphore.path()
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         self.semaphore.lock.acquire(self.permits, mode, limit)
     }
 

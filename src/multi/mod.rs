@@ -8,13 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use self::guard::{HeldAll, OwnedZkMultiGuard, ZkMultiGuard};
+pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
-use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::Mode;
-use crate::world::{Instant, thread};
+use crate::wait::{Wait, until_got};
+use crate::world::thread;
 
 /// Several locks as one: all are held, or none.
 ///
@@ -67,8 +67,8 @@ use crate::world::{Instant, thread};
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](HeldAll::is_held): all members are. When the first is lost,
-/// [`lost`](HeldAll::lost) becomes ready, and [`check`](HeldAll::check) is an error. A member that is lost
+/// A guard is valid while [`is_held`](ZkMultiGuard::is_held): all members are. When the first is lost,
+/// [`lost`](ZkMultiGuard::lost) becomes ready, and [`check`](ZkMultiGuard::check) is an error. A member that is lost
 /// while another is waited for ends the wait: all are released, and the call gives [`Error::Lost`]. A thread
 /// that has nothing yet keeps waiting in a new session, as each lock does.
 ///
@@ -131,8 +131,8 @@ impl ZkMultiLock {
     /// was queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkMultiGuard<'_>> {
-        self.set.forever(Limit::NONE).map(ZkMultiGuard::new)
+    pub fn lock(&self) -> Result<ZkMultiGuard> {
+        until_got(|| self.set.acquire(Mode::Wait, Limit::NONE))
     }
 
     /// All members if all are free, `None` if somebody else has one: nothing is held then.
@@ -143,8 +143,8 @@ impl ZkMultiLock {
     /// shortest session timeout, in all.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkMultiGuard<'_>>> {
-        Ok(self.set.at_once()?.map(ZkMultiGuard::new))
+    pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
+        self.lock_timeout(Duration::ZERO)
     }
 
     /// All members within `timeout`, or `None` if others had one of them all the time that was left for it:
@@ -153,88 +153,31 @@ impl ZkMultiLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or before the
-    /// server answered for the next member: `None` always means contention.
+    /// server answered for the next member: `None` always means contention. A timeout of zero is
+    /// [`try_lock`](Self::try_lock).
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard<'_>>> {
-        Ok(self.set.acquire(Mode::Wait, Limit::after(timeout))?.map(ZkMultiGuard::new))
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
+        self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`].
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkMultiGuard<'_>>> {
-        Ok(self.set.acquire(Mode::Wait, Limit::at(deadline))?.map(ZkMultiGuard::new))
-    }
-
-    /// As [`lock`](Self::lock), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock), and [`Error::Cancelled`].
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkMultiGuard<'_>> {
-        self.set.forever(Limit::cancelled_by(cancel)).map(ZkMultiGuard::new)
-    }
-
-    /// As [`lock`](Self::lock), with a guard that is not tied to the multi-lock's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkMultiGuard> {
-        self.set.forever(Limit::NONE).map(OwnedZkMultiGuard::new)
-    }
-
-    /// As [`try_lock`](Self::try_lock), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock`](Self::try_lock).
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn try_lock_owned(self: &Arc<Self>) -> Result<Option<OwnedZkMultiGuard>> {
-        Ok(self.set.at_once()?.map(OwnedZkMultiGuard::new))
-    }
-
-    /// As [`lock_timeout`](Self::lock_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkMultiGuard>> {
-        Ok(self.set.acquire(Mode::Wait, Limit::after(timeout))?.map(OwnedZkMultiGuard::new))
-    }
-
-    /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkMultiGuard>> {
-        Ok(self.set.acquire(Mode::Wait, Limit::at(deadline))?.map(OwnedZkMultiGuard::new))
-    }
-
-    /// As [`lock_with`](Self::lock_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_with`](Self::lock_with).
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkMultiGuard> {
-        self.set.forever(Limit::cancelled_by(cancel)).map(OwnedZkMultiGuard::new)
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMultiGuard>> {
+        wait.acquire(|| self.set.patience(), |mode, limit| self.set.acquire(mode, limit))
     }
 }
 
 impl Set {
     /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was taken.
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<HeldAll>> {
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         let thread = thread::current().id();
         for member in &self.members {
             if member.part().is_held_by(thread)? {
@@ -244,12 +187,12 @@ impl Set {
                 });
             }
         }
-        let mut all = HeldAll::new();
+        let mut all = ZkMultiGuard::new();
         for &number in &self.order {
             let member = &self.members[number];
             let lost = all.signal().clone();
             match member.part().acquire(mode, limit.or_moot_by(lost.receiver())) {
-                Ok(Some(holds)) => all.add(number, holds),
+                Ok(Some(held)) => all.add(number, held),
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
                     return Ok(None);
@@ -266,19 +209,9 @@ impl Set {
         Ok(Some(all))
     }
 
-    /// Without a deadline the locks are got, or an error: somebody else ahead ends no wait.
-    fn forever(&self, limit: Limit<'_>) -> Result<HeldAll> {
-        loop {
-            if let Some(all) = self.acquire(Mode::Wait, limit)? {
-                return Ok(all);
-            }
-        }
-    }
-
-    /// Within a sixth of the shortest session timeout, the bound of single steps.
-    fn at_once(&self) -> Result<Option<HeldAll>> {
-        let patience = self.members.iter().map(|member| member.part().session().timeout() / 6).min();
-        self.acquire(Mode::Try, Limit::after(patience.unwrap_or_default()))
+    /// A sixth of the shortest session timeout: the bound of single steps.
+    fn patience(&self) -> Duration {
+        self.members.iter().map(|member| member.part().session().timeout() / 6).min().unwrap_or_default()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
+use crate::wait::{Wait, until_got};
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
 
@@ -51,7 +52,7 @@ impl Lock {
 
     /// Another guard for a thread that holds the lock; `None` if it does not, or has lost it.
     #[inline]
-    pub(crate) fn again(&self) -> Option<Held> {
+    fn again(&self) -> Option<Held> {
         let hand = self.common.reentry.hold_of(this_thread())?;
         if !hand.tenure.holding.is_held() {
             return None;
@@ -60,34 +61,25 @@ impl Lock {
         Some(Held::new(hand))
     }
 
-    /// `limit` is for a thread that does not hold the lock already: most limits take a clock.
+    /// A thread that holds the lock already needs no limit: most limits take a clock.
     #[inline]
-    pub(crate) fn acquire<'a>(
-        self: &Arc<Self>,
-        mode: Mode,
-        limit: impl FnOnce() -> Limit<'a>,
-    ) -> Result<Option<Held>> {
+    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
         match self.again() {
-            Some(held) => Ok(Some(held)),
-            None => self.begin(mode, limit()),
+            Some(held) => Ok(held),
+            None => until_got(|| self.acquire(Mode::Wait, Limit::NONE)),
         }
     }
 
-    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
     #[inline]
-    pub(super) fn forever(self: &Arc<Self>, limit: Limit<'_>) -> Result<Held> {
-        if let Some(held) = self.again() {
-            return Ok(held);
-        }
-        loop {
-            if let Some(held) = self.begin(Mode::Wait, limit)? {
-                return Ok(held);
-            }
+    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
+        match self.again() {
+            Some(held) => Ok(Some(held)),
+            None => wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(mode, limit)),
         }
     }
 
     /// The lock for a thread that does not hold it.
-    fn begin(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (common, thread) = (&self.common, this_thread());
         // A hold that is there now is lost, or `again` would have found that it stands; and a loss
         // is final.
@@ -143,6 +135,11 @@ impl Lock {
             .lane
             .queue
             .contenders(self.settings.session.core(), &Limit::after(self.settings.patience()))
+    }
+
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.settings.patience());
+        self.common.lane.queue.holders(self.settings.session.core(), &limit)
     }
 
     /// Asks a contender to let go; gives what its node's data was.

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use self::lock::Lock;
 pub use self::persistent::PersistentLock;
-use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::guard::{Held, guards};
-use crate::limit::Limit;
-use crate::queue::{Contender, Mode};
+use crate::guard::guard;
+use crate::queue::Contender;
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings};
-use crate::world::{Instant, thread};
+use crate::wait::Wait;
+use crate::world::thread;
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -56,9 +55,9 @@ use crate::world::{Instant, thread};
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](Held::is_held); the lease behind that ends before any server
-/// can have expired the session. When it is lost, [`lost`](Held::lost) becomes ready, and
-/// [`check`](Held::check) is an error. Threads that wait for the lock keep waiting, in a new
+/// A guard is valid while [`is_held`](crate::Held::is_held); the lease behind that ends before any server
+/// can have expired the session. When it is lost, [`lost`](crate::Held::lost) becomes ready, and
+/// [`check`](crate::Held::check) is an error. Threads that wait for the lock keep waiting, in a new
 /// session.
 ///
 /// # Differences from `std::sync::Mutex`
@@ -76,21 +75,33 @@ pub struct ZkMutex {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkMutex`]; from [`ZkMutex::builder`].
-pub type MutexBuilder = LockBuilder<ZkMutex>;
-
-guards! {
-    "ZkMutex";
-    /// A hold of a [`ZkMutex`], borrowed from it. Released when the thread's last guard is dropped.
+guard! {
+    /// A hold of a [`ZkMutex`]. Released when the thread's last guard is dropped.
     ///
     /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
-    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`].
-    ZkMutexGuard;
-    /// A hold of a [`ZkMutex`] that keeps it alive; see [`ZkMutex::lock_owned`].
-    OwnedZkMutexGuard
+    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`](crate::Held).
+    ///
+    /// The guard keeps the lock and its session open, and may be stored where it likes: it borrows
+    /// nothing.
+    ///
+    /// # Threads
+    ///
+    /// Holds are counted by thread, so a guard stays on the thread that took it, as std's does. To lock
+    /// here and unlock on another thread, use a [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex).
+    ///
+    /// ```compile_fail,E0277
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+    /// let guard = zk_mutex::ZkMutex::new(&session, "/locks/orders")?.lock()?;
+    /// // error: `(dyn GuardStaysOnItsThread + ..)` cannot be sent between threads safely
+    /// std::thread::spawn(move || drop(guard));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ZkMutexGuard, unused: "the ZkMutex will immediately unlock", _here: StaysOnItsThread
 }
 
-impl ZkMutexGuard<'_> {
+impl ZkMutexGuard {
     /// **Dangerous.** Leaves the lock held for good, by a node that belongs to no session: nobody holds it until somebody calls
     /// [`release_persistent`](ZkMutex::release_persistent) with its name, from any process, at any later time.
     ///
@@ -99,9 +110,9 @@ impl ZkMutexGuard<'_> {
     /// * If nobody releases it, it stays locked for ever: no crash, no expiry, no restart of ZooKeeper ends it. Store its
     ///   [`name`](PersistentLock::name) first thing; [`contenders`](ZkMutex::contenders) shows it too
     ///   ([`is_persistent`](Contender::is_persistent)).
-    /// * There is no lease, no [`lost`](Held::lost) and no [`check`](Held::check) any more: whether it still stands can only be asked
+    /// * There is no lease, no [`lost`](crate::Held::lost) and no [`check`](crate::Held::check) any more: whether it still stands can only be asked
     ///   of the server. Who may delete its node can end it.
-    /// * Take the [`fencing_token`](Held::fencing_token) before: it is good for as long as the lock stands.
+    /// * Take the [`fencing_token`](crate::Held::fencing_token) before: it is good for as long as the lock stands.
     ///
     /// There is no gap: the new node is made in the place of ours while that still stands, and whoever waits goes on waiting. This
     /// holds for waiters of this library, of Curator, kazoo and zookeeper-client, which list the queue before they take the lock.
@@ -140,17 +151,6 @@ impl ZkMutexGuard<'_> {
     }
 }
 
-impl OwnedZkMutexGuard {
-    /// **Dangerous.** As [`ZkMutexGuard::persist`].
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutexGuard::persist`].
-    pub fn persist(self) -> Result<PersistentLock> {
-        self.held.persist().map(PersistentLock::new)
-    }
-}
-
 impl ZkMutex {
     /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
     ///
@@ -162,7 +162,7 @@ impl ZkMutex {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> MutexBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkMutex> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 
@@ -185,8 +185,8 @@ impl ZkMutex {
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkMutexGuard<'_>> {
-        self.lock.forever(Limit::NONE).map(ZkMutexGuard::new)
+    pub fn lock(&self) -> Result<ZkMutexGuard> {
+        self.lock.lock().map(ZkMutexGuard::new)
     }
 
     /// The lock if it is free, `None` if somebody else has it. Costs one read, and no write, while
@@ -199,8 +199,8 @@ impl ZkMutex {
     /// does not answer within a sixth of the session timeout.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkMutexGuard<'_>>> {
-        Ok(self.at_once()?.map(ZkMutexGuard::new))
+    pub fn try_lock(&self) -> Result<Option<ZkMutexGuard>> {
+        self.lock_timeout(Duration::ZERO)
     }
 
     /// The lock within `timeout`, or `None` if others had it all the time; our node is gone then,
@@ -209,84 +209,25 @@ impl ZkMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout
-    /// shorter than a round trip can only give that error; to ask once, use
-    /// [`try_lock`](Self::try_lock).
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout of zero
+    /// is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can only give that error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, || Limit::after(timeout))?.map(ZkMutexGuard::new))
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard>> {
+        self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkMutexGuard<'_>>> {
-        Ok(self.lock.acquire(Mode::Wait, || Limit::at(deadline))?.map(ZkMutexGuard::new))
-    }
-
-    /// As [`lock`](Self::lock), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock), and [`Error::Cancelled`](crate::Error::Cancelled).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkMutexGuard<'_>> {
-        self.lock.forever(Limit::cancelled_by(cancel)).map(ZkMutexGuard::new)
-    }
-
-    /// As [`lock`](Self::lock), with a guard that is not tied to the mutex's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkMutexGuard> {
-        self.lock.forever(Limit::NONE).map(OwnedZkMutexGuard::new)
-    }
-
-    /// As [`try_lock`](Self::try_lock), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock`](Self::try_lock).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn try_lock_owned(self: &Arc<Self>) -> Result<Option<OwnedZkMutexGuard>> {
-        Ok(self.at_once()?.map(OwnedZkMutexGuard::new))
-    }
-
-    /// As [`lock_timeout`](Self::lock_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkMutexGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, || Limit::after(timeout))?.map(OwnedZkMutexGuard::new))
-    }
-
-    /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkMutexGuard>> {
-        Ok(self.lock.acquire(Mode::Wait, || Limit::at(deadline))?.map(OwnedZkMutexGuard::new))
-    }
-
-    /// As [`lock_with`](Self::lock_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_with`](Self::lock_with).
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkMutexGuard> {
-        self.lock.forever(Limit::cancelled_by(cancel)).map(OwnedZkMutexGuard::new)
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMutexGuard>> {
+        Ok(self.lock.lock_with(&wait)?.map(ZkMutexGuard::new))
     }
 
     /// Whether the calling thread holds the lock now, validly.
@@ -320,8 +261,18 @@ impl ZkMutex {
         self.lock.contenders()
     }
 
+    /// Who holds the lock, of whatever process: the first of the [`contenders`](Self::contenders), or
+    /// nobody. Costs a listing, and a read.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
+    }
+
     /// Asks whoever holds or waits for the lock by the node `contender` (of [`contenders`](Self::contenders)) to let go: its
-    /// guard's [`revoke_requested`](Held::revoke_requested) becomes ready. Gives what the node's data was until then: by default host
+    /// guard's [`revoke_requested`](crate::Held::revoke_requested) becomes ready. Gives what the node's data was until then: by default host
     /// and process id of whoever was asked. `None`: the node is gone already.
     ///
     /// The other side decides what to do about it, and when. Until it lets go nothing changes, and there is no answer; who cannot
@@ -337,8 +288,8 @@ impl ZkMutex {
     ///
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
     /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
-    /// if let Some(holder) = mutex.contenders()?.first() {
-    ///     mutex.attempt_revoke(holder)?;
+    /// for holder in mutex.holders()? {
+    ///     mutex.attempt_revoke(&holder)?;
     ///     println!("{holder} was asked to let go"); // h7:4711, session 0x1000002a3c5f0001, for 12 s
     /// }
     /// # Ok(())
@@ -368,10 +319,6 @@ impl ZkMutex {
     /// closed.
     pub fn release_persistent(&self, name: &str) -> Result<bool> {
         self.lock.release_persistent(name)
-    }
-
-    fn at_once(&self) -> Result<Option<Held>> {
-        self.lock.acquire(Mode::Try, || Limit::after(self.lock.settings.patience()))
     }
 }
 

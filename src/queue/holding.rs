@@ -1,5 +1,6 @@
 //! The lock, held: a granted node, and how it is let go.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ pub(crate) struct Holding {
 #[must_use = "tell the caller how it went"]
 pub(crate) struct Release {
     loss: Option<LossReason>,
-    /// Only if somebody wants to wait for it.
-    deleted: Option<Receiver<Outcome>>,
+    /// Of each node, and only if somebody wants to wait for it.
+    deleted: Vec<Receiver<Outcome>>,
     limit: Limit<'static>,
 }
 
@@ -121,9 +122,20 @@ impl Holding {
     /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the outcome can be waited
     /// for.
     pub(crate) fn begin_release(&self, wait: bool) -> Release {
-        let loss = self.loss();
-        let (done, deleted) = wait.then(|| bounded(1)).unzip();
-        self.release(done);
+        self.begin_release_with(&[], wait)
+    }
+
+    /// The same, and with it `others` of the same session are let go: all deletes are on their way before
+    /// the first outcome is waited for.
+    pub(crate) fn begin_release_with(&self, others: &[Holding], wait: bool) -> Release {
+        let all = || iter::once(self).chain(others);
+        let loss = all().find_map(Holding::loss);
+        let mut deleted = Vec::new();
+        for holding in all() {
+            let (done, outcome) = wait.then(|| bounded(1)).unzip();
+            holding.release(done);
+            deleted.extend(outcome);
+        }
         Release { loss, deleted, limit: Limit::after(self.generation.timeout() / 6) }
     }
 
@@ -152,7 +164,7 @@ impl Release {
     /// most nested guards are just dropped.
     pub(crate) fn of_guard_only(holding: &Holding, wait: bool) -> Self {
         let loss = if wait { holding.loss() } else { None };
-        Release { loss, deleted: None, limit: Limit::NONE }
+        Release { loss, deleted: Vec::new(), limit: Limit::NONE }
     }
 
     /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that was asked for. `path` is that of the
@@ -162,12 +174,16 @@ impl Release {
         if let Some(reason) = self.loss {
             return Err(Error::Lost { path, reason });
         }
-        let Some(deleted) = self.deleted else { return Ok(()) };
-        match self.limit.recv(&deleted) {
-            // Without an answer the session is gone, and the node with it.
-            Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => Ok(()),
-            Ended::Got(Err(code)) => Err(error(op, path, CallError::of_code(code))),
-            Ended::Deadline => Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost }),
+        for deleted in self.deleted {
+            match self.limit.recv(&deleted) {
+                // Without an answer the session is gone, and the node with it.
+                Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => {}
+                Ended::Got(Err(code)) => return Err(error(op, path, CallError::of_code(code))),
+                Ended::Deadline => {
+                    return Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost });
+                }
+            }
         }
+        Ok(())
     }
 }

@@ -83,15 +83,16 @@ pub(crate) struct Request<'a> {
     pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
-/// One contender for a lock, as a listing shows it.
+/// One who holds a lock or waits for it, as its node shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path.
+    /// The name of its node, below the lock's path. That of a semaphore's permit begins with `leases/`,
+    /// that of one who waits for permits with `locks/`.
     pub name: String,
     /// Whether it wants to read only, beside others that do.
     pub reads: bool,
-    /// The number that ZooKeeper gave it: its place in the queue.
+    /// The number that ZooKeeper gave it: its place in the queue. 0 where there is no queue.
     pub sequence: i64,
     /// What the contender wrote in its node; by default this crate's write their host and process id.
     pub data: Vec<u8>,
@@ -102,7 +103,7 @@ pub struct Contender {
 }
 
 impl Contender {
-    fn of(name: &str, reads: bool, sequence: i64, node: Node) -> Self {
+    pub(crate) fn of(name: &str, reads: bool, sequence: i64, node: Node) -> Self {
         let (session_id, created) = (node.stat.owner, node.created());
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
@@ -221,7 +222,26 @@ impl Queue {
 
     /// Everybody in the queue, in order; `limit` is for the connection.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        ask("contenders", core, &self.dir, limit, |generation, at| {
+        self.list("contenders", core, limit, |_, _| true)
+    }
+
+    /// Those in the queue whom nobody ahead keeps out: the first, and where that one reads, all who read
+    /// before anybody wants to write.
+    pub(crate) fn holders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
+        self.list("holders", core, limit, |ahead, next| {
+            ahead.is_empty() || next == Kind::Read && ahead.iter().all(|contender| contender.reads)
+        })
+    }
+
+    /// Those in the queue, in order, up to the first that is not wanted behind those ahead of it.
+    fn list(
+        &self,
+        op: &'static str,
+        core: &Core,
+        limit: &Limit<'_>,
+        is_wanted: impl Fn(&[Contender], Kind) -> bool,
+    ) -> Result<Vec<Contender>> {
+        ask(op, core, &self.dir, limit, |generation, at| {
             // Each request has a time of its own, since there may be many.
             let listed = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => return Ok(Vec::new()),
@@ -235,6 +255,9 @@ impl Queue {
             }
             let mut all = Vec::with_capacity(names.len());
             for name in names {
+                if !is_wanted(&all, name.kind) {
+                    break;
+                }
                 *at = path::join(&self.dir, name.full);
                 match generation.read(at, false, &Limit::NONE) {
                     Err(CallError::NoNode) => {}

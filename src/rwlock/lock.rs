@@ -15,6 +15,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Contender, Holding, Mode, Release};
 use crate::session::ZkSession;
 use crate::settings::Settings;
+use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
@@ -70,40 +71,30 @@ impl Lock {
         Some(Held::new(writer))
     }
 
-    /// `limit` is for a thread that does not hold the lock already: most limits take a clock.
+    /// A thread that holds the lock already needs no limit: most limits take a clock.
     #[inline]
-    pub(crate) fn acquire<'a>(
-        self: &Arc<Self>,
-        kind: Kind,
-        mode: Mode,
-        limit: impl FnOnce() -> Limit<'a>,
-    ) -> Result<Option<Held>> {
+    pub(super) fn lock(self: &Arc<Self>, kind: Kind) -> Result<Held> {
+        match self.again(kind) {
+            Some(held) => Ok(held),
+            None => until_got(|| self.acquire(kind, Mode::Wait, Limit::NONE)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock_with(self: &Arc<Self>, kind: Kind, wait: &Wait) -> Result<Option<Held>> {
         match self.again(kind) {
             Some(held) => Ok(Some(held)),
-            None => self.begin(kind, mode, limit()),
+            None => wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(kind, mode, limit)),
         }
-    }
-
-    /// Without a deadline the lock is got, or an error: somebody else ahead ends no wait.
-    #[inline]
-    pub(super) fn forever(self: &Arc<Self>, kind: Kind, limit: Limit<'_>) -> Result<Held> {
-        if let Some(held) = self.again(kind) {
-            return Ok(held);
-        }
-        loop {
-            if let Some(held) = self.begin(kind, Mode::Wait, limit)? {
-                return Ok(held);
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn at_once(self: &Arc<Self>, kind: Kind) -> Result<Option<Held>> {
-        self.acquire(kind, Mode::Try, || Limit::after(self.settings.patience()))
     }
 
     /// The lock for a thread that does not hold it so.
-    fn begin(self: &Arc<Self>, kind: Kind, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        kind: Kind,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
         match kind {
             Kind::Read => self.read(mode, limit),
             Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit),
@@ -252,12 +243,14 @@ impl Lock {
         Ok(reader.is_some() || writer.is_some() || self.common.witness.is_held_by(thread))
     }
 
-    /// Who reads, or writes, or waits to.
-    pub(super) fn contenders(&self, reading: bool) -> Result<Vec<Contender>> {
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
         let limit = Limit::after(self.settings.patience());
-        let mut all = self.common.lane.queue.contenders(self.settings.session.core(), &limit)?;
-        all.retain(|contender| contender.reads == reading);
-        Ok(all)
+        self.common.lane.queue.contenders(self.settings.session.core(), &limit)
+    }
+
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.settings.patience());
+        self.common.lane.queue.holders(self.settings.session.core(), &limit)
     }
 
     /// Asks a contender to let go; gives what its node's data was.

@@ -8,15 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::lock::Lock;
-use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::guard::guards;
-use crate::limit::Limit;
+use crate::guard::guard;
+use crate::queue::Contender;
 use crate::queue::name::Kind;
-use crate::queue::{Contender, Mode};
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings};
-use crate::world::Instant;
+use crate::wait::Wait;
 
 /// A read/write lock over ZooKeeper, re-entrant per thread: many hold it to read, or one to write.
 ///
@@ -68,25 +66,34 @@ pub struct ZkRwLock {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkRwLock`]; from [`ZkRwLock::builder`].
-pub type RwLockBuilder = LockBuilder<ZkRwLock>;
-
-guards! {
-    "ZkRwLock";
-    /// A hold of a [`ZkRwLock`] to read, borrowed from it. Released when the thread's last read guard is
-    /// dropped; see [`ZkMutexGuard`](crate::ZkMutexGuard).
-    ZkReadGuard;
-    /// A hold of a [`ZkRwLock`] to read that keeps it alive; see [`ZkRwLock::read_owned`].
-    OwnedZkReadGuard
+guard! {
+    /// A hold of a [`ZkRwLock`] to read. Released when the thread's last read guard is dropped. It stays on
+    /// its thread; see [`ZkMutexGuard`](crate::ZkMutexGuard).
+    ///
+    /// ```compile_fail,E0277
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+    /// let reading = zk_mutex::ZkRwLock::new(&session, "/locks/config")?.read()?;
+    /// std::thread::spawn(move || drop(reading)); // error: GuardStaysOnItsThread
+    /// # Ok(())
+    /// # }
+    /// ```
+    ZkReadGuard, unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
 }
 
-guards! {
-    "ZkRwLock";
-    /// A hold of a [`ZkRwLock`] to write, borrowed from it. Released when the thread's last write guard is
-    /// dropped; see [`ZkMutexGuard`](crate::ZkMutexGuard).
-    ZkWriteGuard;
-    /// A hold of a [`ZkRwLock`] to write that keeps it alive; see [`ZkRwLock::write_owned`].
-    OwnedZkWriteGuard
+guard! {
+    /// A hold of a [`ZkRwLock`] to write. Released when the thread's last write guard is dropped. It stays
+    /// on its thread; see [`ZkMutexGuard`](crate::ZkMutexGuard).
+    ///
+    /// ```compile_fail,E0277
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+    /// let writing = zk_mutex::ZkRwLock::new(&session, "/locks/config")?.write()?;
+    /// std::thread::spawn(move || drop(writing)); // error: GuardStaysOnItsThread
+    /// # Ok(())
+    /// # }
+    /// ```
+    ZkWriteGuard, unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
 }
 
 impl ZkRwLock {
@@ -100,7 +107,7 @@ impl ZkRwLock {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> RwLockBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkRwLock> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 
@@ -123,8 +130,8 @@ impl ZkRwLock {
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read(&self) -> Result<ZkReadGuard<'_>> {
-        self.lock.forever(Kind::Read, Limit::NONE).map(ZkReadGuard::new)
+    pub fn read(&self) -> Result<ZkReadGuard> {
+        self.lock.lock(Kind::Read).map(ZkReadGuard::new)
     }
 
     /// A hold to read if the lock is free for that, `None` if somebody else is in the way. Costs one read,
@@ -135,8 +142,8 @@ impl ZkRwLock {
     /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not
     /// answer within a sixth of the session timeout.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_read(&self) -> Result<Option<ZkReadGuard<'_>>> {
-        Ok(self.lock.at_once(Kind::Read)?.map(ZkReadGuard::new))
+    pub fn try_read(&self) -> Result<Option<ZkReadGuard>> {
+        self.read_timeout(Duration::ZERO)
     }
 
     /// A hold to read within `timeout`, or `None` if others were in the way all the time; our node is gone
@@ -145,80 +152,23 @@ impl ZkRwLock {
     /// # Errors
     ///
     /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in
-    /// an outage, or before the server answered: `None` always means contention.
+    /// an outage, or before the server answered: `None` always means contention. A timeout of zero is
+    /// [`try_read`](Self::try_read).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_timeout(&self, timeout: Duration) -> Result<Option<ZkReadGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::after(timeout))?.map(ZkReadGuard::new))
+    pub fn read_timeout(&self, timeout: Duration) -> Result<Option<ZkReadGuard>> {
+        self.read_with(Wait::timeout(timeout))
     }
 
-    /// As [`read_timeout`](Self::read_timeout), until a point in time.
+    /// As [`read`](Self::read), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`read_timeout`](Self::read_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`read_timeout`](Self::read_timeout).
+    /// As [`read_timeout`](Self::read_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_deadline(&self, deadline: Instant) -> Result<Option<ZkReadGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::at(deadline))?.map(ZkReadGuard::new))
-    }
-
-    /// As [`read`](Self::read), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read), and [`Error::Cancelled`](crate::Error::Cancelled).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_with(&self, cancel: &CancelToken) -> Result<ZkReadGuard<'_>> {
-        self.lock.forever(Kind::Read, Limit::cancelled_by(cancel)).map(ZkReadGuard::new)
-    }
-
-    /// As [`read`](Self::read), with a guard that is not tied to the lock's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_owned(self: &Arc<Self>) -> Result<OwnedZkReadGuard> {
-        self.lock.forever(Kind::Read, Limit::NONE).map(OwnedZkReadGuard::new)
-    }
-
-    /// As [`try_read`](Self::try_read), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_read`](Self::try_read).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_read_owned(self: &Arc<Self>) -> Result<Option<OwnedZkReadGuard>> {
-        Ok(self.lock.at_once(Kind::Read)?.map(OwnedZkReadGuard::new))
-    }
-
-    /// As [`read_timeout`](Self::read_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_timeout`](Self::read_timeout).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkReadGuard>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::after(timeout))?.map(OwnedZkReadGuard::new))
-    }
-
-    /// As [`read_deadline`](Self::read_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_timeout`](Self::read_timeout).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkReadGuard>> {
-        Ok(self.lock.acquire(Kind::Read, Mode::Wait, || Limit::at(deadline))?.map(OwnedZkReadGuard::new))
-    }
-
-    /// As [`read_with`](Self::read_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_with`](Self::read_with).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkReadGuard> {
-        self.lock.forever(Kind::Read, Limit::cancelled_by(cancel)).map(OwnedZkReadGuard::new)
+    pub fn read_with(&self, wait: Wait) -> Result<Option<ZkReadGuard>> {
+        Ok(self.lock.lock_with(Kind::Read, &wait)?.map(ZkReadGuard::new))
     }
 
     /// Blocks until the lock is held to write. A thread that writes
@@ -231,8 +181,8 @@ impl ZkRwLock {
     /// As [`read`](Self::read), and [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), at once, for a
     /// thread that reads and does not write: it would wait for itself.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write(&self) -> Result<ZkWriteGuard<'_>> {
-        self.lock.forever(Kind::Write, Limit::NONE).map(ZkWriteGuard::new)
+    pub fn write(&self) -> Result<ZkWriteGuard> {
+        self.lock.lock(Kind::Write).map(ZkWriteGuard::new)
     }
 
     /// A hold to write if the lock is free for that, `None` if somebody else is in the way. Costs one read,
@@ -243,8 +193,8 @@ impl ZkRwLock {
     /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not
     /// answer within a sixth of the session timeout.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_write(&self) -> Result<Option<ZkWriteGuard<'_>>> {
-        Ok(self.lock.at_once(Kind::Write)?.map(ZkWriteGuard::new))
+    pub fn try_write(&self) -> Result<Option<ZkWriteGuard>> {
+        self.write_timeout(Duration::ZERO)
     }
 
     /// A hold to write within `timeout`, or `None` if others were in the way all the time; our node is gone
@@ -253,80 +203,23 @@ impl ZkRwLock {
     /// # Errors
     ///
     /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in
-    /// an outage, or before the server answered: `None` always means contention.
+    /// an outage, or before the server answered: `None` always means contention. A timeout of zero is
+    /// [`try_write`](Self::try_write).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::after(timeout))?.map(ZkWriteGuard::new))
+    pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard>> {
+        self.write_with(Wait::timeout(timeout))
     }
 
-    /// As [`write_timeout`](Self::write_timeout), until a point in time.
+    /// As [`write`](Self::write), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`write_timeout`](Self::write_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`write_timeout`](Self::write_timeout).
+    /// As [`write_timeout`](Self::write_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_deadline(&self, deadline: Instant) -> Result<Option<ZkWriteGuard<'_>>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::at(deadline))?.map(ZkWriteGuard::new))
-    }
-
-    /// As [`write`](Self::write), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write), and [`Error::Cancelled`](crate::Error::Cancelled).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_with(&self, cancel: &CancelToken) -> Result<ZkWriteGuard<'_>> {
-        self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(ZkWriteGuard::new)
-    }
-
-    /// As [`write`](Self::write), with a guard that is not tied to the lock's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_owned(self: &Arc<Self>) -> Result<OwnedZkWriteGuard> {
-        self.lock.forever(Kind::Write, Limit::NONE).map(OwnedZkWriteGuard::new)
-    }
-
-    /// As [`try_write`](Self::try_write), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_write`](Self::try_write).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_write_owned(self: &Arc<Self>) -> Result<Option<OwnedZkWriteGuard>> {
-        Ok(self.lock.at_once(Kind::Write)?.map(OwnedZkWriteGuard::new))
-    }
-
-    /// As [`write_timeout`](Self::write_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`write_timeout`](Self::write_timeout).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_owned_timeout(self: &Arc<Self>, timeout: Duration) -> Result<Option<OwnedZkWriteGuard>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::after(timeout))?.map(OwnedZkWriteGuard::new))
-    }
-
-    /// As [`write_deadline`](Self::write_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`write_timeout`](Self::write_timeout).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_owned_deadline(self: &Arc<Self>, deadline: Instant) -> Result<Option<OwnedZkWriteGuard>> {
-        Ok(self.lock.acquire(Kind::Write, Mode::Wait, || Limit::at(deadline))?.map(OwnedZkWriteGuard::new))
-    }
-
-    /// As [`write_with`](Self::write_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`write_with`](Self::write_with).
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkWriteGuard> {
-        self.lock.forever(Kind::Write, Limit::cancelled_by(cancel)).map(OwnedZkWriteGuard::new)
+    pub fn write_with(&self, wait: Wait) -> Result<Option<ZkWriteGuard>> {
+        Ok(self.lock.lock_with(Kind::Write, &wait)?.map(ZkWriteGuard::new))
     }
 
     /// Treats this thread's guards on lost holds, of either kind, as dropped. Returns `false` if it
@@ -344,27 +237,30 @@ impl ZkRwLock {
         self.lock.clear_lost()
     }
 
-    /// Everybody who reads or waits to, in queue order; the readers of a process show as few nodes as they
-    /// share. Costs a listing, and a read for each contender.
+    /// Everybody who reads or writes, or waits to, in queue order. [`Contender::reads`] tells readers from
+    /// writers; a mutex's nodes count as writers. The readers of a process show as few nodes as they share.
+    /// Costs a listing, and a read for each contender.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer takes
     /// longer than a sixth of the session timeout; otherwise as [`read`](Self::read).
-    pub fn readers(&self) -> Result<Vec<Contender>> {
-        self.lock.contenders(true)
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders()
     }
 
-    /// Everybody who writes or waits to, in queue order; a mutex's nodes count as writers.
+    /// Who reads, or who writes, of whatever process: the first of the [`contenders`](Self::contenders), and
+    /// where that one reads, all that read ahead of the first who wants to write. Costs a listing, and a
+    /// read for each.
     ///
     /// # Errors
     ///
-    /// As [`readers`](Self::readers).
-    pub fn writers(&self) -> Result<Vec<Contender>> {
-        self.lock.contenders(false)
+    /// As [`contenders`](Self::contenders).
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
     }
 
-    /// Asks one of the [`readers`](Self::readers) or [`writers`](Self::writers) to let go, as
+    /// Asks one of the [`contenders`](Self::contenders) to let go, as
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke). Readers that share a node are asked together, and no more of
     /// them join it.
     ///

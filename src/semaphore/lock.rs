@@ -13,12 +13,16 @@ use crate::queue::name::Kind;
 use crate::queue::{Call, Contender, Holding, Mode, Queue, Release, Stop};
 use crate::session::{SessionState, ZkSession};
 use crate::settings::Settings;
+use crate::wait::{Wait, until_got};
 use crate::world::Instant;
+use crate::world::atomic::{AtomicBool, Ordering};
 use zk_wire::path;
 
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {
     settings: Settings,
+    /// The number at the server was compared with the one that we were told, or needs no comparison.
+    has_agreed: AtomicBool,
     common: Arc<Interned<Common>>,
 }
 
@@ -31,28 +35,31 @@ struct Common {
 
 impl Lock {
     /// `is_fixed`: it takes no other number than it was told.
-    pub(super) fn new(settings: Settings, what: &'static str, told: u32, is_fixed: bool) -> Result<Self> {
+    pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
         let common = settings.share(what, |settings| {
             let dir = settings.dir();
             let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
-            let count = Arc::new(Count::new(dir.clone(), settings.acl.clone(), told, is_fixed));
+            let count = Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
             Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl.clone(), count) }
         })?;
         settings.agree(what, &common.lane.queue)?;
-        Ok(Lock { settings, common })
+        // A number that is fixed is compared at each count.
+        Ok(Lock { settings, has_agreed: AtomicBool::new(is_fixed), common })
     }
 
-    /// Sees to it that the node says the number of permits that we were told. A connection that breaks meanwhile comes back in time.
-    pub(super) fn agree(&self, told: u32) -> Result<()> {
-        let limit = Limit::after(self.settings.session.timeout() / 2);
-        let theirs = self.common.leases.permits(self.settings.session.core(), &limit)?;
+    /// The number at the server, written there if it says none. The first time it must be the number that
+    /// we were told; from then on the server's counts.
+    fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
+        let theirs = self.common.leases.permits(op, self.settings.session.core(), limit)?;
+        let ours = self.settings.permits;
         // 0 is a pause, which whoever comes meanwhile waits out.
-        if theirs == told || theirs == 0 {
-            return Ok(());
+        if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
+            return Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours, theirs });
         }
-        Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours: told, theirs })
+        self.has_agreed.store(true, Ordering::Release);
+        Ok(theirs)
     }
 
     pub(crate) fn session(&self) -> &ZkSession {
@@ -63,13 +70,19 @@ impl Lock {
         &self.settings.path
     }
 
+    pub(super) fn lock(&self, number: u32) -> Result<Held> {
+        until_got(|| self.acquire(number, Mode::Wait, Limit::NONE))
+    }
+
+    pub(super) fn lock_with(&self, number: u32, wait: &Wait) -> Result<Option<Held>> {
+        wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(number, mode, limit))
+    }
+
     /// All of `number` leases, or none: somebody else is ahead, or has them.
-    pub(crate) fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Vec<Held>>> {
+    pub(crate) fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
-        let limit =
-            if mode == Mode::Try { limit.or_at(Instant::now() + self.settings.patience()) } else { limit };
         self.check(number, &limit)?;
         let call = Call::new(self.settings.session.core(), self.common.leases.count.path(), limit, false);
         let want = Want { call: &call, number, mode, data: &self.settings.data };
@@ -107,7 +120,7 @@ impl Lock {
             match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses) {
                 Ok(leases) => {
                     drop(passage);
-                    return Ok(Some(leases.into_iter().map(|lease| self.held(lease)).collect()));
+                    return Ok(self.held(leases));
                 }
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -116,48 +129,18 @@ impl Lock {
         }
     }
 
-    /// One lease.
-    pub(crate) fn acquire_one(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        Ok(self.acquire(1, mode, limit)?.and_then(|mut leases| leases.pop()))
-    }
-
-    /// Without a deadline they are got, or an error: somebody else ahead ends no wait.
-    pub(super) fn forever(&self, number: u32, limit: Limit<'_>) -> Result<Vec<Held>> {
-        loop {
-            if let Some(leases) = self.acquire(number, Mode::Wait, limit)? {
-                return Ok(leases);
-            }
-        }
-    }
-
-    pub(super) fn one_forever(&self, limit: Limit<'_>) -> Result<Held> {
-        loop {
-            if let Some(held) = self.acquire_one(Mode::Wait, limit)? {
-                return Ok(held);
-            }
-        }
-    }
-
-    pub(super) fn at_once(&self, number: u32) -> Result<Option<Vec<Held>>> {
-        self.acquire(number, Mode::Try, Limit::NONE)
-    }
-
-    pub(super) fn one_at_once(&self) -> Result<Option<Held>> {
-        self.acquire_one(Mode::Try, Limit::NONE)
-    }
-
-    /// More than there are could wait for ever. A single one may: there may be none for a while.
+    /// More than there are could wait for ever. A single one may: there may be none for a while, and its
+    /// number need not be asked for once it was compared.
     fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
             return Err(Error::InvalidConfig { what: "number of permits", reason });
         }
-        if number == 1 {
+        if number == 1 && self.has_agreed.load(Ordering::Acquire) {
             return Ok(());
         }
-        // It may have been changed since we looked.
-        let permits = self.common.leases.permits(self.settings.session.core(), limit)?;
-        if number > permits {
+        let permits = self.number("lock", limit)?;
+        if number > 1 && number > permits {
             return Err(leases::too_many(&self.settings.path, number, permits));
         }
         Ok(())
@@ -190,14 +173,17 @@ impl Lock {
         }
     }
 
-    fn held(&self, holding: Holding) -> Held {
+    /// One hold of leases that were taken together. `None` of none, which nobody asks for.
+    fn held(&self, leases: Vec<Holding>) -> Option<Held> {
         let (session, common) = (self.settings.session.clone(), self.common.clone());
-        Held::new(Arc::new(Lease { session, _common: common, holding }))
+        let mut leases = leases.into_iter();
+        let first = leases.next()?;
+        Some(Held::new(Arc::new(Leased { session, _common: common, first, others: leases.collect() })))
     }
 
     /// The number of permits at the server.
     pub(super) fn permits(&self) -> Result<u32> {
-        self.common.leases.permits(self.settings.session.core(), &Limit::after(self.settings.patience()))
+        self.number("semaphore", &Limit::after(self.settings.patience()))
     }
 
     /// The number of permits as it was seen last.
@@ -208,6 +194,8 @@ impl Lock {
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.patience());
         if self.common.leases.set_permits(self.settings.session.core(), permits, &limit)? {
+            // Whoever sets the number knows it, whatever it was told before.
+            self.has_agreed.store(true, Ordering::Release);
             return Ok(());
         }
         let reason =
@@ -221,10 +209,18 @@ impl Lock {
         Ok(below("leases", self.common.leases.contenders(self.settings.session.core(), &limit)?))
     }
 
-    /// Who is at the mutex.
-    pub(super) fn waiting(&self) -> Result<Vec<Contender>> {
+    /// The leases that stand, and behind them who is at the mutex.
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+        let mut all = self.holders()?;
         let limit = Limit::after(self.settings.patience());
-        Ok(below("locks", self.common.lane.queue.contenders(self.settings.session.core(), &limit)?))
+        let waiting = self.common.lane.queue.contenders(self.settings.session.core(), &limit)?;
+        all.extend(below("locks", waiting));
+        Ok(all)
+    }
+
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.settings.session.attempt_revoke(&path::join(&self.settings.path, &contender.name))
     }
 }
 
@@ -242,30 +238,35 @@ struct Passage<'a> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        let Lock { settings, common } = self.lock;
+        let Lock { settings, common, .. } = self.lock;
         // That it was lost concerns nobody any more.
         let _ = common.lane.release(&self.tenure, (settings.hand_over, Duration::ZERO), false);
     }
 }
 
 /// What a permit keeps hold of: no thread's, and of use without the semaphore.
-struct Lease {
+struct Leased {
     /// A permit keeps its session open, and other recipes off its path.
     session: ZkSession,
     _common: Arc<Interned<Common>>,
-    holding: Holding,
+    first: Holding,
+    others: Vec<Holding>,
 }
 
-impl Owner for Lease {
+impl Owner for Leased {
     fn holding(&self) -> &Holding {
-        &self.holding
+        &self.first
+    }
+
+    fn others(&self) -> &[Holding] {
+        &self.others
     }
 
     fn path(&self) -> &str {
-        self.session.core().shown(self.holding.path())
+        self.session.core().shown(self.first.path())
     }
 
     fn release(&self, wait: bool) -> Release {
-        self.holding.begin_release(wait)
+        self.first.begin_release_with(&self.others, wait)
     }
 }

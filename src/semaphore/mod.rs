@@ -4,22 +4,17 @@ mod lock;
 mod mutex;
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::lock::Lock;
-pub use self::mutex::{
-    OwnedZkSemaphoreMutexGuard, SemaphoreMutexBuilder, ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
-};
-use crate::cancel::CancelToken;
+pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
-use crate::guard::Held;
-use crate::limit::Limit;
-use crate::queue::{Contender, Mode};
-use crate::session::{Acl, ZkSession};
-use crate::settings::LockBuilder;
-use crate::world::Instant;
+use crate::guard::guard;
+use crate::queue::Contender;
+use crate::session::ZkSession;
+use crate::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::wait::Wait;
 
 /// A counting semaphore over ZooKeeper: at most as many permits are held at a time as it has, over all
 /// threads of all processes.
@@ -42,7 +37,7 @@ use crate::world::Instant;
 ///     std::thread::spawn(move || drop(permit)); // any thread may give it back
 /// }
 /// match downloads.acquire_many_timeout(3, Duration::from_secs(5))? {
-///     Some(permits) => println!("{} at once", permits.len()),
+///     Some(permit) => println!("{} at once", permit.permits()),
 ///     None => println!("others have too many"),
 /// }
 /// # Ok(())
@@ -52,8 +47,9 @@ use crate::world::Instant;
 /// # The number of permits
 ///
 /// It is kept as decimal text in the data of the node at the semaphore's path, where kazoo's `Semaphore`
-/// keeps it too. [`new`](Self::new) writes it if there is none, and refuses another:
-/// [`Error::InconsistentLeases`]. From then on the node rules: every
+/// keeps it too. [`new`](Self::new) sends nothing. The first call that asks for a permit, or for the number,
+/// writes the number that was given to `new` if the node has none, and compares it if it has one: another
+/// is [`Error::InconsistentLeases`]. From then on the node rules: every
 /// grant goes by the number as it is then. [`set_permits`](Self::set_permits) changes it, as does anybody
 /// who writes there. Raising it lets waiters in at once; lowering it takes no permit away, and none is
 /// granted until enough are given back; 0 is a pause: none is granted, and whoever comes meanwhile is not
@@ -73,17 +69,17 @@ use crate::world::Instant;
 ///
 /// First come, first served between processes. Whoever asks for many holds back those who come later and
 /// ask for few, and so is not starved by them. Within a process its threads queue up (first come, first
-/// served) behind one node, for as long as [`hand_over`](SemaphoreBuilder::hand_over) allows.
+/// served) behind one node, for as long as [`hand_over`](LockBuilder::hand_over) allows.
 ///
 /// # When the session is lost
 ///
-/// As with [`ZkMutex`](crate::ZkMutex): permits are lost ([`lost`](Held::lost), [`check`](Held::check)),
+/// As with [`ZkMutex`](crate::ZkMutex): permits are lost ([`lost`](crate::Held::lost), [`check`](crate::Held::check)),
 /// waiters wait on in a new session. A waiter whose connection was away for longer than the lease
-/// lasts (see [`Held`]) queues up again behind the others.
+/// lasts (see [`Held`](crate::Held)) queues up again behind the others.
 ///
 /// # Fencing
 ///
-/// A permit's [`fencing_token`](Held::fencing_token) is the zxid of its own node. Among several holders
+/// A permit's [`fencing_token`](crate::Held::fencing_token) is the zxid of its own node. Among several holders
 /// there is no newest one, so a store cannot refuse all but the highest. It can refuse what is older than
 /// the oldest permit that may still be held (see [`holders`](Self::holders)), and it tells permits apart.
 #[derive(Clone)]
@@ -91,111 +87,38 @@ pub struct ZkSemaphore {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkSemaphore`]; from [`ZkSemaphore::builder`].
-#[must_use = "nothing happens until build() is called"]
-pub struct SemaphoreBuilder {
-    settings: LockBuilder<ZkSemaphore>,
-    permits: u32,
-    hand_over: Option<Duration>,
-}
-
-impl SemaphoreBuilder {
-    /// As [`LockBuilder::data`]: what our nodes say of us.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.settings = self.settings.data(data);
-        self
-    }
-
-    /// As [`LockBuilder::acl`]: the ACL of our nodes and of the parents that are made. Every client must
-    /// be able to read the semaphore's node, and one that finds it empty to write it.
-    pub fn acl(mut self, acl: Acl) -> Self {
-        self.settings = self.settings.acl(acl);
-        self
-    }
-
-    /// How long the threads of this process may hand their place in the queue to each other, counted from
-    /// when it came first; default 20 ms. Zero means that each acquisition queues anew behind other processes.
-    pub fn hand_over(mut self, bound: Duration) -> Self {
-        self.hand_over = Some(bound);
-        self
-    }
-
-    /// Makes the semaphore: reads the number of permits at the server, and writes it if there is none.
-    /// Takes half of the session timeout at most.
+guard! {
+    /// A permit of a [`ZkSemaphore`], or several that were [taken together](ZkSemaphore::acquire_many). It is
+    /// given back when it is dropped, on whichever thread: it may be sent to another one.
     ///
-    /// # Errors
-    ///
-    /// As [`ZkSemaphore::new`].
-    pub fn build(self) -> Result<ZkSemaphore> {
-        if self.permits == 0 {
-            let reason = "a semaphore begins with at least one".to_owned();
-            return Err(Error::InvalidConfig { what: "number of permits", reason });
-        }
-        let mut settings = self.settings.settings()?;
-        settings.hand_over = self.hand_over.unwrap_or(settings.hand_over);
-        let lock = Lock::new(settings, "semaphore", self.permits, false)?;
-        lock.agree(self.permits)?;
-        Ok(ZkSemaphore { lock: lock.into() })
-    }
-}
-
-/// A permit of a [`ZkSemaphore`]. It is given back when it is dropped, on whichever thread.
-///
-/// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
-/// [`release`](Self::release) to wait. What can be asked of a permit is at [`Held`].
-#[must_use = "if unused the permit is given back at once"]
-pub struct ZkPermit {
-    held: Held,
+    /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
+    /// [`unlock`](Self::unlock) to wait. What can be asked of a permit is at [`Held`](crate::Held). Several
+    /// permits are one hold: it is held while all of them are, and lost with the first of them that is lost.
+    /// The nodes of the others stay then, and keep others out, until this is dropped.
+    ZkPermit, unused: "the permit is given back at once"
 }
 
 impl ZkPermit {
-    /// Gives the permit back and waits until its node is deleted, for up to a sixth of the session timeout.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Lost`] when the permit was lost before; [`Error::Unavailable`] when the server has not
-    /// answered yet, and [`Error::NoAuth`] or [`Error::Server`] when it refused. The permit is let go in any
-    /// case, and the node goes at the latest with the session.
-    #[doc(alias = "unlock")]
-    pub fn release(self) -> Result<()> {
-        self.held.unlock()
-    }
-}
-
-impl Deref for ZkPermit {
-    type Target = Held;
-
-    fn deref(&self) -> &Held {
-        &self.held
-    }
-}
-
-impl fmt::Debug for ZkPermit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.held.fmt(f)
+    /// How many permits it is.
+    pub fn permits(&self) -> u32 {
+        u32::try_from(self.held.nodes()).unwrap_or(u32::MAX)
     }
 }
 
 impl ZkSemaphore {
     /// The semaphore at `path` (below the session's chroot) that has `permits`, with the default settings.
-    /// Asks the server for the number, and writes it if there is none; takes half of the session timeout at
-    /// most.
+    /// Nothing is sent.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
-    /// `/zookeeper`; [`Error::InvalidConfig`] for no permits, and when this process has another kind of lock
-    /// at this path, or this session the same with another ACL; [`Error::InconsistentLeases`] when the
-    /// semaphore has another number of permits; [`Error::Unavailable`] when ZooKeeper does not answer in
-    /// time; [`Error::NoAuth`] when an ACL refuses; [`Error::Closed`] when the session is closed.
+    /// As [`build`](LockBuilder::build).
     pub fn new(session: &ZkSession, path: &str, permits: u32) -> Result<Self> {
         ZkSemaphore::builder(session, path, permits).build()
     }
 
     /// Begins to describe a semaphore.
-    pub fn builder(session: &ZkSession, path: &str, permits: u32) -> SemaphoreBuilder {
-        let settings = LockBuilder::new(session.clone(), path.to_owned());
-        SemaphoreBuilder { settings, permits, hand_over: None }
+    pub fn builder(session: &ZkSession, path: &str, permits: u32) -> LockBuilder<ZkSemaphore> {
+        LockBuilder::new(session.clone(), path.to_owned()).permits(permits)
     }
 
     /// The semaphore's path, as it was given.
@@ -210,15 +133,17 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`] when no server can be reached, or none gives the answer that is needed,
-    /// for longer than the retry policy allows, [`Error::Closed`] when the session is
-    /// closed, [`Error::NoAuth`] when an ACL refuses. Whatever was queued is removed.
+    /// for longer than the retry policy allows, [`Error::InconsistentLeases`] when this is the first use of
+    /// the semaphore and its node says another number of permits than it was made with,
+    /// [`Error::Closed`] when the session is closed, [`Error::NoAuth`] when an ACL refuses. Whatever was
+    /// queued is removed.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire(&self) -> Result<ZkPermit> {
-        self.lock.one_forever(Limit::NONE).map(ZkPermit::new)
+        self.acquire_many(1)
     }
 
     /// A permit if one is free, `None` if none is or others queue for those that are. Costs two reads, and
-    /// no write, while none is free.
+    /// no write, while none is free; the first use of the semaphore reads the number before that.
     ///
     /// # Errors
     ///
@@ -227,7 +152,7 @@ impl ZkSemaphore {
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the permit is given back at once"]
     pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
-        Ok(self.lock.one_at_once()?.map(ZkPermit::new))
+        self.try_acquire_many(1)
     }
 
     /// A permit within `timeout`, or `None` if others had them all or queued before us; our nodes are gone
@@ -236,44 +161,37 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when the time ran out in an outage, or before
-    /// the server answered: `None` always means contention. A timeout shorter than a few round trips can
-    /// only give that error; to ask once, use [`try_acquire`](Self::try_acquire).
+    /// the server answered: `None` always means contention. A timeout of zero is
+    /// [`try_acquire`](Self::try_acquire); any other that is shorter than a few round trips can only give
+    /// that error.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::after(timeout))?.map(ZkPermit::new))
+        self.acquire_many_timeout(1, timeout)
     }
 
-    /// As [`acquire_timeout`](Self::acquire_timeout), until a point in time.
+    /// As [`acquire`](Self::acquire), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`acquire_timeout`](Self::acquire_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`acquire_timeout`](Self::acquire_timeout).
+    /// As [`acquire_timeout`](Self::acquire_timeout), and [`Error::Cancelled`].
     #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_deadline(&self, deadline: Instant) -> Result<Option<ZkPermit>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::at(deadline))?.map(ZkPermit::new))
+    pub fn acquire_with(&self, wait: Wait) -> Result<Option<ZkPermit>> {
+        self.acquire_many_with(1, wait)
     }
 
-    /// As [`acquire`](Self::acquire), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and [`Error::Cancelled`].
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_with(&self, cancel: &CancelToken) -> Result<ZkPermit> {
-        self.lock.one_forever(Limit::cancelled_by(cancel)).map(ZkPermit::new)
-    }
-
-    /// Blocks until there are `n` permits for us: all of them, taken together, or none. Each is given back
-    /// by itself.
+    /// Blocks until there are `n` permits for us: all of them, taken together and given back together, or
+    /// none.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] for none, and for more than the semaphore
     /// has: at once, or when its number is lowered below `n` meanwhile, for who waits for so many keeps
     /// everybody else waiting.
-    #[must_use = "if unused the permits are given back at once"]
-    pub fn acquire_many(&self, n: u32) -> Result<Vec<ZkPermit>> {
-        self.lock.forever(n, Limit::NONE).map(permits)
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
+        self.lock.lock(n).map(ZkPermit::new)
     }
 
     /// `n` permits if so many are free; see [`try_acquire`](Self::try_acquire).
@@ -281,9 +199,9 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permits are given back at once"]
-    pub fn try_acquire_many(&self, n: u32) -> Result<Option<Vec<ZkPermit>>> {
-        Ok(self.lock.at_once(n)?.map(permits))
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn try_acquire_many(&self, n: u32) -> Result<Option<ZkPermit>> {
+        self.acquire_many_timeout(n, Duration::ZERO)
     }
 
     /// `n` permits within `timeout`; see [`acquire_timeout`](Self::acquire_timeout).
@@ -291,32 +209,23 @@ impl ZkSemaphore {
     /// # Errors
     ///
     /// As [`acquire_timeout`](Self::acquire_timeout) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permits are given back at once"]
-    pub fn acquire_many_timeout(&self, n: u32, timeout: Duration) -> Result<Option<Vec<ZkPermit>>> {
-        Ok(self.lock.acquire(n, Mode::Wait, Limit::after(timeout))?.map(permits))
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_many_timeout(&self, n: u32, timeout: Duration) -> Result<Option<ZkPermit>> {
+        self.acquire_many_with(n, Wait::timeout(timeout))
     }
 
-    /// As [`acquire_many_timeout`](Self::acquire_many_timeout), until a point in time.
+    /// `n` permits, for as long as `wait` says; see [`acquire_with`](Self::acquire_with).
     ///
     /// # Errors
     ///
-    /// As [`acquire_many_timeout`](Self::acquire_many_timeout).
-    #[must_use = "if unused the permits are given back at once"]
-    pub fn acquire_many_deadline(&self, n: u32, deadline: Instant) -> Result<Option<Vec<ZkPermit>>> {
-        Ok(self.lock.acquire(n, Mode::Wait, Limit::at(deadline))?.map(permits))
+    /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<Option<ZkPermit>> {
+        Ok(self.lock.lock_with(n, &wait)?.map(ZkPermit::new))
     }
 
-    /// As [`acquire_many`](Self::acquire_many), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_many`](Self::acquire_many), and [`Error::Cancelled`].
-    #[must_use = "if unused the permits are given back at once"]
-    pub fn acquire_many_with(&self, n: u32, cancel: &CancelToken) -> Result<Vec<ZkPermit>> {
-        self.lock.forever(n, Limit::cancelled_by(cancel)).map(permits)
-    }
-
-    /// How many permits the semaphore has, held or not, as its node says.
+    /// How many permits the semaphore has, held or not, as its node says. If it says no number, the one
+    /// that the semaphore was made with is written there.
     ///
     /// # Errors
     ///
@@ -350,24 +259,38 @@ impl ZkSemaphore {
         self.lock.holders()
     }
 
-    /// Everybody who queues for a permit, in order; of each process one thread is seen. Costs a listing, and
-    /// a read for each.
+    /// Everybody who holds a permit or waits for one: first the [`holders`](Self::holders), then those who
+    /// queue, in order; of each process one thread is seen there. The [names](Contender::name) tell which:
+    /// they begin with `leases/` or with `locks/`. Costs two listings, and a read for each.
     ///
     /// # Errors
     ///
     /// As [`holders`](Self::holders).
-    pub fn waiting(&self) -> Result<Vec<Contender>> {
-        self.lock.waiting()
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders()
+    }
+
+    /// Asks one of the [`contenders`](Self::contenders) to give back what it holds by that node, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke). Permits that were taken together are one
+    /// hold: to ask for one of them is to ask for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.lock.revoke(contender)
     }
 }
 
-fn permits(held: Vec<Held>) -> Vec<ZkPermit> {
-    held.into_iter().map(ZkPermit::new).collect()
-}
+impl HandsOver for ZkSemaphore {}
 
-impl ZkPermit {
-    fn new(held: Held) -> Self {
-        ZkPermit { held }
+impl Recipe for ZkSemaphore {
+    fn make(settings: Settings) -> Result<Self> {
+        if settings.permits == 0 {
+            let reason = "a semaphore begins with at least one".to_owned();
+            return Err(Error::InvalidConfig { what: "number of permits", reason });
+        }
+        Ok(ZkSemaphore { lock: Lock::new(settings, "semaphore", false)?.into() })
     }
 }
 

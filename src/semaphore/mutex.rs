@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock::Lock;
-use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::guard::guards;
-use crate::limit::Limit;
-use crate::queue::{Contender, Mode};
+use crate::guard::guard;
+use crate::queue::Contender;
 use crate::session::ZkSession;
 use crate::settings::{HandsOver, LockBuilder, Recipe, Settings};
-use crate::world::Instant;
+use crate::wait::Wait;
+
+/// With what the name of a lease begins.
+const LEASE: &str = "leases/";
 
 /// A mutual exclusion lock that belongs to no thread: lock it here, unlock it there.
 ///
@@ -25,8 +26,8 @@ use crate::world::Instant;
 /// use zk_mutex::{ZkSemaphoreMutex, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
-/// let mutex = ZkSemaphoreMutex::new(&session, "/locks/upload").map(std::sync::Arc::new)?;
-/// let guard = mutex.lock_owned()?; // blocks
+/// let mutex = ZkSemaphoreMutex::new(&session, "/locks/upload")?;
+/// let guard = mutex.lock()?; // blocks
 /// std::thread::spawn(move || {
 ///     println!("uploading under {}", guard.path());
 /// }); // released there
@@ -48,16 +49,10 @@ pub struct ZkSemaphoreMutex {
     pub(crate) lock: Arc<Lock>,
 }
 
-/// Settings of a [`ZkSemaphoreMutex`]; from [`ZkSemaphoreMutex::builder`].
-pub type SemaphoreMutexBuilder = LockBuilder<ZkSemaphoreMutex>;
-
-guards! {
-    "ZkSemaphoreMutex" send;
-    /// A hold of a [`ZkSemaphoreMutex`], borrowed from it. Released when it is dropped, on whichever thread;
-    /// see [`ZkMutexGuard`](crate::ZkMutexGuard).
-    ZkSemaphoreMutexGuard;
-    /// A hold of a [`ZkSemaphoreMutex`] that keeps it alive; see [`ZkSemaphoreMutex::lock_owned`].
-    OwnedZkSemaphoreMutexGuard
+guard! {
+    /// A hold of a [`ZkSemaphoreMutex`]. Released when it is dropped, on whichever thread: it may be sent to
+    /// another one. Otherwise it is as a [`ZkMutexGuard`](crate::ZkMutexGuard).
+    ZkSemaphoreMutexGuard, unused: "the ZkSemaphoreMutex will immediately unlock"
 }
 
 impl ZkSemaphoreMutex {
@@ -71,7 +66,7 @@ impl ZkSemaphoreMutex {
     }
 
     /// Begins to describe a lock.
-    pub fn builder(session: &ZkSession, path: &str) -> SemaphoreMutexBuilder {
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkSemaphoreMutex> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
 
@@ -94,8 +89,8 @@ impl ZkSemaphoreMutex {
     /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkSemaphoreMutexGuard<'_>> {
-        self.lock.one_forever(Limit::NONE).map(ZkSemaphoreMutexGuard::new)
+    pub fn lock(&self) -> Result<ZkSemaphoreMutexGuard> {
+        self.lock.lock(1).map(ZkSemaphoreMutexGuard::new)
     }
 
     /// The lock if it is free, `None` if somebody has it or queues for it. Costs two reads, and no write,
@@ -108,8 +103,8 @@ impl ZkSemaphoreMutex {
     /// does not answer within a sixth of the session timeout.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkSemaphoreMutexGuard<'_>>> {
-        Ok(self.lock.one_at_once()?.map(ZkSemaphoreMutexGuard::new))
+    pub fn try_lock(&self) -> Result<Option<ZkSemaphoreMutexGuard>> {
+        self.lock_timeout(Duration::ZERO)
     }
 
     /// The lock within `timeout`, or `None` if others had it all the time; our node is gone then,
@@ -118,90 +113,25 @@ impl ZkSemaphoreMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout
-    /// shorter than a round trip can only give that error; to ask once, use
-    /// [`try_lock`](Self::try_lock).
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout of zero
+    /// is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can only give that error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkSemaphoreMutexGuard<'_>>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::after(timeout))?.map(ZkSemaphoreMutexGuard::new))
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkSemaphoreMutexGuard>> {
+        self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock_timeout`](Self::lock_timeout), until a point in time.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
+    /// never where only a token can end the wait.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_deadline(&self, deadline: Instant) -> Result<Option<ZkSemaphoreMutexGuard<'_>>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::at(deadline))?.map(ZkSemaphoreMutexGuard::new))
-    }
-
-    /// As [`lock`](Self::lock), until the token is cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock), and [`Error::Cancelled`](crate::Error::Cancelled).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_with(&self, cancel: &CancelToken) -> Result<ZkSemaphoreMutexGuard<'_>> {
-        self.lock.one_forever(Limit::cancelled_by(cancel)).map(ZkSemaphoreMutexGuard::new)
-    }
-
-    /// As [`lock`](Self::lock), with a guard that is not tied to the mutex's lifetime.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_owned(self: &Arc<Self>) -> Result<OwnedZkSemaphoreMutexGuard> {
-        self.lock.one_forever(Limit::NONE).map(OwnedZkSemaphoreMutexGuard::new)
-    }
-
-    /// As [`try_lock`](Self::try_lock), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_lock`](Self::try_lock).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn try_lock_owned(self: &Arc<Self>) -> Result<Option<OwnedZkSemaphoreMutexGuard>> {
-        Ok(self.lock.one_at_once()?.map(OwnedZkSemaphoreMutexGuard::new))
-    }
-
-    /// As [`lock_timeout`](Self::lock_timeout), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_owned_timeout(
-        self: &Arc<Self>,
-        timeout: Duration,
-    ) -> Result<Option<OwnedZkSemaphoreMutexGuard>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::after(timeout))?.map(OwnedZkSemaphoreMutexGuard::new))
-    }
-
-    /// As [`lock_deadline`](Self::lock_deadline), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_owned_deadline(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<Option<OwnedZkSemaphoreMutexGuard>> {
-        Ok(self.lock.acquire_one(Mode::Wait, Limit::at(deadline))?.map(OwnedZkSemaphoreMutexGuard::new))
-    }
-
-    /// As [`lock_with`](Self::lock_with), with an owned guard.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_with`](Self::lock_with).
-    #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
-    pub fn lock_owned_with(self: &Arc<Self>, cancel: &CancelToken) -> Result<OwnedZkSemaphoreMutexGuard> {
-        self.lock.one_forever(Limit::cancelled_by(cancel)).map(OwnedZkSemaphoreMutexGuard::new)
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkSemaphoreMutexGuard>> {
+        Ok(self.lock.lock_with(1, &wait)?.map(ZkSemaphoreMutexGuard::new))
     }
 
     /// Everybody who holds or waits for the lock: first the holder, then the others in queue order. Of each
@@ -212,11 +142,32 @@ impl ZkSemaphoreMutex {
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
     /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let mut all = self.lock.holders()?;
-        // What stands behind the holder's lease is that of the first in the queue.
-        all.truncate(1);
-        all.extend(self.lock.waiting()?);
+        let mut all = self.lock.contenders()?;
+        // Behind the holder's lease stands that which the first in the queue has made already.
+        let leases = all.iter().take_while(|contender| contender.name.starts_with(LEASE)).count();
+        all.drain(leases.min(1)..leases);
         Ok(all)
+    }
+
+    /// Who holds the lock, of whatever process, or nobody. Costs a listing, and a read for each lease.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        let mut all = self.lock.holders()?;
+        all.truncate(1);
+        Ok(all)
+    }
+
+    /// Asks one of the [`contenders`](Self::contenders) to let go, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.lock.revoke(contender)
     }
 }
 
@@ -224,7 +175,7 @@ impl HandsOver for ZkSemaphoreMutex {}
 
 impl Recipe for ZkSemaphoreMutex {
     fn make(settings: Settings) -> Result<Self> {
-        Ok(ZkSemaphoreMutex { lock: Lock::new(settings, "semaphore mutex", 1, true)?.into() })
+        Ok(ZkSemaphoreMutex { lock: Lock::new(settings, "semaphore mutex", true)?.into() })
     }
 }
 

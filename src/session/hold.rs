@@ -98,6 +98,11 @@ impl Hold {
         signal
     }
 
+    /// From now on, until `part_revoked`, that signal is raised too.
+    pub(crate) fn join_revoked(&self, signal: &RevokeSignal) {
+        self.revocation.join(&signal.0);
+    }
+
     pub(crate) fn part_revoked(&self, signal: &RevokeSignal) {
         self.revocation.part(&signal.0);
     }
@@ -150,8 +155,8 @@ impl Hold {
 }
 
 /// A guard gives out this signal. It becomes ready if the hold is lost before that guard is
-/// released, and never otherwise. Of several holds as one ([`HeldAll`](crate::HeldAll)): if the
-/// first of them is lost.
+/// released, and never otherwise. Of several holds as one ([`ZkMultiGuard`](crate::ZkMultiGuard), a
+/// [`ZkPermit`](crate::ZkPermit) of several permits): if the first of them is lost.
 ///
 /// A normal release never makes it ready, and nothing that happens to the lock later does. So a
 /// thread that waits on it for ever needs another way to end. (The signal of an election's term

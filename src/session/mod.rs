@@ -36,7 +36,7 @@ use crate::world::Receiver;
 /// A supervised ZooKeeper session: the ground that locks stand on.
 ///
 /// Clones are handles of the same session; it is closed by [`close`](Self::close) or when the last
-/// handle (clones, locks and owned guards included) is dropped. An outage is survived: the same
+/// handle (clones, locks and guards included) is dropped. An outage is survived: the same
 /// session is resumed on another connection, with back-off, for as long as the server keeps it. If
 /// the server expires it, every guard is lost (and told so) and a new session is made, in the
 /// background, until the session is closed.

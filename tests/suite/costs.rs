@@ -207,6 +207,15 @@ impl Scene {
 
     /// Waits for the watch on a held node, so that it is asked for in no later row.
     #[track_caller]
+    fn until_leases_watched(&self, number: usize) {
+        let is_watch = |request: &&Request| {
+            is_read(request) && request.path.as_deref().is_some_and(|path| path.contains("-lease-"))
+        };
+        until("the holder watches its nodes", SOON, || {
+            (self.proxy.answered().iter().filter(is_watch).count() >= number).then_some(())
+        });
+    }
+
     fn until_watched(&self, guard: &Held) {
         let is_watch = |request: &Request| is_read(request) && request.path.as_deref() == Some(guard.path());
         until("the holder watches its node", SOON, || {
@@ -553,23 +562,24 @@ fn a_semaphore_costs_what_the_page_says() {
     let mut scene = Scene::of("`ZkSemaphore`");
     let near = &ZkSemaphore::new(&scene.near, LOCK, 3).unwrap();
     let far = &ZkSemaphore::new(&scene.far, LOCK, 3).unwrap();
-    far.acquire().unwrap().release().unwrap(); // makes the folders
+    far.acquire().unwrap().unlock().unwrap(); // makes the folders
+    near.permits().unwrap(); // its first use
     let permit = scene.row("`acquire()`, free", || near.acquire().unwrap());
     scene.until_watched(&permit);
-    scene.row("`release()`", || permit.release().unwrap());
+    scene.row("`unlock()`", || permit.unlock().unwrap());
     let permits = scene.row("`acquire_many(3)`, free", || near.acquire_many(3).unwrap());
-    permits.iter().for_each(|permit| scene.until_watched(permit));
+    scene.until_leases_watched(3);
     scene.row("drop of three permits", || drop(permits));
     scene.until_free();
     let permit = scene.row("`try_acquire()`, free", || near.try_acquire().unwrap().unwrap());
     scene.until_watched(&permit);
-    permit.release().unwrap();
-    let mut held = far.acquire_many(3).unwrap();
+    permit.unlock().unwrap();
+    let held = (far.acquire().unwrap(), far.acquire_many(2).unwrap());
     scene.row("`try_acquire()`, all held elsewhere", || assert!(near.try_acquire().unwrap().is_none()));
     thread::scope(|scope| {
         let name = "`acquire()`, all held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::WaitAndHold, || near.acquire().unwrap());
-        scene.woken_row("its wake-up by a release elsewhere", &waiter, || drop(held.pop()));
+        scene.woken_row("its wake-up by a release elsewhere", &waiter, || drop(held.0));
         waiter.let_go();
     });
     scene.check();

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, ElectionBuilder, ElectionEvent, Error, Leadership, LossReason, SessionState, ZkCandidate,
+    CancelToken, ElectionEvent, Error, Leadership, LockBuilder, LossReason, SessionState, Wait, ZkCandidate,
     ZkElection, ZkMutex, ZkSession,
 };
 
@@ -33,7 +33,7 @@ pub fn election(session: &ZkSession) -> ZkElection {
 }
 
 fn named(session: &ZkSession, id: &str) -> ZkElection {
-    ZkElection::builder(session, PATH).id(id).build().unwrap()
+    ZkElection::builder(session, PATH).data(id).build().unwrap()
 }
 
 /// Joins, and returns when its node stands and the candidate knows that. Until its create is answered, a
@@ -65,7 +65,7 @@ fn name(path: &str) -> &str {
 /// The ids of those that stand, in the order of the queue.
 fn ids(election: &ZkElection) -> Vec<String> {
     let id = |candidate: zk_mutex::Contender| String::from_utf8(candidate.data).unwrap();
-    election.candidates().unwrap().into_iter().map(id).collect()
+    election.contenders().unwrap().into_iter().map(id).collect()
 }
 
 // ---- the latch ----
@@ -74,7 +74,7 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at)];
     let election = election(&sessions[1]);
-    assert!(election.leader().unwrap().is_none(), "nobody stands, and there is no path");
+    assert!(election.holders().unwrap().is_empty(), "nobody stands, and there is no path");
     let candidates: Vec<_> =
         (0..4).map(|n| join(&at, &named(&sessions[n % 2], &format!("number {n}")))).collect();
     let mut last = None;
@@ -87,7 +87,7 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
         assert!(leading.iter().enumerate().all(|(n, leads)| *leads == (n == place)), "{leading:?}");
         let ids = ids(&election);
         assert_eq!(ids, (place..4).map(|n| format!("number {n}")).collect::<Vec<_>>());
-        let leader = election.leader().unwrap().unwrap();
+        let leader = election.holders().unwrap().remove(0);
         assert_eq!((leader.data, leader.reads), (ids[0].clone().into_bytes(), false));
         assert_eq!(Some(leader.session_id), sessions[place % 2].session_id());
         assert_eq!(leader.name, name(leadership.path()));
@@ -208,7 +208,8 @@ fn leaving_ends_the_waits_of_other_threads() {
     let cancel = CancelToken::new();
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || second.wait_leader().map(drop));
-        let cancelled = spawn_waiting(scope, || second.wait_leader_with(&cancel).map(drop));
+        let cancelled =
+            spawn_waiting(scope, || second.wait_leader_with(Wait::forever().cancelled_by(&cancel)).map(drop));
         let told = spawn_waiting(scope, || leadership.lost().wait(SOON));
         cancel.cancel();
         assert_eq!(cancelled.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
@@ -229,7 +230,7 @@ fn waiting_for_leadership_in_vain_is_no_error() {
     let begun = Instant::now();
     assert!(candidate.wait_leader_timeout(A_WHILE).unwrap().is_none());
     assert!(begun.elapsed() >= A_WHILE);
-    assert!(candidate.wait_leader_deadline(Instant::now()).unwrap().is_none());
+    assert!(candidate.wait_leader_with(Wait::until(Instant::now())).unwrap().is_none());
     assert!(candidate.leadership().is_none() && !candidate.is_leader());
     assert_eq!(queue(&at, PATH).len(), 2, "it stands on");
     thread::scope(|scope| {
@@ -309,7 +310,7 @@ fn closed_session_ends_the_candidacy() {
     assert!(matches!(first.wait_leader().map(drop), Err(Error::Closed { .. })));
     assert!(matches!(election.join().map(drop), Err(Error::Closed { .. })));
     assert!(matches!(election.run(|_| Break(())), Err(Error::Closed { .. })));
-    assert!(matches!(election.leader().map(drop), Err(Error::Closed { .. })));
+    assert!(matches!(election.holders().map(drop), Err(Error::Closed { .. })));
     first.leave().unwrap();
     assert_eq!(queue(&at, PATH).len(), 1, "the nodes went with the session");
 }
@@ -322,7 +323,7 @@ fn path_may_not_exist_yet_and_goes_without_a_trace() {
     let election = ZkElection::new(&session, "/some/where/quite/deep").unwrap();
     let candidates = [(); 3].map(|()| election.join().unwrap());
     until("one leads", SOON, || candidates.iter().any(ZkCandidate::is_leader).then_some(()));
-    until("all stand", SOON, || (election.candidates().unwrap().len() == 3).then_some(()));
+    until("all stand", SOON, || (election.contenders().unwrap().len() == 3).then_some(()));
     drop(candidates);
     until_empty(&at, "/some/where/quite/deep");
 }
@@ -361,7 +362,7 @@ fn elections_and_locks_keep_off_each_others_paths() {
     let mutex = ZkMutex::new(&theirs, OTHER).unwrap();
     let held = mutex.try_lock().unwrap();
     assert!(held.is_some());
-    assert_eq!((election.candidates().unwrap().len(), mutex.contenders().unwrap().len()), (1, 1));
+    assert_eq!((election.contenders().unwrap().len(), mutex.contenders().unwrap().len()), (1, 1));
 }
 
 fn wiped_path_is_made_again_and_one_leads() {
@@ -383,7 +384,7 @@ fn wiped_path_is_made_again_and_one_leads() {
         until("one leads, and no other", SOON, || {
             (candidates.iter().filter(|candidate| candidate.is_leader()).count() == 1).then_some(())
         });
-        let leader = election(&sessions[0]).leader().unwrap().unwrap();
+        let leader = election(&sessions[0]).holders().unwrap().remove(0);
         let leading = candidates.iter().find_map(ZkCandidate::leadership).unwrap();
         assert_eq!(name(leading.path()), leader.name);
     }
@@ -404,13 +405,13 @@ fn foreign_latches_are_respected_and_respect_ours() {
     let theirs = curator.create(&prefix, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let candidate = join(&at, &election);
     assert!(candidate.wait_leader_timeout(A_WHILE).unwrap().is_none());
-    assert_eq!(election.leader().unwrap().unwrap().data, b"java");
+    assert_eq!(election.holders().unwrap().remove(0).data, b"java");
     let behind = curator.create(&prefix, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     assert_eq!(ids(&election), ["java", "ours", "java"]);
     curator.delete(&theirs).unwrap();
     leads(&candidate);
     // It reads its id in the node's data.
-    let ours = format!("{PATH}/{}", election.leader().unwrap().unwrap().name);
+    let ours = format!("{PATH}/{}", election.holders().unwrap().remove(0).name);
     assert_eq!(curator.get_data(&full_path(&at, &ours)).unwrap().0, b"ours");
     candidate.leave().unwrap();
     assert_eq!(ids(&election), ["java"]);
@@ -546,7 +547,7 @@ fn runner_is_cancelled_while_it_waits_and_between_two_terms() {
     let cancel = CancelToken::new();
     thread::scope(|scope| {
         let runs = spawn_waiting(scope, || {
-            election.run_with(&cancel, |_| {
+            election.run_until_cancelled(&cancel, |_| {
                 calls.fetch_add(1, SeqCst);
                 Break(())
             })
@@ -558,9 +559,9 @@ fn runner_is_cancelled_while_it_waits_and_between_two_terms() {
     assert_eq!(calls.load(SeqCst), 0);
     until_queue(&at, PATH, 1);
     leader.leave().unwrap();
-    assert_eq!(election.run_with(&cancel, |_| Break(())), cancelled, "cancelled is cancelled");
+    assert_eq!(election.run_until_cancelled(&cancel, |_| Break(())), cancelled, "cancelled is cancelled");
     let cancel = CancelToken::new();
-    let said = election.run_with(&cancel, |leadership| -> std::ops::ControlFlow<()> {
+    let said = election.run_until_cancelled(&cancel, |leadership| -> std::ops::ControlFlow<()> {
         cancel.cancel();
         assert!(leadership.is_held(), "who works is not interrupted");
         calls.fetch_add(1, SeqCst);
@@ -601,7 +602,7 @@ fn what_debug_shows() {
     candidate.leave().unwrap();
     assert!(format!("{candidate:?}").contains("<over>") && format!("{leadership:?}").contains("<lost>"));
     fn both<T: Send + Sync + 'static>() {}
-    both::<(ZkElection, ElectionBuilder, ZkCandidate, Leadership, ElectionEvent)>();
+    both::<(ZkElection, LockBuilder<ZkElection>, ZkCandidate, Leadership, ElectionEvent)>();
 }
 
 scenarios![

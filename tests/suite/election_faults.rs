@@ -115,7 +115,7 @@ fn candidates_queue_while_the_server_is_away() {
         assert!(matches!(said, Err(Error::Unavailable { op: "wait_leader", .. })), "{said:?}");
         assert!(!candidate.is_leader() && candidate.events().is_empty());
     }
-    assert!(matches!(election(&sessions[0]).leader(), Err(Error::Unavailable { .. })));
+    assert!(matches!(election(&sessions[0]).holders(), Err(Error::Unavailable { .. })));
     server.refuse(false);
     until_settled(&at, &candidates);
     drop(candidates);

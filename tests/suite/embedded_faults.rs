@@ -48,7 +48,7 @@ pub fn attach(at: &str, old: &Raw) -> raw::Result<Raw> {
 
 /// The server may tell of the node's end before it hangs up, as the real one does.
 #[track_caller]
-pub fn lost_by_expiry(guard: &ZkMutexGuard<'_>) {
+pub fn lost_by_expiry(guard: &ZkMutexGuard) {
     let lost = guard.lost();
     assert!(lost.wait(SOON).is_some());
     assert!(matches!(lost.reason(), Some(LossReason::SessionExpired | LossReason::NodeDeleted)));
@@ -514,8 +514,8 @@ fn cut_among_many_permits_is_not_followed_by_a_listing_for_each() {
     until_empty(&at, &format!("{LOCK}/leases"));
     server.drop_request(Op::Create.on("-lease-").skip(3));
     let permits = semaphore.acquire_many(PERMITS).unwrap();
-    assert_eq!((permits.len(), server.pending_faults()), (PERMITS as usize, 0));
-    assert!(permits.iter().all(|permit| permit.is_held()));
+    assert_eq!((permits.permits(), server.pending_faults()), (PERMITS, 0));
+    assert!(permits.is_held());
     let listings = server.count(Op::GetChildren.on("/leases"));
     assert!(listings < PERMITS as usize / 2, "{listings} listings");
     drop(permits);

@@ -10,14 +10,11 @@ use crate::support::{
 use crossbeam_channel::bounded;
 use std::{
     process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Acl, CancelToken, Error, LossReason, ZkExclusiveLock, ZkMutex, ZkSession};
+use zk_mutex::{Acl, CancelToken, Error, LossReason, Wait, ZkExclusiveLock, ZkMutex, ZkSession};
 
 const LOCK: &str = "/locks/orders";
 const NODE: &str = "/locks/orders/lock";
@@ -131,27 +128,22 @@ fn it_is_not_reentrant_and_any_thread_may_end_a_hold() {
 fn every_way_to_ask_gets_it_and_lets_it_go() {
     let at = Shared::chroot();
     let session = session(&at);
-    let lock = Arc::new(lock(&session));
+    let lock = lock(&session);
     let (soon, never) = (|| Instant::now() + SOON, CancelToken::new());
     for _ in 0..3 {
         lock.lock().unwrap().unlock().unwrap();
         lock.try_lock().unwrap().unwrap().unlock().unwrap();
         lock.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();
-        lock.lock_deadline(soon()).unwrap().unwrap().unlock().unwrap();
-        lock.lock_with(&never).unwrap().unlock().unwrap();
-        lock.lock_owned().unwrap().unlock().unwrap();
-        lock.try_lock_owned().unwrap().unwrap().unlock().unwrap();
-        lock.lock_owned_timeout(SOON).unwrap().unwrap().unlock().unwrap();
-        lock.lock_owned_deadline(soon()).unwrap().unwrap().unlock().unwrap();
-        lock.lock_owned_with(&never).unwrap().unlock().unwrap();
+        lock.lock_with(Wait::until(soon())).unwrap().unwrap().unlock().unwrap();
+        lock.lock_with(Wait::forever().cancelled_by(&never)).unwrap().unwrap().unlock().unwrap();
         assert_eq!(queue(&at, LOCK), [""; 0], "unlock waits until the node is gone");
     }
-    let owned = lock.lock_owned().unwrap();
+    let guard = lock.lock().unwrap();
     assert!(format!("{lock:?}").contains("<locked here>"), "{lock:?}");
-    let node = owned.path().to_owned();
+    let node = guard.path().to_owned();
     drop(lock);
-    assert!(owned.is_held() && stat(&at, &node).is_some(), "the guard keeps the lock alive");
-    thread::spawn(move || drop(owned)).join().unwrap();
+    assert!(guard.is_held() && stat(&at, &node).is_some(), "the guard keeps the lock alive");
+    thread::spawn(move || drop(guard)).join().unwrap();
     until_empty(&at, LOCK);
 }
 
@@ -174,7 +166,7 @@ fn node_says_whose_it_is_and_missing_parents_are_made() {
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
         let session = session(&at);
         let lock = ZkExclusiveLock::builder(&session, LOCK).data("billing").build().unwrap();
-        assert_eq!(lock.holder().unwrap(), None, "not even a folder");
+        assert_eq!(lock.holders().unwrap(), [], "not even a folder");
         let guard = lock.lock().unwrap();
         assert_eq!((guard.path(), lock.path()), (NODE, LOCK), "without the chroot");
         let node = stat(&at, NODE).expect("below the chroot");
@@ -196,14 +188,14 @@ fn holder_is_shown_and_those_who_wait_are_not() {
     let guard = first.lock().unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token());
-        let holder = second.holder().unwrap().expect("somebody holds it");
+        let holder = second.holders().unwrap().pop().expect("somebody holds it");
         assert_eq!(Some(holder.session_id), ours.session_id());
         assert!(String::from_utf8(holder.data).unwrap().ends_with(&format!(":{}", process::id())));
         let token = guard.fencing_token();
         guard.unlock().unwrap();
         assert!(waiter.join().unwrap() > token, "a token grows from holder to holder");
     });
-    until("nobody holds it", SOON, || first.holder().unwrap().is_none().then_some(()));
+    until("nobody holds it", SOON, || first.holders().unwrap().is_empty().then_some(()));
 }
 
 fn another_clients_node_keeps_us_out_until_it_goes() {
@@ -214,7 +206,7 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
         let lock = lock(&session);
         assert!(lock.try_lock().unwrap().is_none());
         assert!(lock.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
-        let holder = lock.holder().unwrap().unwrap();
+        let holder = lock.holders().unwrap().remove(0);
         assert_eq!((holder.data.as_slice(), holder.session_id == 0), (&b"somebody"[..], flags == PERSISTENT));
         thread::scope(|scope| {
             let waiter = spawn_waiting(scope, || drop(lock.lock().unwrap()));
@@ -244,7 +236,7 @@ fn acl_is_on_node_and_parents() {
     assert_eq!(stranger.delete(&full_path(&at, NODE)).unwrap_err().code(), Some(raw::NO_AUTH));
     let theirs = session(&at);
     let shut_out = ZkExclusiveLock::new(&theirs, LOCK).unwrap();
-    for refused in [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.holder().map(drop)] {
+    for refused in [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.holders().map(drop)] {
         assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
     }
     guard.unlock().unwrap();
@@ -274,9 +266,11 @@ fn timeout_and_cancellation_leave_nothing() {
     assert!((Duration::from_millis(300)..Duration::from_millis(300) + SLACK).contains(&begun.elapsed()));
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let waiter = spawn_waiting(scope, || second.lock_with(&token).map(drop));
+        let waiter =
+            spawn_waiting(scope, || second.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         // One that waits for its turn behind that, too.
-        let behind = spawn_waiting(scope, || second.lock_with(&token).map(drop));
+        let behind =
+            spawn_waiting(scope, || second.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         token.cancel();
         for waiter in [waiter, behind] {
             assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));

@@ -16,7 +16,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Error, LossReason, SessionEvent, SessionState, ZkExclusiveLock, ZkSession};
+use zk_mutex::{
+    CancelToken, Error, LossReason, SessionEvent, SessionState, Wait, ZkExclusiveLock, ZkSession,
+};
 use zk_test_server::{Matcher, Op, TestServer};
 
 const LOCK: &str = "/locks/orders";
@@ -109,7 +111,7 @@ fn create_given_up_in_the_middle_is_removed_and_nothing_else_is() {
     let token = CancelToken::new();
     server.silence_reply(Op::Create.on(NODE).session(session));
     thread::scope(|scope| {
-        let locker = scope.spawn(|| mine.lock_with(&token).map(drop));
+        let locker = scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         until("it is made", SOON, || stat(&at, NODE));
         token.cancel();
         assert_eq!(locker.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -132,7 +134,7 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
         let again = server.hold_requests(Op::Create.on(NODE).session(session).skip(1));
         let token = CancelToken::new();
         thread::scope(|scope| {
-            let locker = scope.spawn(|| mine.lock_with(&token).map(drop));
+            let locker = scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
             until("it is made", SOON, || stat(&at, NODE));
             if refused {
                 // It comes back in between or not: its create is not answered, and nobody takes it.
@@ -325,7 +327,7 @@ fn node_replaced_behind_its_create_is_not_granted() {
                 until("ours has seen it", SOON, || {
                     (server.count(Op::Create.on(NODE).session(id(&ours))) > 0).then_some(())
                 });
-                assert!(other.holder().unwrap().is_some_and(|holder| holder.session_id == id(&theirs)));
+                assert!(other.holders().unwrap().iter().any(|holder| holder.session_id == id(&theirs)));
                 assert!(!locker.is_finished() && guard.is_held());
                 guard.unlock().unwrap();
             }
@@ -532,7 +534,7 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
         for (said, limit) in [
             (Box::new(|| mine.try_lock().map(drop)) as Box<dyn Fn() -> zk_mutex::Result<()>>, limit),
             (Box::new(|| mine.lock_timeout(A_WHILE).map(drop)), A_WHILE),
-            (Box::new(|| mine.holder().map(drop)), limit * 2),
+            (Box::new(|| mine.holders().map(drop)), limit * 2),
         ] {
             let begun = Instant::now();
             let said = said();

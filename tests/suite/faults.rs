@@ -183,7 +183,8 @@ fn holding(recipe: Recipe, fault: Fault) {
     stage.strike();
     if fault == Expiry {
         lost_by_expiry(&stage, &lock, &guard);
-        drop(guard);
+        let gone = Error::Lost { path: guard.path().to_owned(), reason: LossReason::SessionExpired };
+        assert_eq!(guard.unlock(), Err(gone), "each lock answers so");
         return stage.end();
     }
     stage.recovered();

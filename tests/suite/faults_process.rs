@@ -98,7 +98,7 @@ fn lock_of_a_thread_that_panics_is_released() {
         let mutex = Arc::clone(&mutex);
         thread::spawn(move || {
             let _outer = mutex.lock().unwrap();
-            let _inner = mutex.lock_owned().unwrap();
+            let _inner = mutex.lock().unwrap();
             panic!("while holding");
         })
     };

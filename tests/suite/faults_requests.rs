@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, ZkSession};
+use zk_mutex::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, Wait, ZkSession};
 
 const PATH: &str = "/locks/orders";
 /// For threads that get their turn late on a busy machine.
@@ -67,6 +67,67 @@ impl Stage {
         until_empty(&self.at, PATH);
         assert_eq!(self.session.session_id(), id);
     }
+}
+
+// ---- how long to wait ----
+
+/// As `try_lock` does.
+fn timeout_of_zero_asks_once(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_session, rival) = stage.rival();
+    let held = rival.lock().unwrap();
+    let before = nodes(&stage.at, PATH);
+    stage.proxy.clear();
+    let zero = Wait::timeout(Duration::ZERO);
+    let later = Instant::now() + SOON * 6;
+    for wait in [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())] {
+        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_none(), "{wait:?}");
+    }
+    assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
+    assert_eq!(nodes(&stage.at, PATH), before, "no node is left");
+    if recipe.is_lock() && recipe != Recipe::Exclusive {
+        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and none was made");
+    }
+    held.unlock().unwrap();
+    for wait in [&zero, &zero.clone().or_until(later)] {
+        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_some_and(|guard| guard.is_held()), "{wait:?}");
+        until_empty(&stage.at, PATH);
+    }
+    let cancelled = CancelToken::new();
+    cancelled.cancel();
+    let said = stage.lock.lock_with(zero.cancelled_by(&cancelled)).map(drop);
+    assert_eq!(said, Err(Error::Cancelled { path: PATH.into() }));
+    stage.end();
+}
+
+/// Whichever comes first.
+fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
+    const LONG: Duration = Duration::from_secs(60);
+    let stage = Stage::new(recipe);
+    let (_session, rival) = stage.rival();
+    let held = rival.lock().unwrap();
+    let (wait, token) = (Duration::from_millis(400), CancelToken::new());
+    for by_deadline in [false, true] {
+        let start = Instant::now();
+        let (timeout, deadline) = if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
+        let all = Wait::timeout(timeout).or_until(deadline).cancelled_by(&token);
+        assert!(stage.lock.lock_with(all).unwrap().is_none());
+        let took = start.elapsed();
+        assert!((wait..wait + SLACK).contains(&took), "{took:?}");
+    }
+    thread::scope(|scope| {
+        let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&token);
+        let waiter = scope.spawn(|| stage.lock.lock_with(all).map(drop));
+        thread::sleep(wait);
+        token.cancel();
+        assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
+    });
+    assert!(held.is_held());
+    held.unlock().unwrap();
+    // A token that is not cancelled, and a wait that ends late, keep nobody out.
+    let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
+    assert!(stage.lock.lock_with(all).unwrap().is_some_and(|guard| guard.is_held()));
+    stage.end();
 }
 
 // ---- the call after the create ----
@@ -215,7 +276,8 @@ fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Rec
     stage.proxy.hold(Direction::ToClient, true);
     let made = stage.proxy.on_request(OpKind::Create.on(recipe.first_mark()), SOON);
     thread::scope(|scope| {
-        let locker = scope.spawn(|| (stage.lock.lock_with(&token).map(drop), Instant::now()));
+        let locker = scope
+            .spawn(|| (stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop), Instant::now()));
         made.wait();
         let cancelled = Instant::now();
         token.cancel();
@@ -311,7 +373,7 @@ fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
     let events = stage.session.subscribe();
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let first = scope.spawn(|| stage.lock.lock_with(&token).map(drop));
+        let first = scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
         assert!(
             stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
@@ -362,6 +424,8 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
 }
 
 per_recipe![
+    timeout_of_zero_asks_once,
+    wait_ends_by_its_timeout_its_deadline_or_its_token,
     node_is_deleted_cleanly_when_the_call_after_its_create_fails,
     original_error_is_kept_when_the_clean_up_fails_too,
     close_during_the_call_after_the_create_is_told_and_leaves_nothing,
@@ -380,6 +444,8 @@ per_recipe![
 ];
 
 over_exclusive![
+    timeout_of_zero_asks_once,
+    wait_ends_by_its_timeout_its_deadline_or_its_token,
     create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once,
     create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once,
     create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection,

@@ -298,7 +298,7 @@ pub fn hold(address: &str) {
 }
 
 /// A session that is lost during the wait is followed by another one.
-fn granted(mutex: &ZkMutex) -> ZkMutexGuard<'_> {
+fn granted(mutex: &ZkMutex) -> ZkMutexGuard {
     loop {
         match mutex.lock() {
             Ok(guard) => return guard,

@@ -208,7 +208,7 @@ fn a_node_that_is_too_long_fails_alone() {
     raw.create(&node, &vec![7; 17 << 20], PERSISTENT).unwrap();
     too_long(bad.lock(), &node);
     too_long(bad.lock_timeout(T), &node);
-    too_long(bad.holder(), &node);
+    too_long(bad.holders(), &node);
     assert!(bad.try_lock().unwrap().is_none());
     raw.delete(&node).unwrap();
     drop(bad.lock().unwrap());

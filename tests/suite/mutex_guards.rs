@@ -11,11 +11,10 @@ use std::{
     cell::RefCell,
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
     thread,
     time::Duration,
 };
-use zk_mutex::{Acl, CancelToken, Error, Layout, MutexBuilder, OwnedZkMutexGuard, ZkMutex};
+use zk_mutex::{Acl, CancelToken, Error, Layout, LockBuilder, Wait, ZkMutex, ZkMutexGuard};
 
 const LOCK: &str = "/locks/orders";
 
@@ -47,7 +46,7 @@ fn one_path_with_another_layout_or_acl_is_refused() {
     let at = Shared::chroot();
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
-    let refused = |builder: MutexBuilder, word: &str| match builder.build() {
+    let refused = |builder: LockBuilder<ZkMutex>, word: &str| match builder.build() {
         Err(Error::InvalidConfig { reason, .. }) => {
             assert!(reason.contains(LOCK) && reason.contains(word), "{reason}");
         }
@@ -124,16 +123,16 @@ fn a_thread_that_panics_holding_poisons_nothing() {
     until_empty(&at, LOCK);
 }
 
-fn an_owned_guard_outlives_the_handles_it_came_from() {
+fn a_guard_outlives_the_handles_it_came_from() {
     let at = Shared::chroot();
     let guards = {
         let session = session(&at);
-        let mutex = Arc::new(ZkMutex::new(&session, LOCK).unwrap());
+        let mutex = ZkMutex::new(&session, LOCK).unwrap();
         [
-            mutex.lock_owned().unwrap(),
-            mutex.try_lock_owned().unwrap().unwrap(),
-            mutex.lock_owned_timeout(SOON).unwrap().unwrap(),
-            mutex.lock_owned_with(&CancelToken::new()).unwrap(),
+            mutex.lock().unwrap(),
+            mutex.try_lock().unwrap().unwrap(),
+            mutex.lock_timeout(SOON).unwrap().unwrap(),
+            mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap().unwrap(),
         ]
     };
     let [first, second, third, last] = guards;
@@ -198,14 +197,14 @@ fn a_forgotten_guard_holds_until_the_session_closes() {
 }
 
 fn a_guard_in_a_thread_local_is_released_by_the_threads_end() {
-    thread_local!(static KEPT: RefCell<Option<OwnedZkMutexGuard>> = const { RefCell::new(None) });
+    thread_local!(static KEPT: RefCell<Option<ZkMutexGuard>> = const { RefCell::new(None) });
     let at = Shared::chroot();
-    let mutex = Arc::new(ZkMutex::new(&session(&at), LOCK).unwrap());
+    let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     for _ in 0..3 {
-        let keeps = Arc::clone(&mutex);
+        let keeps = mutex.clone();
         // Not a scope: it ends before its threads' locals do.
         let thread = thread::spawn(move || {
-            KEPT.set(Some(keeps.lock_owned().unwrap()));
+            KEPT.set(Some(keeps.lock().unwrap()));
             assert!(keeps.is_owned_by_current_thread());
         });
         thread.join().unwrap();
@@ -220,7 +219,7 @@ scenarios![
     two_sessions_are_two_owners_and_the_thread_is_warned,
     a_guard_dropped_in_a_panic_releases,
     a_thread_that_panics_holding_poisons_nothing,
-    an_owned_guard_outlives_the_handles_it_came_from,
+    a_guard_outlives_the_handles_it_came_from,
     unlock_returns_when_the_node_is_gone,
     unlock_of_a_nested_guard_only_ends_the_nesting,
     a_forgotten_guard_holds_until_the_session_closes,

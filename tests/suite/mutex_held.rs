@@ -7,14 +7,13 @@ use crate::support::{
 };
 use crossbeam_channel::{TryRecvError, select};
 use std::{
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LossReason,
-    LostSignal, MutexBuilder, OwnedZkMutexGuard, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder,
-    SessionEvent, SessionState, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession,
+    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LockBuilder,
+    LossReason, LostSignal, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession, ZkWriteGuard,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -36,9 +35,7 @@ fn what_debug_shows() {
         shows(&other, "<waiting>");
         let text = format!("{guard:?}");
         assert!(text.contains(guard.path()) && text.contains("<held>"), "{text}");
-        let owned = Arc::new(mutex.clone()).lock_owned().unwrap();
-        assert!(format!("{owned:?}").contains("<held>"));
-        drop((owned, guard));
+        drop(guard);
         waiter.join().unwrap();
     });
     until_empty(&at, LOCK);
@@ -93,7 +90,7 @@ fn fencing_tokens_grow_from_holder_to_holder() {
 fn fencing_tokens_grow_at_hand_overs_within_the_process() {
     let at = Shared::chroot();
     let mutex = ZkMutex::builder(&session(&at), LOCK).hand_over(SOON).build().unwrap();
-    let token = |guard: &ZkMutexGuard<'_>| (guard.fencing_token(), guard.path().to_owned());
+    let token = |guard: &ZkMutexGuard| (guard.fencing_token(), guard.path().to_owned());
     let tokens: Vec<_> = thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
         let threads = [(); 4].map(|()| spawn_waiting(scope, || token(&mutex.lock().unwrap())));
@@ -202,19 +199,19 @@ fn which_types_may_go_to_other_threads() {
     fn shared<T: Sync>() {}
     both::<ZkSession>();
     both::<ZkMutex>();
-    both::<CancelToken>();
+    both::<(CancelToken, Wait)>();
     both::<(LostSignal, RevokeSignal)>();
     both::<PersistentLock>();
     both::<FencingToken>();
     both::<Contender>();
     both::<(Error, Cause, HostFailure, LossReason)>();
     both::<(SessionEvent, SessionState)>();
-    both::<(Acl, Layout, WaitStrategy, RetryPolicy, MutexBuilder)>();
+    both::<(Acl, Layout, WaitStrategy, RetryPolicy, LockBuilder<ZkMutex>)>();
     send::<SessionBuilder>();
     shared::<Held>();
-    shared::<ZkMutexGuard<'_>>();
-    shared::<OwnedZkMutexGuard>();
-    assert_not_send!(ZkMutexGuard<'_>, OwnedZkMutexGuard);
+    shared::<ZkMutexGuard>();
+    shared::<(ZkReadGuard, ZkWriteGuard)>();
+    assert_not_send!(ZkMutexGuard, ZkReadGuard, ZkWriteGuard);
 }
 
 scenarios![

@@ -10,7 +10,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Cause, Error, ZkMutex};
+use zk_mutex::{CancelToken, Cause, Error, Wait, ZkMutex};
 
 const LOCK: &str = "/locks/orders";
 /// What a wait may take beyond its time on a busy machine.
@@ -78,7 +78,7 @@ fn cancel_ends_a_wait_in_the_local_queue() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
-        let waiter = spawn_waiting(scope, || mutex.lock_with(&token).map(drop));
+        let waiter = spawn_waiting(scope, || mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         token.clone().cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
         assert_eq!(queue(&at, LOCK).len(), 1);
@@ -94,7 +94,7 @@ fn cancel_ends_a_wait_in_zookeepers_queue() {
     let token = CancelToken::new();
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| mutex.lock_with(&token).map(drop));
+        let waiter = scope.spawn(|| mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         let nodes = until_queue(&at, LOCK, 2);
         token.cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -110,16 +110,16 @@ fn cancelling_is_sticky_and_takes_no_lock_away() {
     let session = session(&through);
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let token = CancelToken::new();
-    let guard = mutex.lock_with(&token).unwrap();
+    let guard = mutex.lock_with(Wait::forever().cancelled_by(&token)).unwrap().unwrap();
     token.cancel();
     assert!(guard.is_held() && guard.check().is_ok(), "what was granted stays");
     guard.unlock().unwrap();
     proxy.clear();
     for _ in 0..2 {
-        let refused = mutex.lock_with(&token).map(drop);
+        let refused = mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop);
         assert_eq!(refused, Err(Error::Cancelled { path: LOCK.into() }), "though the lock is free");
     }
-    drop(mutex.lock_with(&CancelToken::new()).unwrap());
+    drop(mutex.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap());
     until_empty(&at, LOCK);
     assert_eq!(proxy.count(OpKind::Create), 1, "nothing was sent for the cancelled");
     session.close().unwrap();
@@ -133,8 +133,8 @@ fn a_grant_that_wins_the_race_against_cancel_is_returned() {
         let token = CancelToken::new();
         thread::scope(|scope| {
             let guard = other.lock().unwrap();
-            let waiter = scope.spawn(|| match mutex.lock_with(&token) {
-                Ok(guard) => assert!(guard.is_held() && mutex.is_owned_by_current_thread()),
+            let waiter = scope.spawn(|| match mutex.lock_with(Wait::forever().cancelled_by(&token)) {
+                Ok(guard) => assert!(guard.unwrap().is_held()),
                 Err(e) => assert_eq!(e, Error::Cancelled { path: LOCK.into() }),
             });
             until_queue(&at, LOCK, 2);
@@ -161,7 +161,8 @@ fn re_acquire_times_out_while_still_held() {
     let wait = Duration::from_millis(400);
     for by_deadline in [false, true, false] {
         let start = Instant::now();
-        let got = if by_deadline { mutex.lock_deadline(start + wait) } else { mutex.lock_timeout(wait) };
+        let got =
+            if by_deadline { mutex.lock_with(Wait::until(start + wait)) } else { mutex.lock_timeout(wait) };
         assert!(got.unwrap().is_none());
         let took = start.elapsed();
         assert!(took >= wait && took < wait + SLACK, "{took:?}");
@@ -189,19 +190,20 @@ fn a_timeout_beyond_the_clock_is_no_timeout() {
     until_empty(&at, LOCK);
 }
 
-fn a_timeout_of_zero_says_only_what_is_known_here() {
+fn a_deadline_in_the_past_says_only_what_is_known_here() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let ours = session(&through);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
-    match mutex.lock_timeout(Duration::ZERO) {
+    let past = Wait::until(Instant::now());
+    match mutex.lock_with(past.clone()) {
         Err(Error::Unavailable { path, cause: Cause::Deadline, .. }) => assert_eq!(path, LOCK),
         other => panic!("whether it is free takes an answer: {other:?}"),
     }
     assert_eq!(proxy.count(OpKind::Create.on(LOCK)), 0, "nothing is sent for nothing");
     let guard = mutex.lock().unwrap();
     thread::scope(|scope| {
-        let elsewhere = scope.spawn(|| mutex.lock_timeout(Duration::ZERO).map(|got| got.is_some()));
+        let elsewhere = scope.spawn(|| mutex.lock_with(past).map(|got| got.is_some()));
         assert_eq!(elsewhere.join().unwrap(), Ok(false));
     });
     drop(guard);
@@ -219,5 +221,5 @@ scenarios![
     a_grant_that_wins_the_race_against_cancel_is_returned,
     re_acquire_times_out_while_still_held,
     a_timeout_beyond_the_clock_is_no_timeout,
-    a_timeout_of_zero_says_only_what_is_known_here,
+    a_deadline_in_the_past_says_only_what_is_known_here,
 ];

@@ -168,14 +168,14 @@ fn the_next_thread_here_is_not_handed_what_is_kept() {
 fn a_nested_guard_cannot_be_kept() {
     let at = Shared::chroot();
     let ours = session(&at);
-    let lock = std::sync::Arc::new(mutex(&ours));
+    let lock = mutex(&ours);
     let outer = lock.lock().unwrap();
     let said = lock.lock().unwrap().persist();
     assert!(matches!(said, Err(Error::InvalidConfig { what: "persistent lock", .. })), "{said:?}");
     assert!(outer.is_held() && outer.hold_count() == 1, "it is only one nesting less");
     assert_eq!(queue(&at, LOCK), [name(outer.path())]);
     drop(outer);
-    let kept = lock.lock_owned().unwrap().persist().unwrap();
+    let kept = lock.lock().unwrap().persist().unwrap();
     until_only(&at, &kept);
     assert!(lock.release_persistent(kept.name()).unwrap());
     until_empty(&at, LOCK);

@@ -17,7 +17,7 @@ use std::{
 };
 use zk_mutex::{
     Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSession,
+    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::{Matcher, Op};
 
@@ -86,7 +86,7 @@ fn whoever_asks_is_given_what_the_node_said_until_then() {
     guard.unlock().unwrap();
     let lock = ZkRwLock::builder(&ours, "/locks/table").data("readers").build().unwrap();
     let reading = lock.read().unwrap();
-    let reader = lock.readers().unwrap().remove(0);
+    let reader = lock.holders().unwrap().remove(0);
     assert_eq!(lock.attempt_revoke(&reader).unwrap().as_deref(), Some(&b"readers"[..]));
     reading.unlock().unwrap();
     assert_eq!(lock.attempt_revoke(&reader).unwrap(), None);
@@ -257,7 +257,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
             comes(&reading.revoke_requested());
         });
         assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
-        let mut readers = other.readers().unwrap();
+        let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
         assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
         comes(&reading.revoke_requested());
@@ -266,7 +266,7 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
         assert_ne!(late, reading.path());
     });
     let writing = lock.write().unwrap();
-    assert!(other.attempt_revoke(&other.writers().unwrap()[0]).unwrap().is_some());
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
     comes(&writing.revoke_requested());
     drop(writing);
     until_empty(&at, LOCK);
@@ -366,7 +366,27 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
     assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
 }
 
+fn each_lock_with_a_queue_asks_its_own_holders() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let [semaphore, other] = [&ours, &theirs].map(|s| ZkSemaphore::new(s, "/limits/downloads", 1).unwrap());
+    let permit = semaphore.acquire().unwrap();
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    comes(&permit.revoke_requested());
+    let [one, other] = [&ours, &theirs].map(|s| ZkSemaphoreMutex::new(s, "/limits/upload").unwrap());
+    let guard = one.lock().unwrap();
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    comes(&guard.revoke_requested());
+    let [election, other] = [&ours, &theirs].map(|s| ZkElection::new(s, "/elections/billing").unwrap());
+    let candidate = election.join().unwrap();
+    let leadership = candidate.wait_leader().unwrap();
+    assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
+    comes(&leadership.revoke_requested());
+    assert!(permit.is_held() && guard.is_held() && leadership.is_held());
+}
+
 scenarios![
+    each_lock_with_a_queue_asks_its_own_holders,
     a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
     whoever_asks_is_given_what_the_node_said_until_then,
     a_holder_is_asked_by_one_who_may_write_and_not_read on embedded,

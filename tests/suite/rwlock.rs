@@ -12,7 +12,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, Layout, ZkMutex, ZkRwLock};
+use zk_mutex::{Error, Layout, Wait, ZkMutex, ZkRwLock};
 
 const LOCK: &str = "/locks/config";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
@@ -101,7 +101,7 @@ fn readers_are_inside_together() {
     assert!(locks[0].try_write().unwrap().is_some());
 }
 
-fn participants_are_listed_separately() {
+fn holders_are_those_who_read_and_contenders_are_all() {
     let at = Shared::chroot();
     let reading = session(&at);
     // Each reader with a node of its own.
@@ -127,15 +127,18 @@ fn participants_are_listed_separately() {
                     let cancel = cancel.clone();
                     scope.spawn(move || {
                         let lock = ZkRwLock::new(session, LOCK).unwrap();
-                        assert!(matches!(lock.write_with(&cancel), Err(Error::Cancelled { .. })));
+                        assert!(matches!(
+                            lock.write_with(Wait::forever().cancelled_by(&cancel)),
+                            Err(Error::Cancelled { .. })
+                        ));
                     })
                 })
                 .collect();
             until_queue(at, LOCK, 28);
-            let (read, write) = (readers.readers().unwrap(), readers.writers().unwrap());
-            assert_eq!((read.len(), write.len()), (20, 8));
-            assert!(read.iter().all(|reader| reader.reads) && !write.iter().any(|writer| writer.reads));
-            assert!(read.is_sorted_by_key(|reader| reader.sequence));
+            let all = readers.contenders().unwrap();
+            assert_eq!((all.len(), all.iter().filter(|contender| contender.reads).count()), (28, 20));
+            assert!(all.is_sorted_by_key(|contender| contender.sequence));
+            assert_eq!(readers.holders().unwrap(), all[..20], "those who read, and none who waits");
             cancel.cancel();
             waiting.into_iter().for_each(|thread| thread.join().unwrap());
             done.store(1, Ordering::SeqCst);
@@ -367,12 +370,12 @@ fn nodes_carry_the_data_that_the_lock_was_made_with() {
     data.fill(b'x');
     let writing = lock.write().unwrap();
     let beside = lock.read().unwrap();
-    for contender in [lock.writers().unwrap(), lock.readers().unwrap()].concat() {
+    for contender in lock.contenders().unwrap() {
         assert_eq!(contender.data, b"shard 7", "{contender:?}");
     }
     drop((writing, beside));
     let _reading = lock.read_timeout(SOON).unwrap();
-    let readers = lock.readers().unwrap();
+    let readers = lock.contenders().unwrap();
     assert!(readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(), "{readers:?}");
 }
 
@@ -393,7 +396,7 @@ fn the_kazoo_layout_has_kazoos_names() {
 scenarios![
     readers_share_and_a_writer_is_alone,
     readers_are_inside_together,
-    participants_are_listed_separately,
+    holders_are_those_who_read_and_contenders_are_all,
     upgrading_is_refused_at_once,
     a_downgrade_keeps_a_queued_writer_out,
     a_downgrade_keeps_a_queued_writer_out_in_kazoos_layout,

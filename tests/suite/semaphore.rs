@@ -4,22 +4,18 @@ use crate::support::{
     contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
     raw::{EPHEMERAL, EPHEMERAL_SEQUENTIAL, PERSISTENT},
     scenarios,
-    scene::{SOON, full_path, session_of, until_empty},
+    scene::{SOON, full_path, queue, session_of, until_empty},
     until,
 };
 use crossbeam_channel::bounded;
 use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, OwnedZkSemaphoreMutexGuard, ZkMutex, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSemaphoreMutexGuard, ZkSession,
+    CancelToken, Error, Wait, ZkMutex, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
+    ZkSession,
 };
 
 const PATH: &str = "/limits/downloads";
@@ -60,7 +56,14 @@ impl Room {
 
 #[track_caller]
 pub fn semaphore(session: &ZkSession, permits: u32) -> ZkSemaphore {
-    ZkSemaphore::new(session, PATH, permits).unwrap()
+    let semaphore = ZkSemaphore::new(session, PATH, permits).unwrap();
+    semaphore.permits().unwrap(); // its first use: the number is written, or compared
+    semaphore
+}
+
+/// How many permits were got, if any were.
+fn permits(hold: Option<ZkPermit>) -> Option<u32> {
+    hold.map(|permit| permit.permits())
 }
 
 #[track_caller]
@@ -94,26 +97,22 @@ fn as_many_are_inside_as_it_has_and_never_more() {
                 let mut random = fastrand::Rng::with_seed(thread as u64);
                 for _ in 0..30 {
                     let wanted = random.u32(1..=PERMITS);
-                    let mut permits = match random.u8(..4) {
-                        0 => semaphore.try_acquire_many(wanted).unwrap().unwrap_or_default(),
+                    let permit = match random.u8(..4) {
+                        0 => semaphore.try_acquire_many(wanted).unwrap(),
                         1 => semaphore
                             .acquire_many_timeout(wanted, Duration::from_millis(random.u64(5..200)))
-                            .map_or_else(
-                                |e| match e {
-                                    Error::Unavailable { .. } => Vec::new(), // it was shorter than a round trip
-                                    e => panic!("{e}"),
-                                },
-                                Option::unwrap_or_default,
-                            ),
-                        _ => semaphore.acquire_many(wanted).unwrap(),
+                            .unwrap_or_else(|e| match e {
+                                Error::Unavailable { .. } => None, // it was shorter than a round trip
+                                e => panic!("{e}"),
+                            }),
+                        _ => Some(semaphore.acquire_many(wanted).unwrap()),
                     };
-                    room.enter(permits.len());
+                    let Some(permit) = permit else { continue };
+                    assert_eq!(permit.permits(), wanted);
+                    room.enter(wanted as usize);
                     thread::sleep(Duration::from_millis(random.u64(..3)));
-                    while let Some(permit) = permits.pop() {
-                        assert!(permit.is_held());
-                        room.leave(1);
-                        drop(permit);
-                    }
+                    assert!(permit.is_held());
+                    room.leave(wanted as usize);
                 }
             });
         }
@@ -122,26 +121,28 @@ fn as_many_are_inside_as_it_has_and_never_more() {
     until_nothing_left(&at);
 }
 
-fn permits_are_given_back_one_at_a_time_and_in_chunks() {
+fn permits_are_taken_and_given_back_one_at_a_time_and_in_chunks() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
-    let mut five = one.acquire_many(5).unwrap();
+    let [single, three, last] = [1, 3, 1].map(|number| one.acquire_many(number).unwrap());
     assert_eq!(until_queue(&at, LEASES, 5).len(), 5);
     until_empty(&at, LOCKS);
-    let paths: HashSet<_> = five.iter().map(|permit| permit.path().to_owned()).collect();
-    assert!(paths.len() == 5 && paths.iter().all(|path| path.starts_with(LEASES)));
+    let tokens = [&single, &three, &last].map(|permit| permit.fencing_token());
+    assert!(tokens.is_sorted() && tokens[1].zxid() + 2 < tokens[2].zxid(), "{tokens:?}");
+    assert!([&single, &three, &last].iter().all(|permit| permit.path().starts_with(LEASES)));
     assert!(other.try_acquire().unwrap().is_none());
-    five.pop().unwrap().release().unwrap();
+    single.unlock().unwrap();
     assert!(other.try_acquire_many(2).unwrap().is_none());
     let theirs = other.try_acquire().unwrap().unwrap();
-    five.truncate(1);
+    three.unlock().unwrap();
+    assert_eq!(queue(&at, LEASES).len(), 2, "unlock waits until all three nodes are gone");
     assert!(other.acquire_many_timeout(4, PATIENCE).unwrap().is_none());
     let three = other.acquire_many_timeout(3, SOON).unwrap().unwrap();
     assert!(one.try_acquire().unwrap().is_none());
-    assert!(three.iter().chain(&five).chain([&theirs]).all(|permit| permit.is_held()));
-    drop((three, theirs, five));
-    assert_eq!(one.acquire_many_timeout(5, SOON).unwrap().map(|five| five.len()), Some(5));
+    assert!([&three, &last, &theirs].iter().all(|permit| permit.is_held()));
+    drop((three, theirs, last));
+    assert_eq!(permits(one.acquire_many_timeout(5, SOON).unwrap()), Some(5));
     until_nothing_left(&at);
 }
 
@@ -176,7 +177,7 @@ fn permits_move_between_threads() {
         for turn in 0..20 {
             let permit = take.recv_timeout(SOON).unwrap();
             assert!(permit.is_held() && permit.check().is_ok());
-            if turn % 2 == 0 { permit.release().unwrap() } else { drop(permit) }
+            if turn % 2 == 0 { permit.unlock().unwrap() } else { drop(permit) }
         }
     });
     until_nothing_left(&at);
@@ -204,12 +205,13 @@ fn closed_session_frees_its_permits() {
         let waiter = spawn_waiting(scope, || other.acquire_many(3).unwrap());
         let start = Instant::now();
         ours.close().unwrap();
-        assert!(permits.iter().all(|permit| !permit.is_held()));
-        assert!(waiter.join().unwrap().iter().all(|permit| permit.is_held()));
+        assert!(!permits.is_held());
+        assert!(waiter.join().unwrap().is_held());
         assert!(start.elapsed() < SOON, "woken, and not by chance: {:?}", start.elapsed());
     });
     assert!(matches!(one.acquire().map(drop), Err(Error::Closed { .. })));
-    assert!(matches!(ZkSemaphore::new(&ours, PATH, 3).map(drop), Err(Error::Closed { .. })));
+    let late = ZkSemaphore::new(&ours, PATH, 3).unwrap();
+    assert!(matches!(late.acquire().map(drop), Err(Error::Closed { .. })));
     until_nothing_left(&at);
 }
 
@@ -233,7 +235,7 @@ fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
         });
         assert!(semaphores[2].try_acquire().unwrap().is_none(), "somebody is ahead");
         assert!(semaphores[0].acquire_timeout(PATIENCE).unwrap().is_none());
-        held.release().unwrap();
+        held.unlock().unwrap();
         drop(many.join().unwrap());
         drop(few.join().unwrap());
     });
@@ -257,23 +259,39 @@ fn leases_of_others_count_whatever_they_are_called() {
     foreign.delete(&lease).unwrap();
     assert!(semaphore.acquire_timeout(SOON).unwrap().is_some());
     foreign.close_session().unwrap();
-    assert_eq!(semaphore.acquire_many_timeout(2, SOON).unwrap().map(|two| two.len()), Some(2));
+    assert_eq!(permits(semaphore.acquire_many_timeout(2, SOON).unwrap()), Some(2));
     until_nothing_left(&at);
 }
 
 // ---- the number ----
 
-fn number_is_written_once_and_others_are_refused() {
+fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
     let at = Shared::chroot();
-    let (ours, theirs) = (session(&at), session(&at));
-    let one = semaphore(&ours, 3);
+    let (proxy, through) = proxied(&at);
+    let (ours, theirs) = (session(&through), session(&at));
+    proxy.clear();
+    let one = ZkSemaphore::new(&ours, PATH, 3).unwrap();
+    assert_eq!((proxy.count(OpKind::GetData), stat(&at, PATH)), (0, None), "nothing is sent");
+    drop(one.acquire().unwrap());
     assert_eq!(data(&at), b"3");
     for session in [&ours, &theirs] {
-        let refused = ZkSemaphore::new(session, PATH, 4).map(drop).unwrap_err();
-        assert_eq!(refused, Error::InconsistentLeases { path: PATH.into(), ours: 4, theirs: 3 });
-        let said = refused.to_string();
-        assert!(["3", "4", PATH, "set_permits"].iter().all(|word| said.contains(word)), "{said}");
+        let told_another = ZkSemaphore::new(session, PATH, 4).unwrap();
+        let timeout = told_another.acquire_timeout(SOON).map(drop);
+        for said in [told_another.acquire().map(drop), told_another.try_acquire().map(drop), timeout] {
+            let refused = said.unwrap_err();
+            assert_eq!(refused, Error::InconsistentLeases { path: PATH.into(), ours: 4, theirs: 3 });
+            let said = refused.to_string();
+            assert!(["3", "4", PATH, "set_permits"].iter().all(|word| said.contains(word)), "{said}");
+        }
+        assert!(matches!(told_another.permits(), Err(Error::InconsistentLeases { theirs: 3, .. })));
     }
+    until_nothing_left(&at);
+    // Whoever changes the number knows it, whatever it was told; and what is changed later counts for all.
+    let told_another = ZkSemaphore::new(&theirs, PATH, 4).unwrap();
+    told_another.set_permits(5).unwrap();
+    assert_eq!((told_another.permits(), one.permits(), data(&at)), (Ok(5), Ok(5), b"5".to_vec()));
+    drop(told_another.acquire_many(5).unwrap());
+    told_another.set_permits(3).unwrap();
     let other = semaphore(&theirs, 3);
     assert_eq!((data(&at), one.permits(), other.permits()), (b"3".to_vec(), Ok(3), Ok(3)));
     // Empty data, as of a parent that somebody else made.
@@ -295,7 +313,7 @@ fn number_that_is_absurd_is_refused_at_once() {
     let said = semaphore.acquire_many(3).map(drop);
     assert!(said.as_ref().is_err_and(|e| e.to_string().contains("which is 2")), "{said:?}");
     set_data(&at, b"3");
-    assert_eq!(semaphore.acquire_many(3).map(|three| three.len()), Ok(3), "it was raised meanwhile");
+    assert_eq!(semaphore.acquire_many(3).map(|three| three.permits()), Ok(3), "it was raised meanwhile");
     until_nothing_left(&at);
 }
 
@@ -323,7 +341,8 @@ fn lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 3), semaphore(&theirs, 3));
-    let mut three = one.acquire_many(3).unwrap();
+    let mut three = vec![(); 3].into_iter().map(|()| one.acquire().unwrap());
+    let mut three: Vec<_> = three.by_ref().collect();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || other.acquire().unwrap());
         one.set_permits(1).unwrap();
@@ -368,7 +387,7 @@ fn data_that_is_no_number_is_ignored_and_left() {
         assert!(matches!(one.set_permits(3), Err(Error::InvalidConfig { .. })));
         assert_eq!((one.permits(), data(&at).as_slice()), (Ok(2), other));
         // In one session it can still be told.
-        let refused = ZkSemaphore::new(&ours, PATH, 5).map(drop);
+        let refused = ZkSemaphore::new(&ours, PATH, 5).and_then(|semaphore| semaphore.permits());
         assert!(matches!(refused, Err(Error::InconsistentLeases { ours: 5, theirs: 2, .. })), "{refused:?}");
         drop(second);
         assert!(one.acquire_timeout(SOON).unwrap().is_some());
@@ -386,7 +405,7 @@ fn deleted_nodes_are_made_again_with_the_number_last_seen() {
     let mut raw = Raw::connect(&at).unwrap();
     for folder in [PATH, LEASES, "/limits"] {
         raw.delete_recursive(&full_path(&at, folder)).unwrap();
-        assert_eq!(one.acquire_many(2).unwrap().len(), 2, "{folder}");
+        assert_eq!(one.acquire_many(2).unwrap().permits(), 2, "{folder}");
         assert_eq!(data(&at), b"2");
         assert!(one.try_acquire_many(2).unwrap().is_some());
         until_nothing_left(&at);
@@ -499,22 +518,27 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         // The first is at the leases, the second behind it.
-        let first = spawn_waiting(scope, || one.acquire_many_with(2, &token).map(drop));
-        let second = spawn_waiting(scope, || one.acquire_with(&token).map(drop));
+        let first =
+            spawn_waiting(scope, || one.acquire_many_with(2, Wait::forever().cancelled_by(&token)).map(drop));
+        let second =
+            spawn_waiting(scope, || one.acquire_with(Wait::forever().cancelled_by(&token)).map(drop));
         until_queue(&at, LEASES, 3);
         token.cancel();
         for waiter in [first, second] {
             assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
         }
     });
-    assert_eq!(one.acquire_with(&token).map(drop), Err(Error::Cancelled { path: PATH.into() }));
+    assert_eq!(
+        one.acquire_with(Wait::forever().cancelled_by(&token)).map(drop),
+        Err(Error::Cancelled { path: PATH.into() })
+    );
     until_queue(&at, LEASES, 1);
     until_empty(&at, LOCKS);
     let start = Instant::now();
-    assert!(one.acquire_many_deadline(2, start + PATIENCE).unwrap().is_none());
+    assert!(one.acquire_many_with(2, Wait::until(start + PATIENCE)).unwrap().is_none());
     assert!(start.elapsed() >= PATIENCE);
     until_queue(&at, LEASES, 1);
-    assert!(one.acquire_deadline(Instant::now() + SOON).unwrap().is_some());
+    assert!(one.acquire_with(Wait::until(Instant::now() + SOON)).unwrap().is_some());
     drop(held);
     assert!(one.acquire_many_timeout(2, SOON).unwrap().is_some());
     until_nothing_left(&at);
@@ -543,7 +567,7 @@ fn holders_and_waiters_are_listed() {
         .zip(["a", "b", "c"])
         .map(|(session, data)| ZkSemaphore::builder(session, PATH, 2).data(data).build().unwrap())
         .collect();
-    assert!(semaphores[0].holders().unwrap().is_empty() && semaphores[0].waiting().unwrap().is_empty());
+    assert_eq!((semaphores[0].holders(), semaphores[0].contenders()), (Ok(vec![]), Ok(vec![])));
     let held = [semaphores[0].acquire().unwrap(), semaphores[1].acquire().unwrap()];
     until_empty(&at, LOCKS);
     let holders = semaphores[2].holders().unwrap();
@@ -560,10 +584,11 @@ fn holders_and_waiters_are_listed() {
     assert_eq!(holders.len(), 2);
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || semaphores[2].acquire().unwrap());
-        let waiting = semaphores[0].waiting().unwrap();
+        let (holders, contenders) = (semaphores[0].holders().unwrap(), semaphores[0].contenders().unwrap());
+        assert_eq!((holders.len(), &contenders[..3]), (3, &holders[..]), "what it waits for is last");
+        let waiting = &contenders[3..];
         assert_eq!(waiting.iter().map(|waiter| waiter.data.as_slice()).collect::<Vec<_>>(), [b"c"]);
         assert!(waiting[0].name.starts_with("locks/"));
-        assert_eq!(semaphores[0].holders().unwrap().len(), 3, "what it waits for is last");
         drop(held);
         drop(waiter.join().unwrap());
     });
@@ -591,16 +616,15 @@ fn other_kinds_of_lock_on_the_path_are_refused() {
 fn semaphore_mutex_is_locked_here_and_unlocked_there() {
     fn is_send<T: Send + Sync>() {}
     is_send::<ZkPermit>();
-    is_send::<ZkSemaphoreMutexGuard<'_>>();
-    is_send::<OwnedZkSemaphoreMutexGuard>();
+    is_send::<ZkSemaphoreMutexGuard>();
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
-    let mutex = Arc::new(ZkSemaphoreMutex::new(&ours, PATH).unwrap());
+    let mutex = ZkSemaphoreMutex::new(&ours, PATH).unwrap();
     let other = ZkSemaphoreMutex::new(&theirs, PATH).unwrap();
-    let guard = mutex.lock_owned().unwrap();
+    let guard = mutex.lock().unwrap();
     assert_eq!(data(&at), b"1");
     let first = guard.fencing_token();
-    assert!(other.try_lock().unwrap().is_none() && mutex.try_lock_owned().unwrap().is_none());
+    assert!(other.try_lock().unwrap().is_none() && mutex.try_lock().unwrap().is_none());
     assert_eq!(other.contenders().unwrap().len(), 1);
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || {
@@ -611,8 +635,9 @@ fn semaphore_mutex_is_locked_here_and_unlocked_there() {
         scope.spawn(move || guard.unlock().unwrap());
         let (held, second) = waiter.join().unwrap();
         assert!(held && second > first);
-        // A borrowed guard too.
+        assert_eq!(mutex.holders().unwrap().len(), 0);
         let guard = mutex.lock().unwrap();
+        assert_eq!(other.holders().unwrap(), other.contenders().unwrap());
         scope.spawn(move || drop(guard));
     });
     assert!(other.lock_timeout(SOON).unwrap().is_some());
@@ -626,10 +651,11 @@ fn second_lock_of_the_same_thread_waits() {
     let guard = mutex.lock().unwrap();
     assert!(mutex.try_lock().unwrap().is_none());
     assert!(mutex.lock_timeout(PATIENCE).unwrap().is_none());
-    assert!(mutex.lock_deadline(Instant::now() + PATIENCE).unwrap().is_none());
+    assert!(mutex.lock_with(Wait::until(Instant::now() + PATIENCE)).unwrap().is_none());
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let cancelled = spawn_waiting(scope, || mutex.lock_with(&token).map(drop));
+        let cancelled =
+            spawn_waiting(scope, || mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         token.cancel();
         assert_eq!(cancelled.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
         scope.spawn(move || {
@@ -692,14 +718,14 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
 
 scenarios![
     as_many_are_inside_as_it_has_and_never_more,
-    permits_are_given_back_one_at_a_time_and_in_chunks,
+    permits_are_taken_and_given_back_one_at_a_time_and_in_chunks,
     one_session_gets_no_more_than_there_are,
     permits_move_between_threads,
     permit_outlives_its_semaphore,
     closed_session_frees_its_permits,
     whoever_waits_for_many_is_not_starved_by_those_who_want_few,
     leases_of_others_count_whatever_they_are_called,
-    number_is_written_once_and_others_are_refused,
+    number_is_written_at_the_first_use_and_others_are_refused_at_theirs,
     number_that_is_absurd_is_refused_at_once,
     raising_the_number_lets_waiters_in,
     lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back,

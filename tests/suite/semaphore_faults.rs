@@ -8,7 +8,10 @@ use crate::{
         Ensemble, Raw, Server, Shared,
         contend::{proxied, session, spawn_waiting, stat, until_queue},
         scenarios,
-        scene::{SOON, full_path, queue, session_of, until_event, until_renewed, until_state, until_watched},
+        scene::{
+            SOON, full_path, queue, session_of, until_event, until_node_watched, until_renewed, until_state,
+            until_watched,
+        },
         until,
     },
 };
@@ -44,13 +47,12 @@ fn eager(at: &str) -> ZkSession {
 
 /// Waits until just these permits have nodes.
 #[track_caller]
-fn until_just(at: &str, permits: &[ZkPermit]) {
-    let mut paths: Vec<_> = permits.iter().map(|permit| name(permit.path())).collect();
-    paths.sort_unstable();
+fn until_just(at: &str, permits: &[&ZkPermit]) {
+    let number: u32 = permits.iter().map(|permit| permit.permits()).sum();
     until("those leases and no others stand", SOON, || {
-        let mut names = queue(at, LEASES);
-        names.sort_unstable();
-        (names == paths).then_some(())
+        let names = queue(at, LEASES);
+        let has_all = permits.iter().all(|permit| names.iter().any(|known| known == name(permit.path())));
+        (has_all && names.len() == number as usize).then_some(())
     });
 }
 
@@ -82,18 +84,20 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             Op::GetData.on(PATH),
         ] {
             lose(&server, which.clone());
-            let mut permits = one.acquire_many(2).unwrap();
+            let permits = one.acquire_many(2).unwrap();
             until("the fault has struck", SOON, || (server.pending_faults() == 0).then_some(()));
-            assert!(permits.iter().all(|permit| permit.is_held()), "{which:?}");
-            until_just(&at, &permits);
+            assert!(permits.is_held(), "{which:?}");
+            until_just(&at, &[&permits]);
             assert!(other.try_acquire().unwrap().is_none());
+            // The first delete of the two, then the second, of those who unlock and of those who drop.
             lose(&server, Op::Delete.on(LEASE));
-            drop(permits.pop());
-            until_just(&at, &permits);
-            let theirs = other.acquire_timeout(SOON).unwrap().unwrap();
+            drop(permits);
+            let theirs = other.acquire_many_timeout(2, SOON).unwrap().unwrap();
             assert!(one.try_acquire().unwrap().is_none());
-            permits.into_iter().for_each(|permit| permit.release().unwrap());
-            drop(theirs);
+            theirs.unlock().unwrap();
+            let permits = one.acquire_many(2).unwrap();
+            lose(&server, Op::Delete.on(LEASE).skip(1));
+            permits.unlock().unwrap();
             until_nothing_left(&at);
             assert_eq!(server.pending_faults(), 0);
         }
@@ -112,7 +116,7 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
     assert!(start.elapsed() < A_WHILE + SLACK);
     drop(held);
-    assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.len()), Some(3));
+    assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()), Some(3));
     until_nothing_left(&at);
     // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given on.
     let mut admin = raw(&at);
@@ -123,7 +127,7 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     assert_eq!(other.acquire().map(drop), Err(refused));
     admin.set_acl(LEASES, 31).unwrap();
     until_nothing_left(&at);
-    assert!(other.acquire_many(3).is_ok_and(|three| three.iter().all(|permit| permit.is_held())));
+    assert!(other.acquire_many(3).is_ok_and(|three| three.is_held()));
     until_nothing_left(&at);
 }
 
@@ -139,22 +143,24 @@ fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
         assert!(server.expire_session(id));
         drop(held);
         let three = acquiring.join().unwrap();
-        assert!(three.iter().all(|permit| permit.is_held()));
-        until_just(&at, &three);
+        assert!(three.is_held());
+        until_just(&at, &[&three]);
         assert!(ours.session_id().is_some_and(|now| now != id));
     });
     until_nothing_left(&at);
 }
 
-fn making_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
+fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     let (server, at) = start();
     let (session, hasty) = (eager(&at), session_of(&at, Duration::from_secs(4)));
     for lose in LOSE {
         for op in [Op::GetData, Op::Create] {
             lose(&server, op.on(PATH));
             let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
+            assert_eq!((server.pending_faults(), made.acquire().map(drop)), (1, Ok(())));
             assert_eq!((server.pending_faults(), made.permits(), data(&at)), (0, Ok(2), b"2".to_vec()));
-            raw(&at).delete(PATH).unwrap();
+            until_nothing_left(&at);
+            raw(&at).delete_recursive(PATH).unwrap();
         }
     }
     raw(&at).create(PATH, b"", 0).unwrap();
@@ -162,7 +168,7 @@ fn making_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
         set_data(&at, b"");
         lose(&server, Op::SetData.on(PATH));
         let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
-        assert_eq!((server.pending_faults(), made.permits(), data(&at)), (0, Ok(2), b"2".to_vec()));
+        assert_eq!((made.permits(), server.pending_faults(), data(&at)), (Ok(2), 0, b"2".to_vec()));
         lose(&server, Op::SetData.on(PATH));
         made.set_permits(3).unwrap();
         assert_eq!((server.pending_faults(), data(&at)), (0, b"3".to_vec()));
@@ -170,13 +176,18 @@ fn making_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
     set_data(&at, b"2");
     server.black_hole(true);
     let start = Instant::now();
-    let said = ZkSemaphore::new(&hasty, PATH, 2).map(drop);
+    let made = ZkSemaphore::new(&hasty, PATH, 2).unwrap();
+    let said = made.permits();
     assert!(matches!(said, Err(Error::Unavailable { op: "semaphore", .. })), "{said:?}");
+    for said in [made.try_acquire().map(drop), made.acquire_timeout(A_WHILE).map(drop)] {
+        let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "lock", path, .. }) if path == PATH);
+        assert!(is_ours(&said), "{said:?}");
+    }
     assert!(start.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", start.elapsed());
     server.black_hole(false);
     until_state(&session, SessionState::Connected);
     until_state(&hasty, SessionState::Connected);
-    assert!(ZkSemaphore::new(&session, PATH, 2).is_ok() && ZkSemaphore::new(&hasty, PATH, 2).is_ok());
+    assert!(made.acquire().is_ok_and(|permit| permit.is_held()));
 }
 
 fn outage_is_no_contention() {
@@ -219,13 +230,13 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     let mut admin = Raw::connect(&at).unwrap();
     let folder = full_path(&at, LEASES);
     admin.set_acl(&folder, 1 + 4 + 16).unwrap();
-    assert!(matches!(permit.release(), Err(Error::NoAuth { .. })));
+    assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
     assert!(other.try_acquire().unwrap().is_none(), "to others it stands");
     for is_try in [true, false] {
         let again = if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
         assert!(again.is_held() && queue(&at, LEASES).contains(&gone));
         assert!(one.try_acquire().unwrap().is_none());
-        assert!(matches!(again.release(), Err(Error::NoAuth { .. })));
+        assert!(matches!(again.unlock(), Err(Error::NoAuth { .. })));
     }
     admin.set_acl(&folder, 31).unwrap();
     assert!(other.acquire_timeout(SOON * 2).unwrap().is_some_and(|permit| permit.is_held()));
@@ -239,19 +250,47 @@ fn permit_whose_node_is_deleted_is_lost() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
-    let two = one.acquire_many(2).unwrap();
-    let lost = two[0].lost();
-    until_watched(&at, &two[0]); // the watch stands
-    delete(&at, LEASES, name(two[0].path()));
+    let (gone, stays) = (one.acquire().unwrap(), one.acquire().unwrap());
+    let lost = gone.lost();
+    until_watched(&at, &gone); // the watch stands
+    delete(&at, LEASES, name(gone.path()));
     assert!(lost.wait(SOON).is_some());
-    let gone = Error::Lost { path: two[0].path().into(), reason: LossReason::NodeDeleted };
-    assert_eq!((two[0].check(), two[1].check()), (Err(gone.clone()), Ok(())));
+    let loss = Error::Lost { path: gone.path().into(), reason: LossReason::NodeDeleted };
+    assert_eq!((gone.check(), stays.check()), (Err(loss.clone()), Ok(())));
     let theirs = other.acquire_timeout(SOON).unwrap().unwrap();
-    let mut two = two.into_iter();
-    assert_eq!(two.next().map(ZkPermit::release), Some(Err(gone)));
-    assert!(two.next().unwrap().is_held() && theirs.is_held());
-    drop(theirs);
+    assert_eq!(gone.unlock(), Err(loss));
+    assert!(stays.is_held() && theirs.is_held());
+    drop((stays, theirs));
     until_nothing_left(&at);
+}
+
+/// Whichever of their nodes it is. The places of the others stay taken until the guard goes.
+fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 3), semaphore(&theirs, 3));
+    for which in 0..3 {
+        let three = one.acquire_many(3).unwrap();
+        let nodes = one.holders().unwrap();
+        assert_eq!((three.permits(), nodes.len(), three.check()), (3, 3, Ok(())));
+        let (lost, asked) = (three.lost(), three.revoke_requested());
+        for node in &nodes {
+            until_node_watched(&at, &full_path(&at, &format!("{PATH}/{}", node.name)));
+        }
+        assert!(other.attempt_revoke(&nodes[which]).unwrap().is_some());
+        assert!(asked.wait(SOON));
+        assert!(lost.reason().is_none() && three.is_held(), "to be asked is no loss");
+        raw(&at).delete(&full_path(&at, &format!("{PATH}/{}", nodes[which].name))).unwrap();
+        assert!(lost.wait(SOON).is_some());
+        assert_eq!(three.lost_reason(), Some(LossReason::NodeDeleted));
+        assert!(!three.is_held() && three.valid_for().is_zero());
+        let loss = Error::Lost { path: three.path().into(), reason: LossReason::NodeDeleted };
+        assert_eq!(three.check(), Err(loss.clone()));
+        assert!(other.try_acquire_many(2).unwrap().is_none(), "two places are taken still");
+        assert_eq!(three.unlock(), Err(loss));
+        assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()), Some(3));
+        until_nothing_left(&at);
+    }
 }
 
 /// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free no
@@ -309,14 +348,14 @@ fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
             let waiter = spawn_waiting(scope, || other.acquire().unwrap());
             let own = newcomer(&at, &known);
             let held = server.hold_requests(Op::GetData.on(PATH).session(id));
-            holding.release().unwrap();
+            holding.unlock().unwrap();
             assert!(held.wait(SOON), "it has listed, and asks for the number");
             delete(&at, LEASES, &own);
             drop(held);
             let permit = waiter.join().unwrap();
             assert_ne!(name(permit.path()), own);
             assert!(permit.is_held());
-            until_just(&at, std::slice::from_ref(&permit));
+            until_just(&at, &[&permit]);
         });
         until_nothing_left(&at);
     }
@@ -349,7 +388,7 @@ fn lease_deleted_under_a_waiter_is_made_again_at_the_same_place() {
         assert_eq!(queue(&at, LEASES).iter().filter(|name| before.contains(name)).count(), 2);
         drop(held);
         let permits = many.join().unwrap();
-        assert!(permits.iter().all(|permit| permit.is_held()));
+        assert!(permits.is_held());
         drop(permits);
         assert!(few.join().unwrap().is_held());
     });
@@ -388,7 +427,7 @@ fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
         until_queue(&at, LEASES, 2); // the holder's, and the second's
         thread::sleep(A_WHILE);
         assert!(order.lock().is_empty() && held.is_held());
-        held.release().unwrap();
+        held.unlock().unwrap();
         one.join().unwrap();
         two.join().unwrap();
     });
@@ -414,7 +453,7 @@ fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
         }
         until_queue(&at, LOCKS, 1);
         assert!(held.is_held() && !waiting.is_finished());
-        held.release().unwrap();
+        held.unlock().unwrap();
         assert_eq!(name(waiting.join().unwrap().path()), own);
     });
     until_nothing_left(&at);
@@ -486,7 +525,7 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
             (leases.len() == 2 && !leases.contains(&own) && queue(&at, LOCKS).len() == 2).then_some(())
         });
         assert!(held.is_held() && order.lock().is_empty());
-        held.release().unwrap();
+        held.unlock().unwrap();
         one.join().unwrap();
         two.join().unwrap();
     });
@@ -539,7 +578,7 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
         until_queue(&at, LEASES, 4); // the first waits again
         assert!(!first.is_finished());
         drop((second, kept));
-        assert!(first.join().unwrap().iter().all(|permit| permit.is_held()));
+        assert!(first.join().unwrap().is_held());
     });
     assert_ne!(ours.session_id(), Some(id));
     until_nothing_left(&at);
@@ -559,12 +598,12 @@ fn permits_are_had_after_an_outage_that_ended_the_session() {
         proxy.cut();
         // What the session had comes free when the server has ended it.
         let both = other.acquire_many_timeout(2, SOON * 2).unwrap().unwrap();
-        assert!(both.iter().all(|permit| permit.is_held()) && !lost.is_held());
+        assert!(both.is_held() && !lost.is_held());
         proxy.refuse(false);
         until_queue(&at, LEASES, 4);
         assert!(!waiter.is_finished());
         drop(both);
-        assert!(waiter.join().unwrap().iter().all(|permit| permit.is_held()));
+        assert!(waiter.join().unwrap().is_held());
     });
     assert_ne!(ours.session_id(), id);
     drop(lost);
@@ -577,7 +616,7 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
         let semaphore = semaphore(&session, 2);
         let _held = semaphore.acquire().unwrap();
         println!("held");
-        semaphore.acquire_many(2).unwrap();
+        let _both = semaphore.acquire_many(2).unwrap();
         return;
     }
     let at = Shared::chroot();
@@ -589,7 +628,7 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     until_queue(&at, LEASES, 3);
     assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
     drop(process); // killed
-    assert_eq!(semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.len()), Some(2));
+    assert_eq!(semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.permits()), Some(2));
     until_nothing_left(&at);
 }
 
@@ -611,7 +650,7 @@ fn queue_and_permits_outlast_a_restart() {
                 let permits = semaphores[place].acquire_many(2).unwrap();
                 order.lock().push(place);
                 thread::sleep(Duration::from_millis(20)); // who came too early would show
-                assert!(permits.iter().all(|permit| permit.is_held()));
+                assert!(permits.is_held());
             });
             until_queue(&at, LOCKS, place);
         }
@@ -623,7 +662,7 @@ fn queue_and_permits_outlast_a_restart() {
             });
         }
         thread::sleep(A_WHILE);
-        assert!(order.lock().is_empty() && held.iter().all(|permit| permit.is_held()));
+        assert!(order.lock().is_empty() && held.is_held());
         drop(held);
     });
     assert_eq!(order.into_inner(), [1, 2, 3]);
@@ -648,10 +687,10 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
                 let mut done = 0;
                 while done < ROUNDS || !calm.load(SeqCst) {
                     let permits = semaphore.acquire_many(1 + thread as u32 / 2).unwrap();
-                    room.enter(permits.len());
+                    room.enter(permits.permits() as usize);
                     thread::yield_now();
-                    assert!(permits.iter().all(|permit| permit.is_held()));
-                    room.leave(permits.len());
+                    assert!(permits.is_held());
+                    room.leave(permits.permits() as usize);
                     drop(permits);
                     done += 1;
                     rounds.fetch_add(1, SeqCst);
@@ -682,9 +721,9 @@ fn members_of_an_ensemble_let_in_no_more_than_there_are() {
                 let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
                 for round in 0..40 {
                     let permits = semaphore.acquire_many(1 + (round % 3 == 0) as u32).unwrap();
-                    room.enter(permits.len());
-                    assert!(permits.iter().all(|permit| permit.is_held()));
-                    room.leave(permits.len());
+                    room.enter(permits.permits() as usize);
+                    assert!(permits.is_held());
+                    room.leave(permits.permits() as usize);
                 }
             });
         }
@@ -712,7 +751,7 @@ fn number_lowered_before_the_grant_is_respected() {
             drop(held);
             thread::sleep(A_WHILE);
             assert!(!second.is_finished() && first.is_held());
-            first.release().unwrap();
+            first.unlock().unwrap();
             assert!(second.join().unwrap().is_held());
         });
         until_nothing_left(&at);
@@ -746,7 +785,7 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
         over.store(true, SeqCst);
     });
     until_nothing_left(&at);
-    assert_eq!(semaphores[0].acquire_many(MOST).map(|all| all.len()), Ok(MOST as usize));
+    assert_eq!(semaphores[0].acquire_many(MOST).map(|all| all.permits()), Ok(MOST));
     until_nothing_left(&at);
 }
 
@@ -767,7 +806,7 @@ fn number_lowered_below_what_one_waits_for_ends_that_wait() {
     let (semaphore, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
     let two = other.acquire_many(2).unwrap();
     thread::scope(|scope| {
-        let many = spawn_waiting(scope, || semaphore.acquire_many(4).map(|all| all.len()));
+        let many = spawn_waiting(scope, || semaphore.acquire_many(4).map(|all| all.permits()));
         let behind = spawn_waiting(scope, || other.acquire().map(drop));
         other.set_permits(3).unwrap();
         let said = many.join().unwrap();
@@ -803,18 +842,19 @@ fn pause_is_joined_by_those_who_were_told_a_number() {
     let other = semaphore(&theirs, 3);
     assert!(other.try_acquire().unwrap().is_none());
     other.set_permits(3).unwrap();
-    assert_eq!(other.acquire_many(3).unwrap().len(), 3);
+    assert_eq!(other.acquire_many(3).unwrap().permits(), 3);
 }
 
 scenarios![
     lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
     one_that_fails_half_way_leaves_nothing_of_many on embedded,
     session_that_expires_between_two_of_many_gets_all_in_the_next on embedded,
-    making_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,
+    first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,
     last_permit_that_goes_behind_the_first_count_is_not_given_twice on embedded,
     outage_is_no_contention,
     own_node_that_is_on_its_way_out_takes_no_permit_from_us,
     permit_whose_node_is_deleted_is_lost,
+    permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any,
     permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid on embedded,
     waiter_whose_node_is_deleted_behind_the_count_counts_again on embedded,
     lease_deleted_under_a_waiter_is_made_again_at_the_same_place,

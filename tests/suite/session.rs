@@ -380,13 +380,13 @@ fn session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once() {
     let mutex = Arc::new(ZkMutex::new(&clone, "/lock").unwrap());
     drop(clone);
     let second = mutex.as_ref().clone();
-    let guard = mutex.lock_owned().unwrap();
+    let guard = mutex.lock().unwrap();
     drop(mutex);
     drop(second);
     assert!(guard.is_held());
     // Asked past the proxy, which counts the closes.
     let direct = format!("{}/{}", Shared::connect_string(), address.split_once('/').unwrap().1);
-    assert_eq!(queue(&direct, "/lock").len(), 1, "an owned guard is a handle too");
+    assert_eq!(queue(&direct, "/lock").len(), 1, "a guard is a handle too");
     assert_eq!(proxy.count(OpKind::CloseSession), 0);
 
     let closed = proxy.on_reply(OpKind::CloseSession, SOON);
@@ -424,7 +424,7 @@ fn mutexes_and_guards_may_outlive_a_closed_session() {
     let address = Shared::chroot();
     let session = session(&address);
     let mutex = Arc::new(ZkMutex::new(&session, "/lock").unwrap());
-    let guard = mutex.lock_owned().unwrap();
+    let guard = mutex.lock().unwrap();
     let (signal, nested) = (guard.lost(), mutex.lock().unwrap());
     session.close().unwrap();
     assert!(signal.receiver().recv().is_err(), "ready by disconnection");
@@ -476,13 +476,13 @@ fn close_frees_every_blocked_caller() {
     let heads: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
         ("/two", Box::new(|| two.lock_timeout(minute).map(drop))),
-        ("/three", Box::new(|| three.lock_with(&token).map(drop))),
-        ("/four", Box::new(|| four.lock_owned_deadline(Instant::now() + minute).map(drop))),
+        ("/three", Box::new(|| three.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop))),
+        ("/four", Box::new(|| four.lock_with(zk_mutex::Wait::until(Instant::now() + minute)).map(drop))),
     ];
     let locals: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
         ("/one", Box::new(|| one.lock_timeout(minute).map(drop))),
-        ("/two", Box::new(|| two.lock_with(&token).map(drop))),
+        ("/two", Box::new(|| two.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop))),
         ("/own", Box::new(|| own.lock().map(drop))),
         ("/own", Box::new(|| own.lock_timeout(minute).map(drop))),
     ];
@@ -535,8 +535,7 @@ fn every_call_on_a_closed_session_says_so() {
     closed(mutex.lock(), "lock", "/lock");
     closed(mutex.try_lock(), "lock", "/lock");
     closed(mutex.lock_timeout(SOON), "lock", "/lock");
-    closed(mutex.lock_with(&CancelToken::new()), "lock", "/lock");
-    closed(mutex.lock_owned(), "lock", "/lock");
+    closed(mutex.lock_with(zk_mutex::Wait::forever().cancelled_by(&CancelToken::new())), "lock", "/lock");
     assert!(matches!(mutex.contenders(), Err(Error::Closed { .. })));
     assert!(!mutex.is_owned_by_current_thread());
     assert_eq!((clone.state(), clone.session_id()), (SessionState::Closed, None));
@@ -644,7 +643,7 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
     for dropped in [false, true] {
         let session = session_of(&address, Duration::from_secs(4));
         let mutex = Arc::new(ZkMutex::new(&session, "/lock").unwrap());
-        let guard = mutex.lock_owned().unwrap();
+        let guard = mutex.lock().unwrap();
         proxy.black_hole(true);
         let start = Instant::now();
         if dropped {

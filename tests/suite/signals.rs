@@ -94,7 +94,7 @@ fn signals_of_a_reader_that_left_stay_silent_when_the_others_are_lost() {
         });
         leaves.join().unwrap()
     });
-    assert!(lock.attempt_revoke(&lock.readers().unwrap()[0]).unwrap().is_some());
+    assert!(lock.attempt_revoke(&lock.holders().unwrap()[0]).unwrap().is_some());
     assert!(stays.revoke_requested().wait(SOON));
     never_asked(&asked);
     lose(&server, &session, &stays.lost(), &[&lost]);

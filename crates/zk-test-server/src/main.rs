@@ -68,16 +68,16 @@ fn main() -> ExitCode {
             Some((flag, value)) => (flag, Some(value.to_owned())),
             None => (word.as_str(), None),
         };
-        let value = attached.or_else(|| words.next());
-        let value = value.as_deref().unwrap_or_else(|| refuse(&format!("{flag} wants a value")));
+        let value =
+            || attached.or_else(|| words.next()).unwrap_or_else(|| refuse(&format!("{flag} wants a value")));
         match flag {
-            "--port" => server = server.port(read(flag, value)),
-            "--host" => server = server.host(read(flag, value)),
-            "--tick" => tick = millis(flag, value),
-            "--min-session" => min = Some(millis(flag, value)),
-            "--max-session" => max = Some(millis(flag, value)),
-            "--container-check" => server = server.container_check_interval(millis(flag, value)),
-            "--super-digest" => server = server.super_digest(value),
+            "--port" => server = server.port(read(flag, &value())),
+            "--host" => server = server.host(read(flag, &value())),
+            "--tick" => tick = millis(flag, &value()),
+            "--min-session" => min = Some(millis(flag, &value())),
+            "--max-session" => max = Some(millis(flag, &value())),
+            "--container-check" => server = server.container_check_interval(millis(flag, &value())),
+            "--super-digest" => server = server.super_digest(value()),
             _ => refuse(&format!("unknown argument {flag:?}")),
         }
     }

@@ -6,7 +6,7 @@ use crate::support::{
     scene::{self, SOON, full_path, queue},
     until,
 };
-use std::{cell::Cell, collections::BTreeSet, future::Future, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeSet, future::Future, rc::Rc, time::Duration};
 use tokio::{
     runtime,
     task::{JoinHandle, LocalSet, spawn_local},
@@ -423,7 +423,7 @@ fn the_lock_is_not_taken_while_one_of_ours_outlives_its_session() {
     run(async {
         let at = Shared::chroot();
         let (ours, admin) = (scene::session(&at), scene::session(&at));
-        let guard = Arc::new(ZkMutex::new(&ours, LOCK).unwrap()).lock_owned().unwrap();
+        let guard = ZkMutex::new(&ours, LOCK).unwrap().lock().unwrap();
         let entered = Rc::new(Cell::new(false));
         let waiter = spawn_local({
             let (at, entered) = (at.clone(), entered.clone());

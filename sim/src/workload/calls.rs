@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use zk_mutex_simulated::{
-    CancelToken, Leadership, Result, ZkCandidate, ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard,
-    ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSemaphoreMutexGuard, ZkWriteGuard,
+    CancelToken, Leadership, Result, Wait as Face, ZkCandidate, ZkExclusiveGuard, ZkExclusiveLock,
+    ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkWriteGuard,
 };
 
 /// How long a call waits.
@@ -27,40 +27,37 @@ macro_rules! call {
         match $wait {
             Wait::Try => $lock.$try($($number)?),
             Wait::Timeout(limit) => $lock.$timeout($($number,)? *limit),
-            Wait::Cancelled(token) => $lock.$with($($number,)? token).map(Some),
+            Wait::Cancelled(token) => $lock.$with($($number,)? Face::forever().cancelled_by(token)),
             Wait::Forever => $lock.$forever($($number)?).map(Some),
         }
     };
 }
 
-pub fn mutex<'a>(lock: &'a ZkMutex, wait: &Wait) -> Result<Option<ZkMutexGuard<'a>>> {
+pub fn mutex(lock: &ZkMutex, wait: &Wait) -> Result<Option<ZkMutexGuard>> {
     call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
 }
 
-pub fn read<'a>(lock: &'a ZkRwLock, wait: &Wait) -> Result<Option<ZkReadGuard<'a>>> {
+pub fn read(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkReadGuard>> {
     call!(wait, lock.(read, try_read, read_timeout, read_with)())
 }
 
-pub fn write<'a>(lock: &'a ZkRwLock, wait: &Wait) -> Result<Option<ZkWriteGuard<'a>>> {
+pub fn write(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkWriteGuard>> {
     call!(wait, lock.(write, try_write, write_timeout, write_with)())
 }
 
-pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<Vec<ZkPermit>>> {
+pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<ZkPermit>> {
     call!(wait, lock.(acquire_many, try_acquire_many, acquire_many_timeout, acquire_many_with)(number))
 }
 
-pub fn semaphore_mutex<'a>(
-    lock: &'a ZkSemaphoreMutex,
-    wait: &Wait,
-) -> Result<Option<ZkSemaphoreMutexGuard<'a>>> {
+pub fn semaphore_mutex(lock: &ZkSemaphoreMutex, wait: &Wait) -> Result<Option<ZkSemaphoreMutexGuard>> {
     call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
 }
 
-pub fn exclusive<'a>(lock: &'a ZkExclusiveLock, wait: &Wait) -> Result<Option<ZkExclusiveGuard<'a>>> {
+pub fn exclusive(lock: &ZkExclusiveLock, wait: &Wait) -> Result<Option<ZkExclusiveGuard>> {
     call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
 }
 
-pub fn multi<'a>(lock: &'a ZkMultiLock, wait: &Wait) -> Result<Option<ZkMultiGuard<'a>>> {
+pub fn multi(lock: &ZkMultiLock, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
     call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
 }
 
@@ -68,7 +65,7 @@ pub fn leadership(candidate: &ZkCandidate, wait: &Wait) -> Result<Option<Leaders
     match wait {
         Wait::Try => Ok(candidate.leadership()),
         Wait::Timeout(limit) => candidate.wait_leader_timeout(*limit),
-        Wait::Cancelled(token) => candidate.wait_leader_with(token).map(Some),
+        Wait::Cancelled(token) => candidate.wait_leader_with(Face::forever().cancelled_by(token)),
         Wait::Forever => candidate.wait_leader().map(Some),
     }
 }

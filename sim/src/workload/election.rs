@@ -54,7 +54,7 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
     let terms = worker.rng.u32(1..=2);
     worker.runs(&place.path, |worker, cancel| {
         let mut led = 0;
-        lock.run_with(cancel, |leadership| {
+        lock.run_until_cancelled(cancel, |leadership| {
             lead(worker, leadership);
             led += 1;
             if led < terms && !worker.is_over() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -65,7 +65,8 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
 /// Asks who leads to resign.
 fn ask_to_resign(worker: &mut Worker, session: &ZkSession, lock: &ZkElection) {
     let step = worker.step() * 2;
-    let Ok(Some(leader)) = worker.quick("leader", step * 8, || lock.leader()) else { return };
+    let Ok(holders) = worker.quick("holders", step * 8, || lock.holders()) else { return };
+    let Some(leader) = holders.first() else { return };
     let node = format!("{}/{}", lock.path(), leader.name);
     worker.shared.observer.asks_for(&node);
     let _ = worker.quick("attempt_revoke", step, || session.attempt_revoke(&node));

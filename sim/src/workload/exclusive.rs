@@ -8,7 +8,7 @@ use super::worker::Worker;
 
 pub(super) fn turn(worker: &mut Worker, lock: &ZkExclusiveLock, place: &Place) {
     if worker.one_in(12) {
-        let _ = worker.quick("holder", worker.step() * 2, || lock.holder());
+        let _ = worker.quick("holders", worker.step() * 2, || lock.holders());
         return;
     }
     let never = |_: &Error| false;

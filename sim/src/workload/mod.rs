@@ -168,13 +168,18 @@ impl Lock {
                 Lock::Mutex(builder.keep(*keep).build()?)
             }
             Recipe::ReadWrite => Lock::ReadWrite(ZkRwLock::new(session, path)?),
-            Recipe::Semaphore { permits, .. } => match ZkSemaphore::new(session, path, *permits) {
-                // Somebody has changed it, and says so.
-                Err(Error::InconsistentLeases { theirs, .. }) => {
-                    Lock::Semaphore(ZkSemaphore::new(session, path, theirs)?)
+            Recipe::Semaphore { permits, .. } => {
+                let mut told = *permits;
+                loop {
+                    let made = ZkSemaphore::new(session, path, told)?;
+                    match made.permits() {
+                        // Somebody has changed it, and says so.
+                        Err(Error::InconsistentLeases { theirs, .. }) => told = theirs,
+                        Err(e) => return Err(e),
+                        Ok(_) => break Lock::Semaphore(made),
+                    }
                 }
-                made => Lock::Semaphore(made?),
-            },
+            }
             Recipe::SemaphoreMutex => Lock::SemaphoreMutex(ZkSemaphoreMutex::new(session, path)?),
             Recipe::Exclusive => Lock::Exclusive(ZkExclusiveLock::new(session, path)?),
             Recipe::Election => Lock::Election(ZkElection::new(session, path)?),

@@ -11,28 +11,28 @@ pub(super) fn turn(worker: &mut Worker, locks: &[Lock]) {
         (0..locks.len()).filter(|at| !matches!(locks[*at], Lock::Election(_))).collect();
     worker.rng.shuffle(&mut which);
     which.truncate(if worker.rng.bool() { 2 } else { 3 });
-    let (mut members, mut holds, mut changes) = (Vec::new(), 0, false);
+    let (mut members, mut changes) = (Vec::new(), false);
     for at in &which {
         let (recipe, reads) = (worker.places()[*at].recipe.clone(), worker.rng.bool());
-        let (member, permits) = match (&locks[*at], recipe) {
+        let member = match (&locks[*at], recipe) {
             (Lock::Semaphore(lock), Recipe::Semaphore { permits, most }) => {
                 changes |= most > permits;
                 let wanted = worker.rng.u32(1..=permits);
-                (Member::permits(lock, wanted), wanted as usize)
+                Member::permits(lock, wanted)
             }
-            (Lock::ReadWrite(lock), _) if reads => (Member::read(lock), 1),
-            (Lock::ReadWrite(lock), _) => (Member::write(lock), 1),
-            (Lock::Mutex(lock), _) => (Member::from(lock), 1),
-            (Lock::SemaphoreMutex(lock), _) => (Member::from(lock), 1),
-            (Lock::Exclusive(lock), _) => (Member::from(lock), 1),
+            (Lock::ReadWrite(lock), _) if reads => Member::read(lock),
+            (Lock::ReadWrite(lock), _) => Member::write(lock),
+            (Lock::Mutex(lock), _) => Member::from(lock),
+            (Lock::SemaphoreMutex(lock), _) => Member::from(lock),
+            (Lock::Exclusive(lock), _) => Member::from(lock),
             _ => continue,
         };
         members.push(member);
-        holds += permits;
     }
     if members.len() < 2 {
         return;
     }
+    let holds = members.len();
     let lock = match ZkMultiLock::new(members) {
         Ok(lock) => lock,
         Err(e) => return fail("wrong error", format!("no multi-lock: {e}")),

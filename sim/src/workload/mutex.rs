@@ -38,7 +38,7 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
 }
 
 /// Another guard of the same thread: at once, of the same hold, unless that is lost.
-fn nested<'a>(worker: &mut Worker, lock: &'a ZkMutex, guard: &Held) -> Option<ZkMutexGuard<'a>> {
+fn nested(worker: &mut Worker, lock: &ZkMutex, guard: &Held) -> Option<ZkMutexGuard> {
     let is_lost = |e: &Error| matches!(e, Error::Lost { .. });
     let inner = worker.ask(None, is_lost, |wait| calls::mutex(lock, wait))?;
     if inner.fencing_token() != guard.fencing_token() || inner.hold_count() != 2 {
@@ -60,7 +60,7 @@ fn ask_for_it(worker: &mut Worker, lock: &ZkMutex) {
 }
 
 /// Leaves the lock held by no session, and releases it by its name later.
-fn persist(worker: &mut Worker, lock: &ZkMutex, place: &Place, guard: ZkMutexGuard<'_>) {
+fn persist(worker: &mut Worker, lock: &ZkMutex, place: &Place, guard: ZkMutexGuard) {
     let (observer, number, step) = (worker.shared.observer.clone(), worker.number(), worker.step());
     observer.persists(number, &place.path);
     let kept = match worker.quick("persist", step, || guard.persist()) {

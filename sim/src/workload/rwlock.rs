@@ -23,7 +23,7 @@ fn read(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 }
 
 /// The thread reads, and writes no more.
-fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard<'_>) {
+fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
     let view = worker.hold(&guard);
     let lost = |e: &Error| matches!(e, Error::Lost { .. });
     if worker.one_in(8)
@@ -77,8 +77,9 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 /// Asks some contender to let go.
 fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock) {
     let step = worker.step() * 2;
-    let reading = worker.rng.bool();
-    let all = worker.quick("contenders", step * 8, || if reading { lock.readers() } else { lock.writers() });
+    let holding = worker.rng.bool();
+    let all =
+        worker.quick("contenders", step * 8, || if holding { lock.holders() } else { lock.contenders() });
     let Ok(contenders) = all else { return };
     let Some(contender) = contenders.first() else { return };
     worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));

@@ -1,8 +1,6 @@
 //! A `ZkSemaphore`, whose number of permits may be changed, and a `ZkSemaphoreMutex`.
 
-use zk_mutex_simulated::{
-    Error, Held, Result, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession,
-};
+use zk_mutex_simulated::{Error, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession};
 use zk_sim_runtime::library::thread;
 
 use super::calls;
@@ -23,29 +21,18 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     let number = if worker.rng.bool() { 1 } else { worker.rng.u32(1..=permits) };
     // More are wanted than there are by now.
     let too_many = move |e: &Error| changes && number > 1 && matches!(e, Error::InvalidConfig { .. });
-    let all = worker.ask(Some(&place.path), too_many, |wait| calls::permits(lock, number, wait));
-    let Some(all) = all else { return };
-    let held: Vec<&Held> = all.iter().map(|permit| &**permit).collect();
-    worker.acquired(&held);
-    let is_held = || held.iter().all(|held| held.is_held());
-    let lost = (held.len() == 1).then(|| held[0].lost());
-    let view = worker.hold_all(held[0], lost, is_held);
-    worker.lets_go(&held, &view);
+    let permit = worker.ask(Some(&place.path), too_many, |wait| calls::permits(lock, number, wait));
+    let Some(permit) = permit else { return };
+    worker.acquired(&[&permit]);
+    let view = worker.hold(&permit);
+    worker.lets_go(&[&permit], &view);
     if worker.one_in(8) {
-        // Any thread may give them back.
-        thread::spawn(move || drop(all));
+        // Any thread may give it back.
+        thread::spawn(move || drop(permit));
         // Its signals may come until that thread has done so: they are not looked at again.
         return;
     }
-    worker.end(view, all, release);
-}
-
-fn release(permits: Vec<ZkPermit>) -> Result<()> {
-    // Each is waited for by itself: more than one could take longer than a single step.
-    let mut permits = permits.into_iter();
-    let outcome = permits.next().map_or(Ok(()), ZkPermit::release);
-    permits.for_each(drop);
-    outcome
+    worker.end(view, permit, ZkPermit::unlock);
 }
 
 /// Asks the holder of some permit to let go.

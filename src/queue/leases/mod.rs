@@ -64,10 +64,8 @@ impl Leases {
     }
 
     /// The number at the server. `limit` is for all of it.
-    pub(crate) fn permits(&self, core: &Core, limit: &Limit<'_>) -> Result<u32> {
-        ask("semaphore", core, self.count.path(), limit, |generation, _| {
-            self.count.get(generation, false, limit)
-        })
+    pub(crate) fn permits(&self, op: &'static str, core: &Core, limit: &Limit<'_>) -> Result<u32> {
+        ask(op, core, self.count.path(), limit, |generation, _| self.count.get(generation, false, limit))
     }
 
     /// Changes the number. False: the node's data is something else.

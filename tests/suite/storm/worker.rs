@@ -6,7 +6,7 @@ use super::{
 };
 use crate::support::{
     Recipe,
-    recipe::{Guard, Guarded, Lock, Lockable, kept},
+    recipe::{Guard, Lock, Lockable, kept},
 };
 use crossbeam_channel::TryRecvError;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -14,14 +14,13 @@ use std::{
     collections::VecDeque,
     env,
     io::{self, Read},
-    ops::Deref,
     path::Path,
     process::ExitCode,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Contender, Error, Held, LostSignal, Result, ZkPermit, ZkSemaphore, ZkSession};
+use zk_mutex::{Contender, Error, Held, LostSignal, Result, Wait, ZkSemaphore, ZkSession};
 
 /// The first argument that starts a worker in place of the suite; behind it come the connect string,
 /// the history's file, the seed, and the session timeout in milliseconds.
@@ -444,46 +443,24 @@ impl<'g> Watched<'g> {
 /// So many permits at once.
 struct Several(ZkSemaphore, u32);
 
-struct Permits(Vec<ZkPermit>);
-
 impl Lockable for Several {
     fn lock(&self) -> Result<Guard<'_>> {
-        Ok(Box::new(Permits(self.0.acquire_many(self.1)?)))
+        Ok(Box::new(self.0.acquire_many(self.1)?))
     }
 
     fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.try_acquire_many(self.1)?.map(|permits| Box::new(Permits(permits)) as Guard))
+        Ok(self.0.try_acquire_many(self.1)?.map(|permits| Box::new(permits) as Guard))
     }
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
-        let permits = self.0.acquire_many_timeout(self.1, timeout)?;
-        Ok(permits.map(|permits| Box::new(Permits(permits)) as Guard))
+        self.lock_with(Wait::timeout(timeout))
     }
 
-    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
-        Ok(Box::new(Permits(self.0.acquire_many_with(self.1, cancel)?)))
+    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
+        Ok(self.0.acquire_many_with(self.1, wait)?.map(|permits| Box::new(permits) as Guard))
     }
 
     fn contenders(&self) -> Result<Vec<Contender>> {
         self.0.holders()
-    }
-}
-
-impl Deref for Permits {
-    type Target = Held;
-
-    fn deref(&self) -> &Held {
-        &self.0[0]
-    }
-}
-
-impl Guarded for Permits {
-    fn unlock(self: Box<Self>) -> Result<()> {
-        // All are let go, whatever becomes of the first.
-        self.0.into_iter().map(ZkPermit::release).fold(Ok(()), Result::and)
-    }
-
-    fn holds(&self) -> Vec<&Held> {
-        self.0.iter().map(|permit| &**permit).collect()
     }
 }

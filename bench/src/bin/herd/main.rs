@@ -19,7 +19,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
-use zk_mutex::{CancelToken, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex::{CancelToken, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession};
 
 const ABOUT: &str = "watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy";
 
@@ -126,7 +126,7 @@ impl Herd<'_> {
 
     fn release(
         &self,
-        held: ZkMutexGuard<'_>,
+        held: ZkMutexGuard,
         granted: &Receiver<Instant>,
     ) -> Result<(u64, Duration), Box<dyn Error>> {
         let _asks_for_its_watch = held.lost();
@@ -158,7 +158,7 @@ fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn
 
 /// Waits for the lock, tells when it came, and keeps it until the end.
 fn wait(mutex: &ZkMutex, cancel: &CancelToken, tell: &Sender<Instant>, over: &Receiver<()>) {
-    match mutex.lock_with(cancel) {
+    match mutex.lock_with(Wait::forever().cancelled_by(cancel)) {
         Ok(_guard) => {
             let _ = (tell.try_send(Instant::now()), over.recv());
         }

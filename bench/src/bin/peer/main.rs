@@ -24,8 +24,8 @@ use protocol::{
 };
 use std::ops::Deref;
 use std::process::ExitCode;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Barrier};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
@@ -245,7 +245,7 @@ fn locks(args: &Args) -> Outcome<()> {
 fn held(args: &Args) -> Outcome<()> {
     let session = ZkSession::connect(&args.hosts)?;
     warm(args, &session)?;
-    many(args, |path| Arc::new(ZkMutex::new(&session, path)?).lock_owned())?;
+    many(args, |path| ZkMutex::new(&session, path)?.lock())?;
     // So many deletes may still be on their way that the close is not answered in time.
     let _ = session.close();
     Ok(())

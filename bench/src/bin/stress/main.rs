@@ -204,7 +204,7 @@ impl Contest {
         Ok(round)
     }
 
-    fn lock(&self) -> zk_mutex::Result<Option<ZkMutexGuard<'_>>> {
+    fn lock(&self) -> zk_mutex::Result<Option<ZkMutexGuard>> {
         let Some(timeout) = self.config.timeout else {
             return self.mutex.lock().map(Some);
         };

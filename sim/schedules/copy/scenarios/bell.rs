@@ -67,7 +67,7 @@ pub fn an_event_and_a_deadline_at_the_same_instant() {
             spawn(move || bell.ring(ONE))
         };
         let clock = spawn(|| advance(SECOND));
-        let heard = match bell.wait(&Limit::at(deadline)) {
+        let heard = match bell.wait(&Limit::NONE.or_at(deadline)) {
             Ended::Got(causes) => causes,
             // The wait that follows hears what this one has missed.
             Ended::Deadline => wait(&bell),

@@ -132,7 +132,7 @@ fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
             let (room, token) = (room.clone(), token.clone());
             spawn(move || match limit {
                 Ending::Cancel => room.visit(&Limit::cancelled_by(&token)),
-                Ending::Deadline => room.visit(&Limit::at(deadline)),
+                Ending::Deadline => room.visit(&Limit::NONE.or_at(deadline)),
             })
         };
         let patient = {
@@ -182,7 +182,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
         let sharer = {
             let room = room.clone();
             spawn(move || {
-                if let Entry::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::at(deadline)) {
+                if let Entry::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline)) {
                     room.leave(number);
                 }
             })
@@ -274,7 +274,7 @@ fn deadline_behind(phase: Phase, is_contended: bool) {
         room.queue.set_phase(number, phase);
         let waiter = {
             let room = room.clone();
-            spawn(move || match room.enter(false, Wants::All, &Limit::at(deadline)) {
+            spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline)) {
                 Entry::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
                 _ => panic!("nothing else ends this wait"),
             })
@@ -306,7 +306,7 @@ pub fn crowd_of_all_kinds() {
                 spawn(move || {
                     for round in 0..2 {
                         let limit = match i {
-                            2 | 6 => Limit::at(start + SECOND * (1 + round)),
+                            2 | 6 => Limit::NONE.or_at(start + SECOND * (1 + round)),
                             3 | 4 if round == 0 => Limit::cancelled_by(&token).or_at(start + SECOND * 2),
                             _ => Limit::NONE,
                         };

@@ -2,7 +2,7 @@
 use super::Recipe;
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    CancelToken, Contender, Error, Held, Leadership, Member, Result, WaitStrategy, ZkCandidate, ZkElection,
+    Contender, Error, Held, Leadership, Member, Result, Wait, WaitStrategy, ZkCandidate, ZkElection,
     ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit,
     ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
 };
@@ -19,7 +19,7 @@ pub trait Lockable: Send + Sync {
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>>;
 
-    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>>;
+    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>>;
 
     /// Those of its kind.
     fn contenders(&self) -> Result<Vec<Contender>>;
@@ -54,8 +54,12 @@ pub fn make(recipe: Recipe, session: &ZkSession, path: &str) -> Lock {
         Recipe::Herd => Box::new(Mutex(mutex(WaitStrategy::Parent))),
         Recipe::Read => Box::new(Read(rwlock())),
         Recipe::Write => Box::new(Write(rwlock())),
-        Recipe::Permit => Box::new(Permit(ZkSemaphore::new(session, path, 1).unwrap())),
-        Recipe::Leader => Box::new(Leader(ZkElection::new(session, path).unwrap(), session.timeout())),
+        Recipe::Permit => {
+            let semaphore = ZkSemaphore::new(session, path, 1).unwrap();
+            semaphore.permits().unwrap(); // its first use, which is not what a scenario is about
+            Box::new(Permit(semaphore))
+        }
+        Recipe::Leader => Box::new(Leader(ZkElection::new(session, path).unwrap())),
         Recipe::Multi => {
             let mutex = mutex(WaitStrategy::Predecessor);
             // Taken after the lock that a scenario is about.
@@ -85,8 +89,8 @@ macro_rules! lockable {
                 Ok(self.0.$timeout(timeout)?.map(|guard| Box::new(guard) as Guard))
             }
 
-            fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
-                Ok(Box::new(self.0.$with(cancel)?))
+            fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
+                Ok(self.0.$with(wait)?.map(|guard| Box::new(guard) as Guard))
             }
 
             $($more)+
@@ -95,10 +99,10 @@ macro_rules! lockable {
 }
 
 macro_rules! guarded {
-    ($($guard:ty, $end:ident);+) => {
+    ($($guard:ty),+) => {
         $(impl Guarded for $guard {
             fn unlock(self: Box<Self>) -> Result<()> {
-                <$guard>::$end(*self)
+                <$guard>::unlock(*self)
             }
         })+
     };
@@ -116,13 +120,17 @@ lockable! { Mutex(ZkMutex) lock try_lock lock_timeout lock_with:
 
 lockable! { Read(ZkRwLock) read try_read read_timeout read_with:
     fn contenders(&self) -> Result<Vec<Contender>> {
-        self.0.readers()
+        let mut all = self.0.contenders()?;
+        all.retain(|contender| contender.reads);
+        Ok(all)
     }
 }
 
 lockable! { Write(ZkRwLock) write try_write write_timeout write_with:
     fn contenders(&self) -> Result<Vec<Contender>> {
-        self.0.writers()
+        let mut all = self.0.contenders()?;
+        all.retain(|contender| !contender.reads);
+        Ok(all)
     }
 }
 
@@ -139,13 +147,13 @@ lockable! { Exclusive(ZkExclusiveLock) lock try_lock lock_timeout lock_with:
 }
 
 guarded! {
-    ZkMutexGuard<'_>, unlock; ZkReadGuard<'_>, unlock; ZkWriteGuard<'_>, unlock; ZkPermit, release; ZkExclusiveGuard<'_>, unlock
+    ZkMutexGuard, ZkReadGuard, ZkWriteGuard, ZkPermit, ZkExclusiveGuard
 }
 
 struct Multi(ZkMultiLock, ZkMutex);
 
 /// Of the locks it is made of, the one that a scenario is about.
-struct First<'a>(ZkMultiGuard<'a>);
+struct First(ZkMultiGuard);
 
 impl Lockable for Multi {
     fn lock(&self) -> Result<Guard<'_>> {
@@ -160,8 +168,8 @@ impl Lockable for Multi {
         Ok(self.0.lock_timeout(timeout)?.map(|guard| Box::new(First(guard)) as Guard))
     }
 
-    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
-        Ok(Box::new(First(self.0.lock_with(cancel)?)))
+    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
+        Ok(self.0.lock_with(wait)?.map(|guard| Box::new(First(guard)) as Guard))
     }
 
     fn contenders(&self) -> Result<Vec<Contender>> {
@@ -173,7 +181,7 @@ impl Lockable for Multi {
     }
 }
 
-impl Deref for First<'_> {
+impl Deref for First {
     type Target = Held;
 
     fn deref(&self) -> &Held {
@@ -181,7 +189,7 @@ impl Deref for First<'_> {
     }
 }
 
-impl Guarded for First<'_> {
+impl Guarded for First {
     fn unlock(self: Box<Self>) -> Result<()> {
         // The first member is let go last.
         self.0.unlock().map_err(|e| match e {
@@ -195,8 +203,7 @@ impl Guarded for First<'_> {
     }
 }
 
-/// With its session's timeout.
-struct Leader(ZkElection, Duration);
+struct Leader(ZkElection);
 
 struct Term(Leadership, ZkCandidate);
 
@@ -207,25 +214,24 @@ impl Lockable for Leader {
     }
 
     fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        self.lock_timeout((self.1 / 6).min(Duration::from_secs(2)))
+        self.lock_timeout(Duration::ZERO)
     }
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {
+        self.lock_with(Wait::timeout(timeout))
+    }
+
+    fn lock_with(&self, wait: Wait) -> Result<Option<Guard<'_>>> {
         let candidate = self.0.join()?;
-        match candidate.wait_leader_timeout(timeout)? {
+        match candidate.wait_leader_with(wait)? {
             Some(term) => Ok(Some(Box::new(Term(term, candidate)))),
             // Whoever asked looks at the queue next.
             None => candidate.leave().map(|()| None),
         }
     }
 
-    fn lock_with(&self, cancel: &CancelToken) -> Result<Guard<'_>> {
-        let candidate = self.0.join()?;
-        Ok(Box::new(Term(candidate.wait_leader_with(cancel)?, candidate)))
-    }
-
     fn contenders(&self) -> Result<Vec<Contender>> {
-        self.0.candidates()
+        self.0.contenders()
     }
 }
 

@@ -4,7 +4,7 @@ mod locks;
 mod table;
 
 use super::{OpKind, Proxy, op::Which};
-pub use locks::{Guard, Guarded, Lock, Lockable, kept};
+pub use locks::{Guard, Lock, Lockable, kept};
 pub(crate) use table::{over_exclusive, per_recipe};
 use zk_mutex::ZkSession;
 

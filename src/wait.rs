@@ -1,0 +1,205 @@
+//! How long a call may wait for a lock, as its caller says it.
+
+use std::time::Duration;
+
+use crate::cancel::CancelToken;
+use crate::error::Result;
+use crate::limit::Limit;
+use crate::queue::Mode;
+use crate::world::Instant;
+
+/// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The wait
+/// ends with whichever comes first.
+///
+/// It is what [`lock_with`](crate::ZkMutex::lock_with) takes, and in the same way
+/// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
+/// [`acquire_with`](crate::ZkSemaphore::acquire_with) and
+/// [`wait_leader_with`](crate::ZkCandidate::wait_leader_with). Clones wait alike, so one value can serve
+/// many calls: a timeout is counted from the beginning of each call, a deadline is a point in time.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::{Duration, Instant};
+/// use zk_mutex::{CancelToken, Wait, ZkMutex, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+/// let stop = CancelToken::new(); // another thread may call stop.cancel()
+/// let shift_ends = Instant::now() + Duration::from_secs(3600);
+/// let wait = Wait::timeout(Duration::from_secs(5)).or_until(shift_ends).cancelled_by(&stop);
+/// match mutex.lock_with(wait) {
+///     Ok(Some(guard)) => println!("got it: {guard:?}"),
+///     Ok(None) => println!("somebody else held it for 5 s, or until the shift ended"),
+///     Err(zk_mutex::Error::Cancelled { .. }) => println!("stopped"),
+///     Err(e) => return Err(e), // an outage, for instance
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What the call returns
+///
+/// * `Ok(None)` when the timeout or the deadline passed and somebody else was ahead all that time. A wait
+///   that has neither never gives `None`.
+/// * [`Error::Unavailable`](crate::Error::Unavailable) when it passed in an outage, or before the server
+///   answered.
+/// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the lock was got;
+///   at once where that was so before the call.
+///
+/// A thread that holds a re-entrant lock already waits for nothing, and gets another guard in any case.
+#[derive(Clone, Debug, Default)]
+#[must_use = "a wait does nothing until a lock is asked for with it"]
+pub struct Wait {
+    timeout: Option<Duration>,
+    deadline: Option<Instant>,
+    cancel: Option<CancelToken>,
+}
+
+impl Wait {
+    /// Waits until the lock is got, however long that takes. The default.
+    pub fn forever() -> Self {
+        Wait::default()
+    }
+
+    /// Waits for so long, counted from the beginning of the call.
+    ///
+    /// A timeout of zero asks once, as [`try_lock`](crate::ZkMutex::try_lock) does: the call waits for the
+    /// server's answer, up to a sixth of the session timeout, and for nobody who holds the lock. A timeout
+    /// that is not zero, but shorter than a round trip, only gives
+    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use zk_mutex::Wait;
+    /// let wait = Wait::timeout(Duration::from_secs(5));
+    /// ```
+    pub fn timeout(timeout: Duration) -> Self {
+        Wait { timeout: Some(timeout), ..Wait::default() }
+    }
+
+    /// Waits until this point in time. If it is in the past, nothing is sent, and the call ends at once:
+    /// with `Ok(None)` where another thread of this process holds the lock, otherwise with
+    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use zk_mutex::Wait;
+    /// let wait = Wait::until(Instant::now() + Duration::from_secs(5));
+    /// ```
+    pub fn until(deadline: Instant) -> Self {
+        Wait::default().or_until(deadline)
+    }
+
+    /// The same, but no longer than until this point in time.
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use zk_mutex::Wait;
+    /// let request_ends = Instant::now() + Duration::from_secs(30);
+    /// let wait = Wait::timeout(Duration::from_secs(5)).or_until(request_ends);
+    /// ```
+    pub fn or_until(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        self
+    }
+
+    /// The same, but no longer than until the token is cancelled. Of several tokens the last one counts.
+    ///
+    /// ```
+    /// # use zk_mutex::{CancelToken, Wait};
+    /// let stop = CancelToken::new();
+    /// let wait = Wait::forever().cancelled_by(&stop);
+    /// ```
+    pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Asks for a lock by `acquire`, for as long as this says. `patience` bounds a call that asks once.
+    pub(crate) fn acquire<T>(
+        &self,
+        patience: impl FnOnce() -> Duration,
+        acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let limit = Limit::new(self.deadline, self.cancel.as_ref());
+        let (mode, limit) = match self.timeout {
+            Some(Duration::ZERO) => (Mode::Try, limit.or_after(patience())),
+            Some(timeout) => (Mode::Wait, limit.or_after(timeout)),
+            None => (Mode::Wait, limit),
+        };
+        if limit.left().is_none() {
+            return until_got(|| acquire(mode, limit)).map(Some);
+        }
+        acquire(mode, limit)
+    }
+}
+
+/// Asks again until there is a lock or an error. A single call by which a lock is waited for without a
+/// deadline may still give `None`: one of its requests may have taken too long while somebody was ahead.
+pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T> {
+    loop {
+        if let Some(got) = acquire()? {
+            return Ok(got);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(wait: &Wait) -> (bool, bool, bool) {
+        let seen = wait.acquire(
+            || Duration::from_secs(9),
+            |mode, limit| Ok(Some((mode == Mode::Try, limit.left().is_some(), limit.is_cancelled()))),
+        );
+        seen.unwrap().unwrap()
+    }
+
+    #[test]
+    fn only_a_timeout_of_zero_asks_once() {
+        let now = Instant::now();
+        assert_eq!(asked(&Wait::forever()), (false, false, false));
+        assert_eq!(asked(&Wait::timeout(Duration::ZERO)), (true, true, false));
+        assert_eq!(asked(&Wait::timeout(Duration::from_nanos(1))), (false, true, false));
+        assert_eq!(asked(&Wait::until(now)), (false, true, false));
+    }
+
+    #[test]
+    fn the_earliest_of_timeout_and_deadline_counts() {
+        let hour = Duration::from_secs(3600);
+        let left = |wait: Wait| wait.acquire(|| hour, |_, limit| Ok(limit.left())).unwrap();
+        let now = Instant::now();
+        assert_eq!(left(Wait::forever().or_until(now + hour).or_until(now)), Some(Duration::ZERO));
+        assert_eq!(left(Wait::timeout(hour).or_until(now)), Some(Duration::ZERO));
+        assert!(left(Wait::timeout(hour).or_until(now + 2 * hour)).is_some_and(|left| left <= hour));
+        assert_eq!(left(Wait::timeout(Duration::ZERO).or_until(now)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_timeout_that_the_clock_cannot_name_is_none() {
+        assert_eq!(asked(&Wait::timeout(Duration::MAX)), (false, false, false));
+    }
+
+    #[test]
+    fn a_token_goes_with_either() {
+        let token = CancelToken::new();
+        token.cancel();
+        let waits = [Wait::forever(), Wait::timeout(Duration::ZERO), Wait::until(Instant::now())];
+        for wait in waits {
+            assert!(asked(&wait.cancelled_by(&token)).2);
+        }
+    }
+
+    #[test]
+    fn a_wait_without_an_end_asks_again_while_others_are_ahead() {
+        let asked = std::cell::Cell::new(0);
+        let acquire = |_, _: Limit<'_>| {
+            asked.set(asked.get() + 1);
+            Ok((asked.get() == 3).then_some(()))
+        };
+        assert_eq!(Wait::forever().acquire(Duration::default, acquire), Ok(Some(())));
+        asked.set(0);
+        assert_eq!(Wait::timeout(Duration::from_secs(1)).acquire(Duration::default, acquire), Ok(None));
+    }
+}
