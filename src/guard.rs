@@ -273,19 +273,31 @@ impl Held {
     pub(crate) fn persist(mut self) -> Result<String> {
         let path = self.owner.persist()?;
         self.is_released = true;
+        self.silence();
         Ok(path)
     }
 
     pub(crate) fn unlock(self) -> Result<()> {
-        self.begin_unlock()()
+        self.begin_unlock()().1
     }
 
-    /// Ends the guard; what this gives waits for the outcome.
-    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> Result<()> {
+    /// Ends the guard; what this gives waits for the outcome. It also gives the owner, which may be the
+    /// last handle of its session: the session is closed when that is dropped.
+    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Owner>, Result<()>) {
         self.is_released = true;
         self.silence();
         let (release, owner) = (self.owner.release(true), self.owner.clone());
-        move || release.wait(owner.path())
+        move || {
+            let outcome = release.wait(owner.path());
+            (owner, outcome)
+        }
+    }
+
+    /// Ends the guard as a drop does; what this gives may be the last handle of its session.
+    pub(crate) fn begin_drop(self) -> Arc<dyn Owner> {
+        let owner = self.owner.clone();
+        drop(self);
+        owner
     }
 
     /// From now on nothing fires its signals: what happens to the node is no matter of this guard's

@@ -126,7 +126,11 @@ impl ZkMultiGuard {
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_unlock()).collect();
-        let mut failures: Vec<Error> = begun.into_iter().filter_map(|outcome| outcome().err()).collect();
+        // The owners stay until the last outcome is there: one of them may be the last handle of its
+        // session, whose end would keep the others waiting.
+        let (owners, outcomes): (Vec<_>, Vec<_>) = begun.into_iter().map(|outcome| outcome()).unzip();
+        let mut failures: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
+        drop(owners);
         was_lost?;
         if failures.len() > 1 {
             return Err(Error::Several { failures });
@@ -143,9 +147,10 @@ impl ZkMultiGuard {
 
 impl Drop for ZkMultiGuard {
     fn drop(&mut self) {
-        while let Some((_, held)) = self.holds.pop() {
-            drop(self.let_go(held));
-        }
+        // All are let go before the first of them may close its session, which takes its time.
+        let holds = std::mem::take(&mut self.holds);
+        let begun: Vec<_> = holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_drop()).collect();
+        drop(begun);
     }
 }
 

@@ -187,7 +187,7 @@ impl Queue {
     /// Makes the queue's znode, and those above it that are missing.
     fn make(&self, generation: &Generation, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
         if let Some(count) = &self.above {
-            count.get(generation, false, limit)?;
+            count.get(generation, count.known(), false, limit)?;
         }
         generation.make_parents(&self.dir, &self.acl, limit)
     }

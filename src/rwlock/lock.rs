@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::cohort::Cohort;
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Owner};
 use crate::lane::{Admission, Ask, Lane, Tenure, Turn};
 use crate::limit::Limit;
@@ -141,6 +141,14 @@ impl Lock {
     /// The thread that writes gets a read node of its own, in the write's place: what is left when it ends writing.
     fn read_beside(&self, tenure: &Tenure, limit: Limit<'_>) -> Result<Arc<Cohort>> {
         self.settings.check(&tenure.holding)?;
+        // A request that is sent now would make a node which nobody waits for.
+        let path = || self.settings.path.clone();
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: path() });
+        }
+        if limit.is_past() {
+            return Err(Error::Unavailable { op: "lock", path: path(), cause: Cause::Deadline });
+        }
         let (queue, core) = (&self.common.lane.queue, self.settings.session.core());
         let holding = queue.downgrade(core, &tenure.holding, &self.settings.data, &limit)?;
         Ok(Cohort::new(holding, tenure.holding.hand_overs()))

@@ -52,8 +52,8 @@ impl Lock {
     /// The number at the server, written there if it says none. The first time it must be the number that
     /// we were told; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
-        let theirs = self.common.leases.permits(op, self.settings.session.core(), limit)?;
         let ours = self.settings.permits;
+        let theirs = self.common.leases.permits(op, self.settings.session.core(), ours, limit)?;
         // 0 is a pause, which whoever comes meanwhile waits out.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
             return Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours, theirs });
@@ -139,6 +139,10 @@ impl Lock {
         if number == 1 && self.has_agreed.load(Ordering::Acquire) {
             return Ok(());
         }
+        if limit.is_past() {
+            let path = self.settings.path.clone();
+            return Err(Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
+        }
         let permits = self.number("lock", limit)?;
         if number > 1 && number > permits {
             return Err(leases::too_many(&self.settings.path, number, permits));
@@ -193,9 +197,10 @@ impl Lock {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.patience());
+        // Whoever sets the number knows it, whatever it was told before. This is said before the request:
+        // if its answer is lost, the number may have changed, and this handle must go on with it.
+        self.has_agreed.store(true, Ordering::Release);
         if self.common.leases.set_permits(self.settings.session.core(), permits, &limit)? {
-            // Whoever sets the number knows it, whatever it was told before.
-            self.has_agreed.store(true, Ordering::Release);
             return Ok(());
         }
         let reason =

@@ -265,6 +265,17 @@ fn leases_of_others_count_whatever_they_are_called() {
 
 // ---- the number ----
 
+fn first_use_writes_the_number_of_the_one_that_is_used() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    // Made first, told another number, and never used.
+    let unused = ZkSemaphore::new(&session, PATH, 8).unwrap();
+    let used = ZkSemaphore::new(&session, PATH, 4).unwrap();
+    assert_eq!(used.acquire().map(drop), Ok(()));
+    assert_eq!((used.permits(), data(&at)), (Ok(4), b"4".to_vec()));
+    assert!(matches!(unused.permits(), Err(Error::InconsistentLeases { ours: 8, theirs: 4, .. })));
+}
+
 fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
@@ -718,6 +729,7 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
 
 scenarios![
     as_many_are_inside_as_it_has_and_never_more,
+    first_use_writes_the_number_of_the_one_that_is_used,
     permits_are_taken_and_given_back_one_at_a_time_and_in_chunks,
     one_session_gets_no_more_than_there_are,
     permits_move_between_threads,

@@ -845,11 +845,29 @@ fn pause_is_joined_by_those_who_were_told_a_number() {
     assert_eq!(other.acquire_many(3).unwrap().permits(), 3);
 }
 
+fn a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle() {
+    let (server, at) = start();
+    raw(&at).mkdirs(PATH).unwrap();
+    set_data(&at, b"4");
+    let session = session_of(&at, Duration::from_secs(4));
+    let handle = ZkSemaphore::new(&session, PATH, 4).unwrap();
+    // The write is done, its answer is lost, and the next look at the number takes too long.
+    server.drop_reply(Op::SetData.on(PATH));
+    let held = server.hold_requests(Op::GetData.on(PATH).skip(1));
+    let said = handle.set_permits(8);
+    assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+    drop(held);
+    until_state(&session, SessionState::Connected);
+    assert_eq!(data(&at), b"8");
+    assert_eq!((handle.acquire_many(8).map(|all| all.permits()), handle.permits()), (Ok(8), Ok(8)));
+}
+
 scenarios![
     lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
     one_that_fails_half_way_leaves_nothing_of_many on embedded,
     session_that_expires_between_two_of_many_gets_all_in_the_next on embedded,
     first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,
+    a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle on embedded,
     last_permit_that_goes_behind_the_first_count_is_not_given_twice on embedded,
     outage_is_no_contention,
     own_node_that_is_on_its_way_out_takes_no_permit_from_us,

@@ -15,6 +15,8 @@ pub(crate) struct Count {
     acl: Acl,
     /// The number that was seen last; where none was seen, what we were told.
     known: AtomicU32,
+    /// A number was seen at the server.
+    is_seen: AtomicBool,
     /// For those who take no other number than they were told.
     is_fixed: bool,
     warned: AtomicBool,
@@ -31,7 +33,8 @@ enum Text {
 
 impl Count {
     pub(crate) fn new(path: String, acl: Acl, told: u32, is_fixed: bool) -> Self {
-        Count { path, acl, known: AtomicU32::new(told), is_fixed, warned: AtomicBool::new(false) }
+        let known = AtomicU32::new(told);
+        Count { path, acl, known, is_seen: AtomicBool::new(false), is_fixed, warned: AtomicBool::new(false) }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -59,21 +62,26 @@ impl Count {
         }
     }
 
-    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data that is missing is written.
+    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data
+    /// that is missing is written: the number that was seen last, or else the one that the caller was
+    /// told. Another semaphore object of the path may have been told another number; if it was never
+    /// used, its number is nobody's.
     pub(in crate::queue) fn get(
         &self,
         generation: &Generation,
+        told: u32,
         watch: bool,
         limit: &Limit<'_>,
     ) -> Result<u32, CallError> {
         loop {
-            let node = self.node(generation, self.known(), watch, limit)?;
+            let ours = if self.is_seen.load(Ordering::Acquire) { self.known() } else { told };
+            let node = self.node(generation, ours, watch, limit)?;
             if let Some(number) = self.said(&node) {
                 return Ok(number);
             }
             match read(&node.data) {
                 Text::Number(_) => {}
-                Text::Empty => self.write(generation, self.known(), &node, limit).map(drop)?,
+                Text::Empty => self.write(generation, ours, &node, limit).map(drop)?,
                 Text::Other => {
                     if !self.warned.swap(true, Ordering::Relaxed) {
                         warn!(
@@ -81,7 +89,7 @@ impl Count {
                             self.path
                         );
                     }
-                    return Ok(self.known());
+                    return Ok(ours);
                 }
             }
         }
@@ -157,8 +165,11 @@ impl Count {
     }
 
     fn note(&self, number: u32) {
-        if !self.is_fixed && self.known.swap(number, Ordering::AcqRel) != number {
-            debug!("{}: {number} permits", self.path);
+        if !self.is_fixed {
+            if self.known.swap(number, Ordering::AcqRel) != number {
+                debug!("{}: {number} permits", self.path);
+            }
+            self.is_seen.store(true, Ordering::Release);
         }
     }
 }

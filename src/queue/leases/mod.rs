@@ -63,9 +63,11 @@ impl Leases {
         }
     }
 
-    /// The number at the server. `limit` is for all of it.
-    pub(crate) fn permits(&self, op: &'static str, core: &Core, limit: &Limit<'_>) -> Result<u32> {
-        ask(op, core, self.count.path(), limit, |generation, _| self.count.get(generation, false, limit))
+    /// The number at the server. `told`: what the caller was told, which is written where there is none.
+    /// `limit` is for all of it.
+    pub(crate) fn permits(&self, op: &'static str, core: &Core, told: u32, limit: &Limit<'_>) -> Result<u32> {
+        let path = self.count.path();
+        ask(op, core, path, limit, |generation, _| self.count.get(generation, told, false, limit))
     }
 
     /// Changes the number. False: the node's data is something else.
@@ -146,7 +148,8 @@ impl Leases {
             Err(CallError::NoNode) => None,
             Err(e) => return Err(want.call.stop(self.count.path(), e)),
         };
-        let count = count.map_or_else(|| self.count.get(generation, watch, &want.call.limit), Ok);
+        let count =
+            count.map_or_else(|| self.count.get(generation, self.count.known(), watch, &want.call.limit), Ok);
         let count = count.map_err(|e| want.call.stop(self.count.path(), e))?;
         if self.count.is_fixed() && count != self.count.known() {
             let path = want.call.core.shown(self.count.path()).to_owned();

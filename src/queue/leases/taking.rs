@@ -125,7 +125,7 @@ impl<'a> Taking<'a> {
                 }
                 // The semaphore's node first: it is none that may go while nobody is here.
                 Some(CallError::NoNode) => {
-                    let counted = self.leases.count.get(&generation, false, limit);
+                    let counted = self.leases.count.get(&generation, self.leases.count.known(), false, limit);
                     match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
                         Ok(()) => continue,
                         Err(e) => e,
