@@ -28,10 +28,11 @@ use std::fmt;
 #[doc = include_str!("fencing.sql")]
 /// ```
 ///
-/// If the statement changed no row, somebody with a newer token has written before: this write came too
-/// late. The comparison is `<=`, because a holder may write more than once under one token. The row must
-/// exist before the first write, with a token that is below all others: 16 zero bytes. (In this crate's repository,
-/// `cargo run -p zk-mutex-interop --example sql` runs the statement on SQLite.)
+/// If the statement changed no row, somebody with a newer token has written before: this write came
+/// too late. The comparison is `<=`, because a holder may write more than once under one token. The
+/// row must exist before the first write, with a token that is below all others: 16 zero bytes. (In
+/// this crate's repository, `cargo run -p zk-mutex-interop --example sql` runs the statement on
+/// SQLite.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: i64,

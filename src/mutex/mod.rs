@@ -49,7 +49,7 @@ use crate::world::thread;
 ///
 /// # Fairness
 ///
-/// Between processes the lock goes to the one whose node was made first. The threads of a process
+/// Between processes the lock goes to the one whose node was made first. The threads of a session
 /// share one node. They take turns, first come, first served, and may hand the lock to each other
 /// without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
 /// default.
@@ -300,8 +300,8 @@ impl ZkMutex {
     /// listen. This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does:
     /// from then on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the
     /// old data. (It returns `__REVOKE__` if somebody asked before, and empty data if the node's
-    /// ACL does not let us read.) Any client that may write to the node can ask. A line in the log at
-    /// level info says who was asked, and by whom.
+    /// ACL does not let us read.) Any client that may write to the node can ask. A line in the log
+    /// at level info says who was asked, and by whom.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
