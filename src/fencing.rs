@@ -2,31 +2,37 @@
 
 use std::fmt;
 
-/// Grows from holder to holder of a lock, over all processes: give it to the store that the lock
-/// protects, and let the store refuse a token lower than the highest it has seen.
+/// A number that grows from holder to holder of a lock, over all processes. Give it to the store
+/// that the lock protects with each write, and let the store refuse a token lower than the highest
+/// it has seen.
 ///
-/// A lock alone cannot stop a process that was paused (by a long collection, a debugger, a
-/// suspended host) past its session from writing when it wakes: only the store can, by this. It is
-/// the zxid that created the holder's node, which ZooKeeper counts over the whole ensemble, and the
-/// number of hand-overs between threads of that process since. Compare the pair, as `Ord` does.
-/// Source: "How to do distributed locking", M. Kleppmann, 2016; ZooKeeper's zxid.
+/// A process may be paused (by a long garbage collection, a debugger, a suspended host) until its
+/// session has expired, and write when it wakes. A lock alone cannot prevent that; the store can,
+/// with this token. The token has two parts: the zxid that created the holder's node (ZooKeeper's
+/// number of that write, counted over the whole ensemble), and how often threads of that process
+/// have handed the lock over since. Compare both parts together, as `Ord` does. Source: "How to do
+/// distributed locking", M. Kleppmann, 2016; ZooKeeper's zxid.
 ///
-/// The zxid falls back to a lower number only if the ensemble's data is wiped.
+/// Tokens begin again at lower numbers only if the ensemble's data is wiped: then clear the tokens
+/// in the store too. (Permits of a semaphore have several holders at once:
+/// [`ZkSemaphore`](crate::ZkSemaphore) says what their tokens can do.)
 ///
 /// # In a database
 ///
 /// Keep beside each row the token of its last writer, as the 16 bytes of
-/// [`to_bytes`](Self::to_bytes), which databases compare as tokens compare (`BLOB` in SQLite, `bytea`
-/// in PostgreSQL, `BINARY(16)` in MySQL). A writer names its own token in the statement that writes:
+/// [`to_bytes`](Self::to_bytes), which databases compare as tokens compare (`BLOB` in SQLite,
+/// `bytea` in PostgreSQL, `BINARY(16)` in MySQL). A writer names its own token in the statement
+/// that writes:
 ///
 /// ```sql
 #[doc = include_str!("fencing.sql")]
 /// ```
 ///
-/// If no row was changed, somebody with a newer token has written: the write came too late. A holder
-/// may write more than once under one token, hence `<=`. The row must be there before, with a token
-/// that is below all others: 16 zero bytes. (In this crate's repository,
-/// `cargo run -p zk-mutex-interop --example sql` runs the statement on SQLite.)
+/// If the statement changed no row, somebody with a newer token has written before: this write came
+/// too late. The comparison is `<=`, because a holder may write more than once under one token. The
+/// row must exist before the first write, with a token that is below all others: 16 zero bytes. (In
+/// this crate's repository, `cargo run -p zk-mutex-interop --example sql` runs the statement on
+/// SQLite.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     zxid: i64,
@@ -43,13 +49,14 @@ impl FencingToken {
         self.zxid
     }
 
-    /// How often the lock was handed over within the process since.
+    /// How often threads of the holder's process have handed the lock over since its node was
+    /// created.
     pub fn hand_over(&self) -> u64 {
         self.hand_over
     }
 
-    /// The token as bytes that compare, from the first to the last, as tokens do. So a store needs to
-    /// know nothing of their meaning.
+    /// The token as bytes. Compared from the first byte to the last, they have the same order as
+    /// the tokens, so a store need not know their meaning.
     ///
     /// ```
     /// # fn stored() -> [u8; 16] { [0x80; 16] }
@@ -64,7 +71,7 @@ impl FencingToken {
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }
 
-    /// The token that [`to_bytes`](Self::to_bytes) gave these bytes of.
+    /// The token whose [`to_bytes`](Self::to_bytes) are these.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let number = u128::from_be_bytes(bytes);
         FencingToken { zxid: (number >> 64) as i64 ^ i64::MIN, hand_over: number as u64 }

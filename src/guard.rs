@@ -47,23 +47,25 @@ pub(crate) trait Owner: Send + Sync {
 
 /// A hold of a lock; every guard derefs to it.
 ///
-/// A hold is valid until it is released or lost. Lost means that the lock may be somebody else's:
-/// what it protects must stop. That is known at the latest when the session's lease ends, whatever
-/// the network does. An outage that ends before the lease is not noticed at all.
+/// A hold is valid until it is released or lost. If it is lost, the lock may be somebody else's:
+/// stop the work that it protects. This process notices a loss at the latest when the session's
+/// lease ends, whatever the network does. An outage that is over before the lease ends costs no
+/// hold.
 ///
 /// # The lease
 ///
 /// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
 /// its lock. With T, the session timeout that the server granted: every T/6 the session sends a
 /// `sync` and a small write; if the application's own locking has just written, it does so later. A
-/// renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder keeps its
-/// lock as long as each answer of the servers takes at most T/10. No server expires the session
+/// renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder keeps
+/// its lock as long as each answer of the servers takes at most T/10. No server expires the session
 /// before the lease ends, on these assumptions:
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
-///   two ticks; then state the tick, by [`server_tick`](crate::SessionBuilder::server_tick).
-/// * The error of this host's clock over T, and a pause of the leading server between two of its
-///   pings, are together shorter than T/12.
+///   two ticks. In that case state the tick with
+///   [`server_tick`](crate::SessionBuilder::server_tick).
+/// * The error of this host's clock within T, plus the longest pause of the leading server between
+///   two of its pings, is less than T/12.
 /// * All servers of the ensemble grant the same timeout. If the session moves to a server that
 ///   grants a shorter one, the lease becomes shorter when that server's answer arrives. If the
 ///   answer is lost, the server may expire the session before the lease ends.
@@ -108,12 +110,13 @@ impl Held {
         self.owner.others().len() + 1
     }
 
-    /// Whether the hold stands now. Cheap: no I/O, a clock and a flag. Once false, it stays false.
+    /// Whether the hold is valid now. This is cheap: it does no I/O, and looks at a clock and a
+    /// flag. Once it is false, it stays false.
     pub fn is_held(&self) -> bool {
         self.holdings().all(Holding::is_held)
     }
 
-    /// As [`is_held`](Self::is_held), for `?`.
+    /// As [`is_held`](Self::is_held), but an error if the hold is lost: for use with `?`.
     ///
     /// # Errors
     ///
@@ -125,17 +128,17 @@ impl Held {
         }
     }
 
-    /// A signal that becomes ready exactly when the hold is lost, never at a release. Wait for it by
-    /// [`wait`](LostSignal::wait), or by its [`receiver`](LostSignal::receiver) in `select!`. Does no
-    /// I/O.
+    /// A signal that becomes ready when the hold is lost, and never when it is released. Wait for
+    /// it with [`wait`](LostSignal::wait), or with its [`receiver`](LostSignal::receiver) in
+    /// `select!`. This call does no I/O.
     ///
-    /// It is this guard's own: if it was not ready when the guard was released, it never becomes
-    /// ready. That the node may go on (with another thread of this process, an outer guard of this
-    /// one or other readers) and be lost then makes no difference. (The signal of a
+    /// The signal belongs to this guard: if it was not ready when the guard was released, it never
+    /// becomes ready. It makes no difference if others use the node after that (another thread of
+    /// this process, an outer guard of this thread, other readers) and lose it. (The signal of a
     /// [`Leadership`](crate::Leadership) becomes ready when the term ends in any way.)
     ///
-    /// Asking for it also makes sure that a deletion of the node by somebody else is noticed: the
-    /// node is watched from then on (it is in any case once the lock has been held for 50 ms).
+    /// From this call on the node is watched, so that the session notices if somebody else deletes
+    /// it. (Without this call the watch begins when the lock has been held for 50 ms.)
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
         let signals = self.signals();
@@ -147,20 +150,24 @@ impl Held {
         signals.lost.get_or_init(make).clone()
     }
 
-    /// A signal that becomes ready once somebody asks for the lock back, by
-    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`; also if that was before the lock was held.
-    /// It never becomes ready by a release or a loss, and never after the release of this guard.
-    /// Does no I/O.
+    /// A signal that becomes ready when somebody asks the holder to release the lock, with
+    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`. It becomes
+    /// ready too if somebody asked while this thread was still waiting for the lock. A release or a
+    /// loss never makes it ready, and after the release of this guard nothing does. This call does
+    /// no I/O.
     ///
-    /// To be asked is no loss: the hold stands, and it is the holder who decides whether and when to drop the guard. Only then
-    /// the others get it: a lock that is asked for is not handed to another thread of this process.
+    /// To be asked is no loss: the hold stays valid, and the holder decides whether and when to
+    /// drop the guard. When the guard is dropped, the lock is not handed to another thread of this
+    /// process, so that the others get their turn.
     ///
-    /// Each lock has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke), and
-    /// [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) asks by the path of a node. A
-    /// [`ZkExclusiveLock`](crate::ZkExclusiveLock)'s guard can only be asked by a client that writes to its node itself.
+    /// Each lock that has a queue has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke),
+    /// and [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) takes the path of a
+    /// node. The holder of a [`ZkExclusiveLock`](crate::ZkExclusiveLock) can only be asked by a
+    /// client that writes `__REVOKE__` to its node itself.
     ///
-    /// As with [`lost`](Self::lost) the node is watched from then on. A lock that is handed from thread to thread was asked for by
-    /// its node: the next guard's signal is ready at once.
+    /// As with [`lost`](Self::lost), the node is watched from this call on. The request belongs to
+    /// the node, not to one guard: if it came before this thread got the node, the signal is ready
+    /// at once.
     ///
     /// ```no_run
     /// # fn step() -> bool { false }
@@ -193,19 +200,18 @@ impl Held {
         self.holdings().find_map(Holding::loss)
     }
 
-    /// How long the hold stands even if nothing more is heard of ZooKeeper; zero once it is lost.
-    /// While the connection is well this is renewed all the time.
+    /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost. As
+    /// long as the connection works, the lease is renewed, and this time gets longer again.
     pub fn valid_for(&self) -> Duration {
         self.holdings().map(Holding::valid_for).min().unwrap_or_default()
     }
 
-    /// Until when the hold stands even if nothing more is heard of ZooKeeper; `None` once it is lost.
-    /// While the connection is well each renewal moves it further. As
-    /// [`valid_for`](Self::valid_for), for calls that take a point in time, such as
-    /// `recv_deadline`.
+    /// Until when the hold stays valid even if ZooKeeper never answers again; `None` if it is lost.
+    /// Each renewal of the lease gives a later point. This is [`valid_for`](Self::valid_for) for
+    /// calls that take a point in time, such as `recv_deadline`.
     ///
-    /// An [`Instant`] does not know that the host slept: after a sleep the hold may end before the
-    /// point that was given here. [`is_held`](Self::is_held) knows.
+    /// An [`Instant`] does not count the time in which the host sleeps: after a sleep the hold may
+    /// end before this point. [`is_held`](Self::is_held) does count it.
     ///
     /// ```no_run
     /// # fn ask_the_bank() -> u64 { 0 }
@@ -231,11 +237,13 @@ impl Held {
         (!left.is_zero()).then(|| now + left)
     }
 
-    /// The token for what the lock protects: it grows from holder to holder, so that a store which
-    /// refuses an older token than it has seen cannot be written by a holder whose time is over.
-    /// Re-entry keeps it. It costs nothing: the server has said it when it made the node. A hold that is
-    /// lost keeps its token; the store refuses it once it has seen a newer one. Of several permits that
-    /// were taken together it is the oldest one's.
+    /// The token to give to the store with each write. Each holder's token is higher than the token
+    /// of the holder before. So a store that refuses a token lower than the highest it has seen
+    /// refuses a holder whose time is over, as soon as the next holder has written.
+    ///
+    /// A nested guard has the same token. The call costs nothing: the token came with the answer
+    /// that made the node. A hold that is lost keeps its token. Several permits that were taken
+    /// together have the token of the oldest.
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.owner.holding().hold().czxid(), self.owner.hand_over())
     }
@@ -245,7 +253,8 @@ impl Held {
         self.owner.count()
     }
 
-    /// The path of the lock's node; of several permits that were taken together, of the first one's.
+    /// The path of the lock's node. For several permits that were taken together, the path of the
+    /// first permit's node.
     pub fn path(&self) -> &str {
         self.owner.path()
     }
@@ -336,12 +345,13 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A field of this type keeps a guard on the thread that took the lock: holds are counted by thread, so
-/// another thread must not end them. The compiler names this type where somebody sends such a guard.
+/// A field of this type keeps a guard on the thread that took the lock: holds are counted by
+/// thread, so another thread must not end them. The compiler names this type where somebody sends
+/// such a guard.
 pub(crate) type StaysOnItsThread = std::marker::PhantomData<dyn GuardStaysOnItsThread + Sync + Unpin>;
 
-/// No type has this trait. A trait object of it is not `Send`, and it is the first thing that the compiler
-/// names where somebody sends a guard.
+/// No type has this trait. A trait object of it is not `Send`, and it is the first thing that the
+/// compiler names where somebody sends a guard.
 pub(crate) trait GuardStaysOnItsThread {}
 
 /// A recipe's guard: it derefs to [`Held`], which has all that can be asked of it. A guard with a
@@ -360,17 +370,17 @@ macro_rules! guard {
                 $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
-            /// Releases the lock and waits until its node is deleted, for up to a sixth of the session
-            /// timeout. A nested guard only ends its nesting; where other threads of this process hold
-            /// the node too, or are handed it, there is nothing to wait for.
+            /// Releases the lock and waits until its node is deleted, for up to a sixth of the
+            /// session timeout. The call does not wait if the node stays: this is a nested guard,
+            /// or other threads of this process hold the node too or get it now.
             ///
             /// # Errors
             ///
             /// [`Error::Lost`](crate::Error::Lost) when the hold was lost before;
-            /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered yet,
-            /// and [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server)
-            /// when it refused. The lock is let go in any case, and the node goes at the latest with the
-            /// session.
+            /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered
+            /// yet, and [`Error::NoAuth`](crate::Error::NoAuth) or
+            /// [`Error::Server`](crate::Error::Server) when it refused. After any error the lock is
+            /// released all the same, and the node is deleted when the session ends, if not before.
             #[doc(alias = "release")]
             pub fn unlock(self) -> $crate::error::Result<()> {
                 self.held.unlock()

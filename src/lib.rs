@@ -1,5 +1,6 @@
 //! Distributed locks over [Apache ZooKeeper](https://zookeeper.apache.org) for blocking, threaded
-//! programs: as pleasant as `std::sync::Mutex`, and honest under faults. No async runtime.
+//! programs, without an async runtime. A lock is as pleasant to use as `std::sync::Mutex`, and its
+//! guard tells the truth under faults: whether it is still valid.
 //!
 //! ```no_run
 //! # fn write(_: &str, _: zk_mutex::FencingToken) -> zk_mutex::Result<()> { Ok(()) }
@@ -8,7 +9,7 @@
 //!
 //! let session = ZkSession::connect("zk1:2181,zk2:2181,zk3:2181/app")?;
 //! let mutex = ZkMutex::new(&session, "/locks/orders")?;
-//! let guard = mutex.lock()?; // blocks; re-entrant on its thread
+//! let guard = mutex.lock()?; // blocks; a thread that holds the lock gets another guard at once
 //! write("order 17", guard.fencing_token())?; // the store refuses an older token
 //! drop(guard); // released
 //! # Ok(())
@@ -17,50 +18,57 @@
 //!
 //! | lock | for |
 //! | --- | --- |
-//! | [`ZkMutex`] | one at a time |
-//! | [`ZkRwLock`] | many that read, or one that writes |
-//! | [`ZkSemaphore`] | at most *n* at a time; the number can be changed while it is in use |
-//! | [`ZkSemaphoreMutex`] | one at a time, locked by one thread and unlocked by another |
+//! | [`ZkMutex`] | one holder at a time |
+//! | [`ZkRwLock`] | many readers, or one writer |
+//! | [`ZkSemaphore`] | at most *n* permits at a time; *n* can be changed while it is in use |
+//! | [`ZkSemaphoreMutex`] | one holder at a time; one thread locks, another may unlock |
 //! | [`ZkMultiLock`] | several locks as one, without deadlocks |
-//! | [`ZkElection`] | a leader, and those who stand by |
-//! | [`ZkExclusiveLock`] | the simplest protocol, for small groups |
+//! | [`ZkElection`] | one leader; the other candidates wait |
+//! | [`ZkExclusiveLock`] | one node and no queue, for few contenders |
 //!
-//! Which of them when: [`guide::which_lock`]. With which clients of other languages: [`guide::interop`]. What each costs:
-//! [`guide::costs`]. Coming from Curator, kazoo, `std::sync` or `parking_lot`: [`guide::migration`]. To test a
-//! program that locks: [`guide::testing`].
+//! The chapters of the [`guide`]:
+//!
+//! * [`which_lock`](guide::which_lock): which lock for which purpose.
+//! * [`guarantees`](guide::guarantees): what the locks promise, and what that assumes.
+//! * [`faults`](guide::faults): what a holder and a waiter see of each fault.
+//! * [`costs`](guide::costs): what each operation sends, and how fast it is.
+//! * [`interop`](guide::interop): which clients of other languages can share a lock.
+//! * [`testing`](guide::testing): how to test a program that locks.
+//! * [`operations`](guide::operations): what to know in production, and limits.
+//! * [`migration`](guide::migration): for those who know Curator, kazoo, `std::sync` or
+//!   `parking_lot`.
 //!
 //! # What you can rely on
 //!
-//! * **Exclusion.** No two guards are valid at once. A guard is valid while
-//!   [`is_held`](Held::is_held): its lease ends, by this host's own clock, before any server can
-//!   have expired the session. The session renews the lease in the background; [`Held`] says how
-//!   often, and what this assumes of the servers.
-//! * **The holder is told.** [`lost`](Held::lost) becomes ready exactly when the hold is lost, at
-//!   the latest when the lease ends.
-//! * **Deadlines hold**, in a black hole too. `Ok(None)` always means that somebody else was in the
-//!   queue; an outage is [`Error::Unavailable`].
-//! * **No orphans.** A node that should go is deleted for sure, whatever reply was lost.
-//! * **Fair.** First come, first served; a release wakes one waiter, not the herd.
-//! * **It recovers.** After any outage the session re-establishes itself, and waiters keep waiting.
+//! * **Exclusion.** Two guards that exclude each other are never valid at once. A guard is valid
+//!   while [`is_held`](Held::is_held) says so. Its lease ends, by this host's own clock, before any
+//!   server can have expired the session. The session renews the lease in the background; [`Held`]
+//!   says how often, and what this assumes of the servers.
+//! * **The holder is told.** The signal [`lost`](Held::lost) becomes ready when the lock is lost,
+//!   at the latest when the lease ends.
+//! * **Deadlines hold**, even if the network swallows everything. `Ok(None)` always means that
+//!   somebody else was ahead; an outage is [`Error::Unavailable`].
+//! * **No orphans.** A node that should go is deleted for sure, even if a reply was lost.
+//! * **Fair.** First come, first served; a release wakes only those whose turn it is. (A
+//!   [`ZkExclusiveLock`] has no queue, and [`WaitStrategy::Parent`] wakes all who wait.)
+//! * **It recovers.** After any outage the session connects again by itself, and waiters go on
+//!   waiting.
 //!
 //! # Why a lock needs a fencing token
 //!
-//! A lock cannot stop a process that was paused (a debugger, a suspended host, a storm of page
-//! faults) between its last look at the guard and its write. By the time it wakes, the session may
-//! have expired and the lock may be somebody else's. Only the store that is written to can refuse
-//! it: give each write the [`FencingToken`] of its guard, and let the store refuse a token lower
-//! than the highest it has seen. Where the store cannot do that, call [`check`](Held::check) right
-//! before each step that matters: it makes the window small, not zero.
+//! A process may be paused (by a debugger, a suspended host, a storm of page faults) after its last
+//! look at the guard and before its write. When it wakes, the session may have expired and the lock
+//! may be somebody else's, but the process goes on and writes. No lock can prevent that. Only the
+//! store can refuse the write: give each write the [`FencingToken`] of its guard, and let the store
+//! refuse a token lower than the highest it has seen. If the store cannot do that, call
+//! [`check`](Held::check) right before each step that matters: that makes the window small, not
+//! zero.
 //!
-//! # Which faults, and what you see
+//! # Threads, forks, logs
 //!
-//! The chapter [`guide::faults`] has the table. [`guide::guarantees`] says what the promises above
-//! assume of servers and clocks.
-//!
-//! # Threads and forks
-//!
-//! See [`ZkSession`]. The library logs through [`log`](https://docs.rs/log): session transitions at
-//! info, what an operator should see at warn and error, the steps of the protocol at debug.
+//! [`ZkSession`] says which threads a session has, and why it does not work in a forked child. The
+//! library logs through [`log`](https://docs.rs/log): changes of sessions at level info, what an
+//! operator should see at warn and error, and the steps of the protocol at debug.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -96,8 +104,8 @@ mod wait;
 mod world;
 
 pub use cancel::CancelToken;
-/// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits for
-/// a [`LostSignal`] and for the application's own channels at once.
+/// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits
+/// for a [`LostSignal`] and for the application's own channels at once.
 pub use crossbeam_channel;
 pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};

@@ -8,13 +8,14 @@ use crate::limit::Limit;
 use crate::queue::Mode;
 use crate::world::Instant;
 
-/// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The wait
-/// ends with whichever comes first.
+/// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
+/// wait ends with whichever comes first.
 ///
-/// It is what [`lock_with`](crate::ZkMutex::lock_with) takes, and in the same way
+/// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
-/// [`acquire_with`](crate::ZkSemaphore::acquire_with) and
-/// [`wait_leader_with`](crate::ZkCandidate::wait_leader_with). Clones wait alike, so one value can serve
+/// [`acquire_with`](crate::ZkSemaphore::acquire_with),
+/// [`acquire_many_with`](crate::ZkSemaphore::acquire_many_with) and
+/// [`wait_leader_with`](crate::ZkCandidate::wait_leader_with). One value and its clones can serve
 /// many calls: a timeout is counted from the beginning of each call, a deadline is a point in time.
 ///
 /// ```no_run
@@ -39,14 +40,15 @@ use crate::world::Instant;
 ///
 /// # What the call returns
 ///
-/// * `Ok(None)` when the timeout or the deadline passed and somebody else was ahead all that time. A wait
-///   that has neither never gives `None`.
-/// * [`Error::Unavailable`](crate::Error::Unavailable) when it passed in an outage, or before the server
-///   answered.
-/// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the lock was got;
-///   at once where that was so before the call.
+/// * `Ok(None)` when the timeout or the deadline passed and somebody else was ahead all that time.
+///   A wait that has neither never gives `None`.
+/// * [`Error::Unavailable`](crate::Error::Unavailable) when the timeout or the deadline passed in
+///   an outage, or before the server answered. A wait that has neither gives this error too, when
+///   an outage lasts longer than the session's [`RetryPolicy`](crate::RetryPolicy) allows.
+/// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the call had
+///   the lock. If the token was cancelled before the call, the call ends at once.
 ///
-/// A thread that holds a re-entrant lock already waits for nothing, and gets another guard in any case.
+/// A thread that holds a re-entrant lock already does not wait, and gets another guard in any case.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a wait does nothing until a lock is asked for with it"]
 pub struct Wait {
@@ -56,16 +58,16 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Waits until the lock is got, however long that takes. The default.
+    /// Waits until the call has the lock, however long others hold it. The default.
     pub fn forever() -> Self {
         Wait::default()
     }
 
-    /// Waits for so long, counted from the beginning of the call.
+    /// Waits for this time at most, counted from the beginning of the call.
     ///
-    /// A timeout of zero asks once, as [`try_lock`](crate::ZkMutex::try_lock) does: the call waits for the
-    /// server's answer, up to a sixth of the session timeout, and for nobody who holds the lock. A timeout
-    /// that is not zero, but shorter than a round trip, only gives
+    /// With a timeout of zero the call asks once, as [`try_lock`](crate::ZkMutex::try_lock) does.
+    /// It waits for the server's answer, up to a sixth of the session timeout, but not for another
+    /// holder. If the timeout is not zero, but shorter than a round trip, the call gives
     /// [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
@@ -77,9 +79,9 @@ impl Wait {
         Wait { timeout: Some(timeout), ..Wait::default() }
     }
 
-    /// Waits until this point in time. If it is in the past, nothing is sent, and the call ends at once:
-    /// with `Ok(None)` where another thread of this process holds the lock, otherwise with
-    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    /// Waits until this point in time at most. If it is in the past, the call sends nothing and
+    /// ends at once: with `Ok(None)` if another thread of this process holds the lock, otherwise
+    /// with [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -90,7 +92,8 @@ impl Wait {
         Wait::default().or_until(deadline)
     }
 
-    /// The same, but no longer than until this point in time.
+    /// The same wait, but no longer than until this point in time. Of several deadlines the
+    /// earliest counts.
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -103,7 +106,8 @@ impl Wait {
         self
     }
 
-    /// The same, but no longer than until the token is cancelled. Of several tokens the last one counts.
+    /// The same wait, but no longer than until the token is cancelled. Of several tokens the last
+    /// one counts.
     ///
     /// ```
     /// # use zk_mutex::{CancelToken, Wait};
@@ -115,7 +119,8 @@ impl Wait {
         self
     }
 
-    /// Asks for a lock by `acquire`, for as long as this says. `patience` bounds a call that asks once.
+    /// Asks for a lock by `acquire`, for as long as this says. `patience` bounds a call that asks
+    /// once.
     pub(crate) fn acquire<T>(
         &self,
         patience: impl FnOnce() -> Duration,
@@ -134,8 +139,9 @@ impl Wait {
     }
 }
 
-/// Asks again until there is a lock or an error. A single call by which a lock is waited for without a
-/// deadline may still give `None`: one of its requests may have taken too long while somebody was ahead.
+/// Asks again until there is a lock or an error. A single call by which a lock is waited for
+/// without a deadline may still give `None`: one of its requests may have taken too long while
+/// somebody was ahead.
 pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T> {
     loop {
         if let Some(got) = acquire()? {
