@@ -321,8 +321,32 @@ fn one_ensemble_is_known_by_a_host_in_common() {
     assert!(matches!(said, Err(Error::InvalidConfig { .. })), "another kind on the path: {said:?}");
 }
 
+fn a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_black_hole() {
+    for silent in [0, 1] {
+        let servers = two();
+        let sessions = [0, 1].map(|n: usize| session(&servers[n].1));
+        let guard = on_both(&sessions).lock().unwrap();
+        drop(sessions);
+        let at = &servers[1 - silent].1;
+        let theirs = ZkMutex::new(&session(at), A).unwrap();
+        servers[silent].0.black_hole(true);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                let _guard = theirs.lock().unwrap();
+                Instant::now()
+            });
+            until_queue(at, A, 2);
+            drop(guard); // it closes both sessions; the silent server gives no answer to that
+            let dropped = Instant::now();
+            assert!(waiter.join().unwrap() < dropped, "the other member waited for the silent server");
+        });
+        servers[silent].0.black_hole(false);
+    }
+}
+
 scenarios![
     on embedded;
+    a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_black_hole,
     the_signal_comes_with_the_first_loss,
     a_member_lost_while_another_is_waited_for_ends_the_wait,
     a_member_lost_while_another_is_asked_for_is_seen_at_the_end,
