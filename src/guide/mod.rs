@@ -22,5 +22,7 @@ pub mod migration {}
 pub mod testing {}
 
 #[doc = include_str!("costs.md")]
+#[doc = ""]
+#[doc = include_str!("peers.md")]
 #[doc = include_str!("measured.md")]
 pub mod costs {}
