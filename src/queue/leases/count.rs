@@ -15,7 +15,8 @@ pub(crate) struct Count {
     acl: Acl,
     /// The number that was seen last; where none was seen, what we were told.
     known: AtomicU32,
-    /// A number was seen at the server.
+    /// `known` is what was seen at the server, or, where the data there is something else, what the
+    /// object was told that asked first.
     is_seen: AtomicBool,
     /// For those who take no other number than they were told.
     is_fixed: bool,
@@ -89,6 +90,7 @@ impl Count {
                             self.path
                         );
                     }
+                    self.note(ours); // for all objects of the path in this session
                     return Ok(ours);
                 }
             }
