@@ -304,7 +304,9 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
             set_drift(process, -500_000);
             assert_eq!(clock_of(process), before);
         });
-        after(Duration::from_millis(10_700), move || sleep_host(process, Duration::from_secs(60)));
+        // Two sleeps that overlap: a minute in all.
+        after(Duration::from_millis(10_700), move || sleep_host(process, Duration::from_secs(40)));
+        after(Duration::from_millis(20_700), move || sleep_host(process, Duration::from_secs(50)));
     }));
 }
 
