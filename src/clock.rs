@@ -78,15 +78,18 @@ mod tests {
         assert!(a + Duration::MAX > a);
     }
 
-    /// A wall clock can be set back, and other clocks stop while the host sleeps: a lease measured on
-    /// one of them would outlive its session.
+    /// A wall clock can be set back, and other clocks stop while the host sleeps: a lease measured
+    /// on one of them would outlive its session.
     #[cfg(target_os = "linux")]
     #[test]
     fn it_is_the_boot_time_clock() {
         use rustix::time::{ClockId, clock_gettime};
         let boot = || {
             let now = clock_gettime(ClockId::Boottime);
-            BootTime::at(Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap()))
+            BootTime::at(Duration::new(
+                now.tv_sec.try_into().unwrap(),
+                now.tv_nsec.try_into().unwrap(),
+            ))
         };
         let (before, now, after) = (boot(), BootTime::now(), boot());
         assert!(before <= now && now <= after, "{before:?} {now:?} {after:?}");

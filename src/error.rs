@@ -6,7 +6,8 @@ use std::time::Duration;
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Contention is never an error: a lock that somebody else holds is `Ok(None)`.
+/// Why an operation failed. Contention is never an error: a lock that somebody else holds is
+/// `Ok(None)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -81,8 +82,8 @@ pub enum Error {
         /// How many the data of the semaphore's node says.
         theirs: u32,
     },
-    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken), or its candidate left the
-    /// election.
+    /// The wait was cancelled through its [`CancelToken`](crate::CancelToken), or its candidate
+    /// left the election.
     Cancelled {
         /// The lock's path.
         path: String,
@@ -94,8 +95,8 @@ pub enum Error {
         /// The node concerned; empty where there is none.
         path: String,
     },
-    /// Several of the locks that were held as one failed in their release; each for a reason of its own. All
-    /// of them were let go.
+    /// Several of the locks that were held as one failed in their release; each for a reason of its
+    /// own. All of them were let go.
     Several {
         /// What failed, at least two, in the order in which the locks were released.
         failures: Vec<Error>,
@@ -106,8 +107,8 @@ pub enum Error {
         op: &'static str,
         /// The node concerned.
         path: String,
-        /// ZooKeeper's error, by its name; `AnswerTooLong` for an answer of more than 16 MiB (a node with far too many
-        /// children, or too much data), which is not read.
+        /// ZooKeeper's error, by its name; `AnswerTooLong` for an answer of more than 16 MiB (a
+        /// node with far too many children, or too much data), which is not read.
         code: String,
     },
 }
@@ -158,9 +159,11 @@ pub enum LossReason {
     AuthFailed,
     /// The session was closed on our side.
     SessionClosed,
-    /// Somebody deleted the lock's node; be it the server, which tells of the node before it tells of the session that it expires.
+    /// Somebody deleted the lock's node; be it the server, which tells of the node before it tells
+    /// of the session that it expires.
     NodeDeleted,
-    /// It was given up on our side: the candidate left its election, or the leader's work came to its end.
+    /// It was given up on our side: the candidate left its election, or the leader's work came to
+    /// its end.
     Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
@@ -186,8 +189,8 @@ impl Error {
     /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
     /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
     ///
-    /// A guard whose `unlock()` failed is gone, and its node goes by itself: there is nothing to try
-    /// again.
+    /// A guard whose `unlock()` failed is gone, and its node goes by itself: there is nothing to
+    /// try again.
     ///
     /// ```no_run
     /// # fn book(_: &zk_mutex::ZkMutexGuard) {}
@@ -313,7 +316,9 @@ impl fmt::Display for Error {
                  or change the node's number with set_permits()"
             ),
             Error::Cancelled { path } => write!(f, "lock {path}: the wait was cancelled"),
-            Error::Closed { op, path } => write!(f, "{op} {path}: the session is closed; connect a new one"),
+            Error::Closed { op, path } => {
+                write!(f, "{op} {path}: the session is closed; connect a new one")
+            }
             Error::Several { failures } => {
                 write!(f, "{} locks failed", failures.len())?;
                 failures.iter().try_for_each(|failure| write!(f, "; {failure}"))
@@ -339,7 +344,8 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
 
-    /// An error of each variant; of those whose answer depends on what is in them, one for each answer.
+    /// An error of each variant; of those whose answer depends on what is in them, one for each
+    /// answer.
     fn one_of_each() -> Vec<Error> {
         let (op, path, reason) = ("lock", String::from("/locks/orders"), String::from("no"));
         let server = |code: &str| Error::Server { op, path: path.clone(), code: code.to_owned() };
@@ -388,8 +394,11 @@ mod tests {
         let rows: Vec<(&str, &str)> = source.lines().filter_map(row).collect();
         assert_eq!(rows.iter().map(|(variant, _)| *variant).collect::<Vec<_>>(), variants);
         for (name, says) in rows {
-            let answers: Vec<bool> =
-                one_of_each().iter().filter(|e| variant(e) == name).map(Error::is_transient).collect();
+            let answers: Vec<bool> = one_of_each()
+                .iter()
+                .filter(|e| variant(e) == name)
+                .map(Error::is_transient)
+                .collect();
             let is = |answer| answers.contains(&answer);
             match says {
                 "yes" => assert!(is(true) && !is(false), "{name}: {answers:?}"),
@@ -401,7 +410,10 @@ mod tests {
 
     #[test]
     fn the_codes_that_are_transient_stand_in_the_table() {
-        let row = include_str!("error.rs").lines().find(|line| line.contains("/// | [`Server`]")).unwrap();
+        let row = include_str!("error.rs")
+            .lines()
+            .find(|line| line.contains("/// | [`Server`]"))
+            .unwrap();
         let codes = row.split(" | ").nth(2).unwrap();
         let named: Vec<&str> = codes.split('`').skip(1).step_by(2).collect();
         assert_eq!(named, TRANSIENT_CODES);

@@ -66,7 +66,8 @@ impl FencingToken {
     /// assert_eq!(newest.to_bytes(), stored());
     /// ```
     pub fn to_bytes(self) -> [u8; 16] {
-        // The bit of the sign is turned over: the bytes of negative numbers would be the greater ones.
+        // The bit of the sign is turned over: the bytes of negative numbers would be the greater
+        // ones.
         let zxid = (self.zxid ^ i64::MIN).cast_unsigned();
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }
@@ -101,7 +102,8 @@ mod tests {
 
     #[test]
     fn bytes_sort_as_tokens_do_at_the_edges() {
-        let all = || ZXIDS.iter().flat_map(|z| HAND_OVERS.iter().map(|h| FencingToken::new(*z, *h)));
+        let all =
+            || ZXIDS.iter().flat_map(|z| HAND_OVERS.iter().map(|h| FencingToken::new(*z, *h)));
         all().for_each(|a| all().for_each(|b| compares_as_its_bytes(a, b)));
     }
 
@@ -110,7 +112,10 @@ mod tests {
         let mut chance = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
             // Of every length; and half of the time with the same zxid.
-            let a = FencingToken::new(chance.i64(..) >> chance.u32(..64), chance.u64(..) >> chance.u32(..64));
+            let a = FencingToken::new(
+                chance.i64(..) >> chance.u32(..64),
+                chance.u64(..) >> chance.u32(..64),
+            );
             let zxid = if chance.bool() { a.zxid } else { chance.i64(..) >> chance.u32(..64) };
             compares_as_its_bytes(a, FencingToken::new(zxid, chance.u64(..) >> chance.u32(..64)));
             let bytes = chance.u128(..).to_be_bytes();

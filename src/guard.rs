@@ -232,7 +232,8 @@ impl Held {
     /// # }
     /// ```
     pub fn valid_until(&self) -> Option<Instant> {
-        let now = Instant::now(); // before the lease is looked at: a pause in between makes it earlier
+        // before the lease is looked at: a pause in between makes it earlier
+        let now = Instant::now();
         let left = self.valid_for();
         (!left.is_zero()).then(|| now + left)
     }
@@ -290,8 +291,8 @@ impl Held {
         self.begin_unlock()().1
     }
 
-    /// Ends the guard; what this gives waits for the outcome. It also gives the owner, which may be the
-    /// last handle of its session: the session is closed when that is dropped.
+    /// Ends the guard; what this gives waits for the outcome. It also gives the owner, which may be
+    /// the last handle of its session: the session is closed when that is dropped.
     pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Owner>, Result<()>) {
         self.is_released = true;
         self.silence();
@@ -348,7 +349,8 @@ impl fmt::Debug for Held {
 /// A field of this type keeps a guard on the thread that took the lock: holds are counted by
 /// thread, so another thread must not end them. The compiler names this type where somebody sends
 /// such a guard.
-pub(crate) type StaysOnItsThread = std::marker::PhantomData<dyn GuardStaysOnItsThread + Sync + Unpin>;
+pub(crate) type StaysOnItsThread =
+    std::marker::PhantomData<dyn GuardStaysOnItsThread + Sync + Unpin>;
 
 /// No type has this trait. A trait object of it is not `Send`, and it is the first thing that the
 /// compiler names where somebody sends a guard.

@@ -120,8 +120,8 @@ pub use queue::strategy::WaitStrategy;
 pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use session::{
-    Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
-    ZkSession,
+    Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
+    SessionState, ZkSession,
 };
 pub use settings::LockBuilder;
 pub use wait::Wait;

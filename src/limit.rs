@@ -38,8 +38,8 @@ impl<'a> Limit<'a> {
         Limit { cancel: Some(token), ..Limit::NONE }
     }
 
-    /// This limit, or so long from now if that comes first. A time so far away that the clock cannot
-    /// name it changes nothing.
+    /// This limit, or so long from now if that comes first. A time so far away that the clock
+    /// cannot name it changes nothing.
     pub(crate) fn or_after(self, d: Duration) -> Self {
         Instant::now().checked_add(d).map_or(self, |deadline| self.or_at(deadline))
     }
@@ -64,7 +64,8 @@ impl<'a> Limit<'a> {
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
-        let is_ready = |signal: &Receiver<Infallible>| signal.try_recv().is_err_and(|e| e.is_disconnected());
+        let is_ready =
+            |signal: &Receiver<Infallible>| signal.try_recv().is_err_and(|e| e.is_disconnected());
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
     }
 
@@ -90,7 +91,9 @@ impl<'a> Limit<'a> {
                 None => {
                     select.ready();
                 }
-                Some(deadline) if select.ready_deadline(deadline).is_err() => return Ended::Deadline,
+                Some(deadline) if select.ready_deadline(deadline).is_err() => {
+                    return Ended::Deadline;
+                }
                 Some(_) => {}
             }
         }

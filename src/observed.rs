@@ -1,5 +1,5 @@
-//! What the simulation's observer sees of the library, from outside of all processes: each hold from its
-//! grant to its release, each connection of a session, and what a session keeps.
+//! What the simulation's observer sees of the library, from outside of all processes: each hold
+//! from its grant to its release, each connection of a session, and what a session keeps.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -50,7 +50,8 @@ thread_local! {
     static WATCHER: RefCell<Option<Watcher>> = const { RefCell::new(None) };
 }
 
-/// From now on this is called at each change, on the thread that makes it, which must not be made to wait.
+/// From now on this is called at each change, on the thread that makes it, which must not be made
+/// to wait.
 pub fn watch(watcher: impl Fn(News) + 'static) {
     WATCHER.with(|current| *current.borrow_mut() = Some(Box::new(watcher)));
 }
@@ -88,9 +89,11 @@ impl Observed {
         self.generation.upgrade()?.session_id()
     }
 
-    /// Whether `is_held` of its guards would be true if the process read this time on its boot-time clock now.
+    /// Whether `is_held` of its guards would be true if the process read this time on its boot-time
+    /// clock now.
     pub fn is_held_at(&self, boot_time: Duration) -> bool {
-        let (Some(generation), Some(hold)) = (self.generation.upgrade(), self.hold.upgrade()) else {
+        let (Some(generation), Some(hold)) = (self.generation.upgrade(), self.hold.upgrade())
+        else {
             return false;
         };
         generation.lease.would_stand(&hold, BootTime::default() + boot_time)
@@ -111,7 +114,8 @@ pub struct Kept {
     pub background: usize,
     /// Callers whose requests are not answered.
     pub callers: usize,
-    /// Requests that were sent and not answered, but for pings and the like, for which nobody waits.
+    /// Requests that were sent and not answered, but for pings and the like, for which nobody
+    /// waits.
     pub in_flight: usize,
     /// Callers that wait for a fresh lease.
     pub proofs: usize,
@@ -125,7 +129,8 @@ pub struct Kept {
     pub timers: usize,
     /// Holds of the lease.
     pub holds: usize,
-    /// Holds whose nodes may need a watch. The one that was let go last may stay: `Lease::next_watch`.
+    /// Holds whose nodes may need a watch. The one that was let go last may stay:
+    /// `Lease::next_watch`.
     pub unwatched: usize,
     /// Paths with a lock, in the whole process.
     pub locks: usize,

@@ -72,7 +72,9 @@ impl Settings {
     pub(crate) fn check(&self, holding: &Holding) -> Result<()> {
         match holding.loss() {
             None => Ok(()),
-            Some(reason) => Err(Error::Lost { path: self.shown(holding.path()).to_owned(), reason }),
+            Some(reason) => {
+                Err(Error::Lost { path: self.shown(holding.path()).to_owned(), reason })
+            }
         }
     }
 
@@ -97,15 +99,19 @@ impl Settings {
     ) -> Result<Arc<Interned<T>>> {
         let session = self.session.core().number();
         registry::intern(&self.place(), session, what, || make(self)).map_err(|other| {
-            let reason =
-                format!("{:?} is in use in this process by another kind of lock ({other})", self.path);
+            let reason = format!(
+                "{:?} is in use in this process by another kind of lock ({other})",
+                self.path
+            );
             Error::InvalidConfig { what, reason }
         })
     }
 
-    /// All users of one lock in one session have the same node names and ACLs, and wait alike: they share nodes.
+    /// All users of one lock in one session have the same node names and ACLs, and wait alike: they
+    /// share nodes.
     pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
-        let (path, layout, acl, strategy) = (&self.path, queue.layout(), queue.acl(), queue.strategy());
+        let (path, layout, acl, strategy) =
+            (&self.path, queue.layout(), queue.acl(), queue.strategy());
         if layout == self.layout && *acl == self.acl && strategy == self.strategy {
             return Ok(());
         }
@@ -159,8 +165,8 @@ impl<L> LockBuilder<L> {
         self
     }
 
-    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`]. Every client of a
-    /// semaphore must be able to read its node, and one that finds it empty to write it.
+    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`]. Every client
+    /// of a semaphore must be able to read its node, and one that finds it empty to write it.
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
@@ -168,12 +174,25 @@ impl<L> LockBuilder<L> {
 
     /// Checks what can be checked here.
     pub(crate) fn settings(self) -> Result<Settings> {
-        let LockBuilder { session, path, data, acl, layout, hand_over, keep, strategy, permits, .. } = self;
+        let LockBuilder {
+            session,
+            path,
+            data,
+            acl,
+            layout,
+            hand_over,
+            keep,
+            strategy,
+            permits,
+            ..
+        } = self;
         lock_path(session.core().chroot(), &path)?;
         let data = data.unwrap_or_else(default_data);
         if data.len() > MAX_DATA {
-            let reason =
-                format!("{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes", data.len());
+            let reason = format!(
+                "{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes",
+                data.len()
+            );
             return Err(Error::InvalidConfig { what: "node data", reason });
         }
         if acl.len() > MAX_ACL {
@@ -195,10 +214,10 @@ impl<L: HasLayout> LockBuilder<L> {
 
 #[allow(private_bounds)]
 impl<L: HandsOver> LockBuilder<L> {
-    /// How long the threads of this process may hand the lock to each other (or, as readers, join each
-    /// other's hold), without a round trip, counted from when their node came first; default 20 ms.
-    /// Zero means that every acquisition queues anew behind other processes. The threads that want
-    /// permits of a semaphore hand their place in its queue to each other.
+    /// How long the threads of this process may hand the lock to each other (or, as readers, join
+    /// each other's hold), without a round trip, counted from when their node came first; default
+    /// 20 ms. Zero means that every acquisition queues anew behind other processes. The threads
+    /// that want permits of a semaphore hand their place in its queue to each other.
     pub fn hand_over(mut self, bound: Duration) -> Self {
         self.hand_over = bound;
         self
@@ -207,19 +226,21 @@ impl<L: HandsOver> LockBuilder<L> {
 
 #[allow(private_bounds)]
 impl<L: Keeps> LockBuilder<L> {
-    /// How long the lock's node stays with this process after a release, as long as nobody else asks
-    /// for the lock: taking it again meanwhile costs no round trip. Default zero: the node is deleted
-    /// at each release.
+    /// How long the lock's node stays with this process after a release, as long as nobody else
+    /// asks for the lock: taking it again meanwhile costs no round trip. Default zero: the node is
+    /// deleted at each release.
     ///
-    /// The node is watched by its folder. The moment another contender appears it is let go, or, if a
-    /// guard lives, when that is released. It is let go too after a reconnection. While the node stays,
-    /// [`contenders`](crate::ZkMutex::contenders) shows it, and to everybody else the lock is taken:
-    /// another process that only tries ([`try_lock`](crate::ZkMutex::try_lock)) finds it so, and leaves
-    /// no node by which it would be noticed. The lease and [`lost`](crate::Held::lost) are as of a held
-    /// lock. Each new hold has a token of its own. `unlock` does not wait for a delete.
+    /// The node is watched by its folder. The moment another contender appears it is let go, or, if
+    /// a guard lives, when that is released. It is let go too after a reconnection. While the node
+    /// stays, [`contenders`](crate::ZkMutex::contenders) shows it, and to everybody else the lock
+    /// is taken: another process that only tries ([`try_lock`](crate::ZkMutex::try_lock)) finds it
+    /// so, and leaves no node by which it would be noticed. The lease and
+    /// [`lost`](crate::Held::lost) are as of a held lock. Each new hold has a token of its own.
+    /// `unlock` does not wait for a delete.
     ///
     /// If the process dies, others wait until the server expires its session, also where no guard
-    /// lived: up to the session timeout. So it suits a lock that mostly one process takes, over and over.
+    /// lived: up to the session timeout. So it suits a lock that mostly one process takes, over and
+    /// over.
     pub fn keep(mut self, at_most: Duration) -> Self {
         self.keep = at_most;
         self
@@ -242,9 +263,9 @@ impl<L: Recipe> LockBuilder<L> {
     /// # Errors
     ///
     /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
-    /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this path,
-    /// or this session the same with another layout, ACL or wait strategy, for data beyond ZooKeeper's limit
-    /// of 1 MiB for a request, and for a semaphore without permits.
+    /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this
+    /// path, or this session the same with another layout, ACL or wait strategy, for data beyond
+    /// ZooKeeper's limit of 1 MiB for a request, and for a semaphore without permits.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }

@@ -157,7 +157,9 @@ mod tests {
     fn asked(wait: &Wait) -> (bool, bool, bool) {
         let seen = wait.acquire(
             || Duration::from_secs(9),
-            |mode, limit| Ok(Some((mode == Mode::Try, limit.left().is_some(), limit.is_cancelled()))),
+            |mode, limit| {
+                Ok(Some((mode == Mode::Try, limit.left().is_some(), limit.is_cancelled())))
+            },
         );
         seen.unwrap().unwrap()
     }
@@ -178,7 +180,9 @@ mod tests {
         let now = Instant::now();
         assert_eq!(left(Wait::forever().or_until(now + hour).or_until(now)), Some(Duration::ZERO));
         assert_eq!(left(Wait::timeout(hour).or_until(now)), Some(Duration::ZERO));
-        assert!(left(Wait::timeout(hour).or_until(now + 2 * hour)).is_some_and(|left| left <= hour));
+        assert!(
+            left(Wait::timeout(hour).or_until(now + 2 * hour)).is_some_and(|left| left <= hour)
+        );
         assert_eq!(left(Wait::timeout(Duration::ZERO).or_until(now)), Some(Duration::ZERO));
     }
 
@@ -206,6 +210,9 @@ mod tests {
         };
         assert_eq!(Wait::forever().acquire(Duration::default, acquire), Ok(Some(())));
         asked.set(0);
-        assert_eq!(Wait::timeout(Duration::from_secs(1)).acquire(Duration::default, acquire), Ok(None));
+        assert_eq!(
+            Wait::timeout(Duration::from_secs(1)).acquire(Duration::default, acquire),
+            Ok(None)
+        );
     }
 }

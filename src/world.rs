@@ -1,12 +1,13 @@
-//! All that the library needs of the world outside: time, threads, blocking, chance, sockets, and what exists once
-//! per process.
+//! All that the library needs of the world outside: time, threads, blocking, chance, sockets, and
+//! what exists once per process.
 //!
-//! In a normal build these are the names of the standard library, `crossbeam-channel`, `parking_lot` and `mio`, and
-//! nothing stands between. In the simulation (`sim/`, which compiles the library with `cfg(zk_sim)`) the same names
-//! are those of `sim/runtime`: a virtual clock, threads of which one runs at a time, a network in memory. So a module
-//! that took a clock, a lock or a random number from anywhere else would make the simulation differ from run to run.
-//! Hash maps are here too, because the standard library's iterate in an order that chance decides. `Arc` is the same in
-//! both. The module `client` is not part of the simulation.
+//! In a normal build these are the names of the standard library, `crossbeam-channel`,
+//! `parking_lot` and `mio`, and nothing stands between. In the simulation (`sim/`, which compiles
+//! the library with `cfg(zk_sim)`) the same names are those of `sim/runtime`: a virtual clock,
+//! threads of which one runs at a time, a network in memory. So a module that took a clock, a lock
+//! or a random number from anywhere else would make the simulation differ from run to run. Hash
+//! maps are here too, because the standard library's iterate in an order that chance decides. `Arc`
+//! is the same in both. The module `client` is not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;
@@ -41,7 +42,10 @@ mod real {
         let now = clock_gettime(ClockId::Boottime);
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let now = clock_gettime(ClockId::Monotonic);
-        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+        Duration::new(
+            u64::try_from(now.tv_sec).unwrap_or(0),
+            u32::try_from(now.tv_nsec).unwrap_or(0),
+        )
     }
 
     /// On Windows `Instant` counts sleep.
@@ -99,8 +103,8 @@ mod real {
         fastrand::shuffle(items);
     }
 
-    /// What an event loop waits for at a connected socket. Not by the registry's own methods: these call the
-    /// application's logger, which may block or panic, and callers hold a lock.
+    /// What an event loop waits for at a connected socket. Not by the registry's own methods: these
+    /// call the application's logger, which may block or panic, and callers hold a lock.
     #[cfg(unix)]
     pub(crate) mod socket {
         use std::io;
@@ -137,8 +141,8 @@ mod real {
             SourceFd(&socket.as_raw_fd()).deregister(registry)
         }
 
-        /// Waits until there is something to read, or an end or a failure to find. False: not in this time, which
-        /// is less than a second, or a signal came.
+        /// Waits until there is something to read, or an end or a failure to find. False: not in
+        /// this time, which is less than a second, or a signal came.
         pub(crate) fn wait_readable(socket: &TcpStream, timeout: Duration) -> io::Result<bool> {
             let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
             match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {

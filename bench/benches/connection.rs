@@ -1,4 +1,5 @@
-//! What a request costs where nothing is far away: `cargo bench -p zk-mutex-bench --bench connection`.
+//! What a request costs where nothing is far away: `cargo bench -p zk-mutex-bench --bench
+//! connection`.
 //!
 //! The machine that makes all decisions of a connection is private, and it knows the lease, the
 //! errors and the session around it. So no bench can compile its files into itself, as `names.rs`
@@ -19,10 +20,13 @@ fn lock_and_release(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let mutex = ZkMutex::new(&session, "/mutex").unwrap();
-    let kept = ZkMutex::builder(&session, "/kept").keep(Duration::from_secs(3_600)).build().unwrap();
+    let kept =
+        ZkMutex::builder(&session, "/kept").keep(Duration::from_secs(3_600)).build().unwrap();
     let mut group = c.benchmark_group("lock and release, embedded server");
     group.bench_function("drop", |b| b.iter(|| drop(black_box(mutex.lock().unwrap()))));
-    group.bench_function("unlock", |b| b.iter(|| black_box(mutex.lock().unwrap()).unlock().unwrap()));
+    group.bench_function("unlock", |b| {
+        b.iter(|| black_box(mutex.lock().unwrap()).unlock().unwrap())
+    });
     // Nothing is sent: what of the above is neither the connection nor the server.
     group.bench_function("kept", |b| b.iter(|| drop(black_box(kept.lock().unwrap()))));
     group.finish();
@@ -34,8 +38,8 @@ fn listing(c: &mut Criterion) {
     let sessions = [(); 2].map(|()| ZkSession::connect(&server.connect_string()).unwrap());
     let mut group = c.benchmark_group("listing, embedded server");
     for size in [10, 1_000] {
-        let [ours, theirs] =
-            [0, 1].map(|i| ZkSemaphore::new(&sessions[i], &format!("/semaphore-{size}"), size).unwrap());
+        let [ours, theirs] = [0, 1]
+            .map(|i| ZkSemaphore::new(&sessions[i], &format!("/semaphore-{size}"), size).unwrap());
         let _held = theirs.acquire_many(size).unwrap();
         group.throughput(Throughput::Elements(size.into()));
         group.bench_function(BenchmarkId::from_parameter(size), |b| {

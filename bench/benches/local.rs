@@ -68,7 +68,8 @@ fn is_held(c: &mut Criterion) {
 fn hand_over(c: &mut Criterion) {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
-    let mutex = ZkMutex::builder(&session, "/mutex").hand_over(Duration::from_secs(3_600)).build().unwrap();
+    let mutex =
+        ZkMutex::builder(&session, "/mutex").hand_over(Duration::from_secs(3_600)).build().unwrap();
     let mut group = c.benchmark_group("hand-over");
     for threads in [2, 8, 32] {
         group.bench_function(BenchmarkId::from_parameter(threads), |b| {

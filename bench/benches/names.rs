@@ -48,21 +48,29 @@ fn names(c: &mut Criterion) {
             b.iter(|| contenders(black_box(children), Family::Locks));
         });
         // What each waiter does at each listing.
-        group.bench_with_input(BenchmarkId::new("parse and decide", size), &children, |b, children| {
-            b.iter(|| {
-                let (names, _) = contenders(black_box(children), Family::Locks);
-                let verdict = verdict(&names, &last, Claim::Exclusive, &|_| false);
-                black_box(&verdict);
-            });
-        });
+        group.bench_with_input(
+            BenchmarkId::new("parse and decide", size),
+            &children,
+            |b, children| {
+                b.iter(|| {
+                    let (names, _) = contenders(black_box(children), Family::Locks);
+                    let verdict = verdict(&names, &last, Claim::Exclusive, &|_| false);
+                    black_box(&verdict);
+                });
+            },
+        );
         // What `contenders()` does for an operator.
-        group.bench_with_input(BenchmarkId::new("parse and order", size), &children, |b, children| {
-            b.iter(|| {
-                let (mut names, _) = contenders(black_box(children), Family::Locks);
-                in_order(&mut names);
-                black_box(&names);
-            });
-        });
+        group.bench_with_input(
+            BenchmarkId::new("parse and order", size),
+            &children,
+            |b, children| {
+                b.iter(|| {
+                    let (mut names, _) = contenders(black_box(children), Family::Locks);
+                    in_order(&mut names);
+                    black_box(&names);
+                });
+            },
+        );
     }
     group.finish();
 }

@@ -1,4 +1,5 @@
-//! What the examples share: their flags, their server, their exit codes, and output that survives a closed pipe.
+//! What the examples share: their flags, their server, their exit codes, and output that survives a
+//! closed pipe.
 
 mod servers;
 
@@ -35,8 +36,8 @@ pub struct Args {
 }
 
 impl Args {
-    /// Reads the command line. Ends the process with the help if asked for it, and with one line and
-    /// exit code 2 if something is wrong.
+    /// Reads the command line. Ends the process with the help if asked for it, and with one line
+    /// and exit code 2 if something is wrong.
     pub fn parse(program: &'static str, about: &str, flags: &[Flag]) -> Args {
         let mut args = Args { program, values: HashMap::new() };
         let mut words = std::env::args().skip(1);
@@ -108,12 +109,14 @@ impl Args {
         number
     }
 
-    /// The value of `--path`: somewhere below the root, so that what is put below it or behind its name is too. The library is
-    /// the judge of the rest.
+    /// The value of `--path`: somewhere below the root, so that what is put below it or behind its
+    /// name is too. The library is the judge of the rest.
     pub fn path<'a>(&'a self, default: &'a str) -> &'a str {
         let path = self.text("--path").unwrap_or(default);
         if !path.starts_with('/') || path.ends_with('/') {
-            self.refuse(&format!("--path wants a path below the root, as {default} is, not {path:?}"));
+            self.refuse(&format!(
+                "--path wants a path below the root, as {default} is, not {path:?}"
+            ));
         }
         path
     }

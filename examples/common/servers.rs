@@ -23,8 +23,9 @@ impl Servers {
 }
 
 impl Args {
-    /// The servers of `--connect` or else of the environment; where neither names any, the embedded server, which other processes do
-    /// not share: `shared` are the flags that only make sense with a server that they do.
+    /// The servers of `--connect` or else of the environment; where neither names any, the embedded
+    /// server, which other processes do not share: `shared` are the flags that only make sense with
+    /// a server that they do.
     pub fn servers(&self, shared: &[&str]) -> Servers {
         let environment = std::env::var("ZK_CONNECT").ok().filter(|servers| !servers.is_empty());
         if let Some(servers) = self.text(super::CONNECT.0).map(str::to_owned).or(environment) {

@@ -3,9 +3,10 @@
 //!     cargo run --example contend
 //!     ZK_CONNECT=127.0.0.1:2181 cargo run --example contend
 //!
-//! The first runs on an embedded test server, the second on ZooKeeper; start several of those at once, and their threads
-//! contend with each other. Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections
-//! apart, so a count that comes out right shows that it did.
+//! The first runs on an embedded test server, the second on ZooKeeper; start several of those at
+//! once, and their threads contend with each other. Each section reads a counter, waits, and writes
+//! it plus one. Only the lock keeps two sections apart, so a count that comes out right shows that
+//! it did.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -33,7 +34,8 @@ fn main() -> Result<()> {
     let mutex = ZkMutex::new(&session, "/zk-mutex/contend")?;
     let counter = AtomicU64::new(0);
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| contend(&mutex, &counter))).collect();
+        let threads: Vec<_> =
+            (0..THREADS).map(|_| scope.spawn(|| contend(&mutex, &counter))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("no thread panics"))
     })?;
     session.close()?;

@@ -1,4 +1,5 @@
-//! The demonstration: candidates as child processes; the leader resigns, the next is killed, and somebody leads each time.
+//! The demonstration: candidates as child processes; the leader resigns, the next is killed, and
+//! somebody leads each time.
 
 use crate::common::{self, say};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use zk_mutex::{Error, ZkElection, ZkSession};
 
-/// How long to wait for the next leader: after a kill it comes when the killed one's session has expired.
+/// How long to wait for the next leader: after a kill it comes when the killed one's session has
+/// expired.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// From one count of the candidates to the next.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -55,7 +57,8 @@ fn show(connect: &str, election: &ZkElection, candidates: u32) -> io::Result<()>
     let third = next_leader(&news, Some(&second))?;
     say!("demo: pid {} took over {:.1} s later", third.pid, killed.elapsed().as_secs_f64());
 
-    // The others leave one after the other, and lead in between if it is their turn; each marks its term.
+    // The others leave one after the other, and lead in between if it is their turn; each marks its
+    // term.
     members.end()
 }
 
@@ -73,12 +76,16 @@ fn until_all_stand(election: &ZkElection, candidates: u32) -> io::Result<()> {
             Err(error) => return Err(io::Error::other(error)),
         };
         if standing.len() >= candidates as usize {
-            let ids: Vec<_> = standing.iter().map(|one| String::from_utf8_lossy(&one.data)).collect();
+            let ids: Vec<_> =
+                standing.iter().map(|one| String::from_utf8_lossy(&one.data)).collect();
             say!("demo: they stand in this order: {}", ids.join(", "));
             return Ok(());
         }
         if begun.elapsed() > PATIENCE {
-            return Err(io::Error::other(format!("{} of {candidates} candidates stand", standing.len())));
+            return Err(io::Error::other(format!(
+                "{} of {candidates} candidates stand",
+                standing.len()
+            )));
         }
         thread::sleep(PAUSE);
     }
@@ -92,14 +99,16 @@ struct Leads {
 
 /// The next one to lead, who must be another, under a higher token.
 fn next_leader(news: &Receiver<Leads>, last: Option<&Leads>) -> io::Result<Leads> {
-    let next = news
-        .recv_timeout(PATIENCE)
-        .map_err(|error| io::Error::other(format!("nobody took over within {PATIENCE:?}: {error}")))?;
+    let next = news.recv_timeout(PATIENCE).map_err(|error| {
+        io::Error::other(format!("nobody took over within {PATIENCE:?}: {error}"))
+    })?;
     match last {
-        Some(last) if next.pid == last.pid || next.zxid <= last.zxid => Err(io::Error::other(format!(
-            "pid {} leads under 0x{:x} after pid {} under 0x{:x}",
-            next.pid, next.zxid, last.pid, last.zxid
-        ))),
+        Some(last) if next.pid == last.pid || next.zxid <= last.zxid => {
+            Err(io::Error::other(format!(
+                "pid {} leads under 0x{:x} after pid {} under 0x{:x}",
+                next.pid, next.zxid, last.pid, last.zxid
+            )))
+        }
         _ => Ok(next),
     }
 }
@@ -124,7 +133,13 @@ fn listen(pid: u32, output: ChildStdout, tell: &Sender<Leads>) {
 struct Members(Vec<Child>);
 
 impl Members {
-    fn start(&mut self, connect: &str, path: &str, dir: &Path, tell: &Sender<Leads>) -> io::Result<()> {
+    fn start(
+        &mut self,
+        connect: &str,
+        path: &str,
+        dir: &Path,
+        tell: &Sender<Leads>,
+    ) -> io::Result<()> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["--connect", connect, "--path", path]).arg("--stand").arg(dir);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -191,6 +206,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0); // what is left of it is in the system's temporary directory
+        // what is left of it is in the system's temporary directory
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

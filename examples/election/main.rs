@@ -1,8 +1,10 @@
-//! An election among several processes: the leader resigns, the next one leads; that one is killed, and the next takes over.
+//! An election among several processes: the leader resigns, the next one leads; that one is killed,
+//! and the next takes over.
 //!
 //!     cargo run --example election
 //!
-//! Each candidate marks its term with a file that only one can make: two leaders at once would be seen.
+//! Each candidate marks its term with a file that only one can make: two leaders at once would be
+//! seen.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,14 +20,17 @@ use std::time::Duration;
 use std::{fs, io, thread};
 use zk_mutex::{ElectionEvent, FencingToken, ZkElection, ZkSession};
 
-const ABOUT: &str =
-    "candidates in several processes; exit code 0 if one led at a time, and the next took over each time";
+const ABOUT: &str = "candidates in several processes; exit code 0 if one led at a time, and the next took over each time";
 
 const FLAGS: &[Flag] = &[
     CONNECT,
     ("--path", "P", "the election's path (default /zk-mutex/election)"),
     ("--candidates", "N", "how many processes stand, at least 3 (default 4)"),
-    ("--stand", "DIR", "be one of the candidates, and mark terms in DIR (so the example starts itself)"),
+    (
+        "--stand",
+        "DIR",
+        "be one of the candidates, and mark terms in DIR (so the example starts itself)",
+    ),
 ];
 
 /// How long a killed leader keeps the others waiting: its node goes when its session expires.
@@ -56,7 +61,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One candidate. It resigns, and stands again, when told so by a line on its input, and leaves at the end of that.
+/// One candidate. It resigns, and stands again, when told so by a line on its input, and leaves at
+/// the end of that.
 struct Member {
     mark: PathBuf,
     /// Of the term, while it leads.
@@ -66,7 +72,8 @@ struct Member {
 impl Member {
     fn stand(mut self, connect: &str, path: &str) -> zk_mutex::Result<ExitCode> {
         let session = ZkSession::builder(connect).session_timeout(SESSION_TIMEOUT).connect()?;
-        let election = ZkElection::builder(&session, path).data(process::id().to_string()).build()?;
+        let election =
+            ZkElection::builder(&session, path).data(process::id().to_string()).build()?;
         let told = lines();
         let mut candidate = election.join()?;
         loop {
@@ -81,7 +88,8 @@ impl Member {
                     Ok(ElectionEvent::Lost(reason)) => self.end(&reason.to_string()),
                     Ok(ElectionEvent::Failed(error)) => return Err(error),
                     Ok(other) => warn!("{other:?}"),
-                    Err(_) => return Ok(ExitCode::FAILURE), // after Left or Failed, which come before
+                    // after Left or Failed, which come before
+                    Err(_) => return Ok(ExitCode::FAILURE),
                 },
                 recv(told) -> line => {
                     self.end("it resigns");

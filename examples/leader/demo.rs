@@ -1,4 +1,5 @@
-//! The demonstration: three members as child processes, the leader killed, the next one seen to take over.
+//! The demonstration: three members as child processes, the leader killed, the next one seen to
+//! take over.
 
 use crate::common::say;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};

@@ -1,9 +1,10 @@
-//! One leader among several processes. Run it in two or more terminals, then end the one that leads:
+//! One leader among several processes. Run it in two or more terminals, then end the one that
+//! leads:
 //!
 //!     cargo run --example leader -- --connect 127.0.0.1:2181
 //!
-//! or let it show that by itself, with `--demo`. Without `--connect` and `ZK_CONNECT` it starts the embedded test server, and says
-//! where: the others can join it there.
+//! or let it show that by itself, with `--demo`. Without `--connect` and `ZK_CONNECT` it starts the
+//! embedded test server, and says where: the others can join it there.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -84,7 +85,11 @@ impl Member {
     }
 
     /// One check: leads if nobody else does, else says who does when that has changed.
-    fn turn(&self, mutex: &ZkMutex, followed: &mut Option<String>) -> zk_mutex::Result<Option<Term>> {
+    fn turn(
+        &self,
+        mutex: &ZkMutex,
+        followed: &mut Option<String>,
+    ) -> zk_mutex::Result<Option<Term>> {
         if let Some(guard) = mutex.try_lock()? {
             *followed = None;
             return self.lead(guard).map(Some);

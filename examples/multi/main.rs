@@ -2,9 +2,9 @@
 //!
 //!     cargo run --example multi
 //!
-//! A transfer needs the locks of all its accounts at once. Each teller names them in an order of its own, which would
-//! soon be a deadlock with single locks; a multi-lock takes them in one order everywhere. Now and then an auditor locks
-//! the whole bank and counts: the sum never changes.
+//! A transfer needs the locks of all its accounts at once. Each teller names them in an order of
+//! its own, which would soon be a deadlock with single locks; a multi-lock takes them in one order
+//! everywhere. Now and then an auditor locks the whole bank and counts: the sum never changes.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -69,14 +69,16 @@ struct Bank {
 impl Bank {
     fn run(&self, connect: &str, tellers: u32) -> zk_mutex::Result<ExitCode> {
         thread::scope(|scope| {
-            let threads: Vec<_> = (0..tellers).map(|_| scope.spawn(|| self.work(connect))).collect();
+            let threads: Vec<_> =
+                (0..tellers).map(|_| scope.spawn(|| self.work(connect))).collect();
             threads.into_iter().try_for_each(|thread| match thread.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
             })
         })?;
         let (sum, wrong) = (self.sum(), self.wrong_audits.load(SeqCst));
-        let (transfers, due) = (self.transfers.load(SeqCst), u64::from(tellers) * u64::from(self.rounds));
+        let (transfers, due) =
+            (self.transfers.load(SeqCst), u64::from(tellers) * u64::from(self.rounds));
         say!(
             "{transfers} transfers between {} accounts, {sum} in the bank, {wrong} wrong audits",
             self.balances.len()
@@ -87,7 +89,8 @@ impl Bank {
 
     fn work(&self, connect: &str) -> zk_mutex::Result<()> {
         let session = ZkSession::connect(connect)?;
-        let lock = |account: usize| ZkMutex::new(&session, &format!("{}/account-{account}", self.path));
+        let lock =
+            |account: usize| ZkMutex::new(&session, &format!("{}/account-{account}", self.path));
         let locks = (0..self.balances.len()).map(lock).collect::<zk_mutex::Result<Vec<_>>>()?;
         let whole = ZkMultiLock::new(&locks)?;
         let mut accounts: Vec<usize> = (0..locks.len()).collect();

@@ -2,8 +2,9 @@
 //!
 //!     cargo run --example rwlock
 //!
-//! The configuration is two numbers, kept apart on purpose and always equal: only the lock keeps a reader from seeing
-//! one of them new and the other old. A publisher reads back what it has written, still under its lock: it downgrades.
+//! The configuration is two numbers, kept apart on purpose and always equal: only the lock keeps a
+//! reader from seeing one of them new and the other old. A publisher reads back what it has
+//! written, still under its lock: it downgrades.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -72,7 +73,9 @@ impl Plan {
         thread::scope(|scope| {
             let reading = (0..self.readers).map(|_| scope.spawn(|| self.read(&lock, &config)));
             let mut threads: Vec<_> = reading.collect();
-            threads.extend((0..self.publishers).map(|_| scope.spawn(|| self.publish(connect, &config))));
+            threads.extend(
+                (0..self.publishers).map(|_| scope.spawn(|| self.publish(connect, &config))),
+            );
             threads.into_iter().try_for_each(|thread| match thread.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),

@@ -2,7 +2,8 @@
 //!
 //!     cargo run --example semaphore
 //!
-//! Midway the number of permits is raised, and whoever waits is let in at once. Every third round a worker takes two permits.
+//! Midway the number of permits is raised, and whoever waits is let in at once. Every third round a
+//! worker takes two permits.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -15,8 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zk_mutex::{Error, ZkSemaphore, ZkSession};
 
-const ABOUT: &str =
-    "workers share a limited number of permits; exit code 0 if never more were in use than there were";
+const ABOUT: &str = "workers share a limited number of permits; exit code 0 if never more were in use than there were";
 
 const FLAGS: &[Flag] = &[
     CONNECT,
@@ -94,7 +94,8 @@ impl Plan {
         let sessions = (0..self.workers.div_ceil(2))
             .map(|_| ZkSession::connect(connect))
             .collect::<zk_mutex::Result<Vec<_>>>()?;
-        // Before the first of them works: who comes later must have heard of the number as it is by then.
+        // Before the first of them works: who comes later must have heard of the number as it is by
+        // then.
         let semaphores = sessions
             .iter()
             .map(|session| {
@@ -109,7 +110,8 @@ impl Plan {
                 scope.spawn(move || self.work(semaphore, limited))
             };
             let threads: Vec<_> = (0..self.workers).map(work).collect();
-            while limited.rounds.load(SeqCst) < all / 2 && threads.iter().any(|thread| !thread.is_finished())
+            while limited.rounds.load(SeqCst) < all / 2
+                && threads.iter().any(|thread| !thread.is_finished())
             {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -132,12 +134,15 @@ impl Plan {
         Ok(if exceeded == 0 && rounds == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The semaphore with the number that we are told. What the node says lasts: a run that was killed midway leaves the number
-    /// that it raised, and this is how to roll out another.
+    /// The semaphore with the number that we are told. What the node says lasts: a run that was
+    /// killed midway leaves the number that it raised, and this is how to roll out another.
     fn open(&self, session: &ZkSession) -> zk_mutex::Result<ZkSemaphore> {
         let semaphore = ZkSemaphore::new(session, &self.path, self.permits)?; // sends nothing
         if let Err(Error::InconsistentLeases { ours, theirs, .. }) = semaphore.permits() {
-            warn!("{} says {theirs} permits, left there by another run: sets it to {ours}", self.path);
+            warn!(
+                "{} says {theirs} permits, left there by another run: sets it to {ours}",
+                self.path
+            );
             set(&semaphore, ours)?;
         }
         Ok(semaphore)
@@ -157,7 +162,8 @@ impl Plan {
     }
 }
 
-/// Sets the number, through an outage if need be, as `acquire` waits for one to pass. Twice does no harm.
+/// Sets the number, through an outage if need be, as `acquire` waits for one to pass. Twice does no
+/// harm.
 fn set(semaphore: &ZkSemaphore, permits: u32) -> zk_mutex::Result<()> {
     let begun = Instant::now();
     loop {

@@ -1,5 +1,6 @@
-//! A service with threads, as one would write it: workers charge accounts under a lock, with a fencing token;
-//! one thread owns a task for as long as it holds another lock; one logs what becomes of the session.
+//! A service with threads, as one would write it: workers charge accounts under a lock, with a
+//! fencing token; one thread owns a task for as long as it holds another lock; one logs what
+//! becomes of the session.
 //!
 //!     cargo run --example service
 //!     cargo run --example service -- --connect 127.0.0.1:2181
@@ -88,7 +89,8 @@ fn run(connect: &str, path: &str, duration: Duration) -> zk_mutex::Result<bool> 
 
     thread::scope(|scope| {
         scope.spawn(|| log_events(&events));
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| service.work(&queue, &cancel))).collect();
+        let workers: Vec<_> =
+            (0..WORKERS).map(|_| scope.spawn(|| service.work(&queue, &cancel))).collect();
         let sweeper = scope.spawn(|| service.sweep(&stopped, &cancel));
 
         let end = after(duration);
@@ -100,8 +102,8 @@ fn run(connect: &str, path: &str, duration: Duration) -> zk_mutex::Result<bool> 
             }
         }
 
-        // Shut down: no more jobs; the workers finish what is queued, but try nothing again; the sweeper
-        // lets its lock go, or ends its wait for it if another host sweeps.
+        // Shut down: no more jobs; the workers finish what is queued, but try nothing again; the
+        // sweeper lets its lock go, or ends its wait for it if another host sweeps.
         drop(jobs);
         drop(stop);
         cancel.cancel();
@@ -158,7 +160,8 @@ impl Service {
         Ok(())
     } // Released here.
 
-    /// Sweeps while it holds the lock, and stops at once when it loses it. Then it queues for it again.
+    /// Sweeps while it holds the lock, and stops at once when it loses it. Then it queues for it
+    /// again.
     fn sweep(&self, stopped: &Receiver<()>, cancel: &CancelToken) {
         loop {
             let guard = match self.sweeping.lock_with(Wait::forever().cancelled_by(cancel)) {
@@ -208,7 +211,10 @@ fn log_events(events: &Receiver<SessionEvent>) {
 impl Failure {
     /// Whether it is worth trying again.
     fn passes(&self) -> bool {
-        matches!(self, Failure::Late(_) | Failure::Lock(Error::Unavailable { .. } | Error::Lost { .. }))
+        matches!(
+            self,
+            Failure::Late(_) | Failure::Lock(Error::Unavailable { .. } | Error::Lost { .. })
+        )
     }
 }
 

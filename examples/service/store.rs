@@ -1,7 +1,7 @@
 //! A pretend store of accounts that refuses writes under an older fencing token.
 //!
-//! A lock alone cannot stop a process that was paused past its lease from writing late; the store can, since
-//! whoever got the lock meanwhile has a greater token.
+//! A lock alone cannot stop a process that was paused past its lease from writing late; the store
+//! can, since whoever got the lock meanwhile has a greater token.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,7 +30,12 @@ impl Store {
         self.rows().balances.get(&account).copied().unwrap_or(0)
     }
 
-    pub fn set_balance(&self, account: u32, balance: i64, token: FencingToken) -> Result<(), Stale> {
+    pub fn set_balance(
+        &self,
+        account: u32,
+        balance: i64,
+        token: FencingToken,
+    ) -> Result<(), Stale> {
         let mut rows = self.rows();
         match rows.newest {
             Some(newest) if newest > token => return Err(Stale { token, newest }),

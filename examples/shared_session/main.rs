@@ -1,5 +1,6 @@
-//! One session for everything: registers this process as a service with the client crate, and takes a lock, on the same session.
-//! The server's list of ephemeral nodes then shows both under one session, and both go with it.
+//! One session for everything: registers this process as a service with the client crate, and takes
+//! a lock, on the same session. The server's list of ephemeral nodes then shows both under one
+//! session, and both go with it.
 //!
 //!     cargo run --example shared_session
 //!     cargo run --example shared_session -- --connect 127.0.0.1:2181
@@ -18,8 +19,11 @@ use zk_mutex::{ZkMutex, ZkSession};
 const ABOUT: &str = "a service registration and a lock on one session";
 
 fn main() -> ExitCode {
-    let args =
-        Args::parse("shared_session", ABOUT, &[CONNECT, ("--path", "P", "default /zk-mutex/shared_session")]);
+    let args = Args::parse(
+        "shared_session",
+        ABOUT,
+        &[CONNECT, ("--path", "P", "default /zk-mutex/shared_session")],
+    );
     let path = args.path("/zk-mutex/shared_session");
     let servers = args.servers(&[]);
     common::show_log("warn");
@@ -60,7 +64,12 @@ fn run(connect: &str, path: &str) -> Result<(), Box<dyn Error>> {
 fn register(client: &ZooKeeper, hosts: &str) -> Result<String, ZkError> {
     let ends = hosts.match_indices('/').map(|(at, _)| at).skip(1).chain([hosts.len()]);
     for end in ends {
-        match client.create(&hosts[..end], Vec::new(), Acl::open_unsafe().clone(), CreateMode::Container) {
+        match client.create(
+            &hosts[..end],
+            Vec::new(),
+            Acl::open_unsafe().clone(),
+            CreateMode::Container,
+        ) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(e) => return Err(e),
         }

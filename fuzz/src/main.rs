@@ -1,5 +1,6 @@
-//! libFuzzer's way into the fuzz targets of the library and of the crates below it (the module `fuzz` of each). `fuzz/run` builds and
-//! runs this; the environment variable `FUZZ_TARGET` names the target.
+//! libFuzzer's way into the fuzz targets of the library and of the crates below it (the module
+//! `fuzz` of each). `fuzz/run` builds and runs this; the environment variable `FUZZ_TARGET` names
+//! the target.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,5 +1,6 @@
 //! A table in SQLite that refuses a writer whose time is over, by the writer's fencing token: the
-//! statement of `FencingToken`'s documentation, run by `cargo run -p zk-mutex-interop --example sql`.
+//! statement of `FencingToken`'s documentation, run by `cargo run -p zk-mutex-interop --example
+//! sql`.
 //!
 //! It is not among the library's examples, because Cargo would compile SQLite before any of them.
 
@@ -31,7 +32,8 @@ impl Accounts {
 
     /// False: somebody with a newer token has written before.
     fn set_balance(&self, id: i64, balance: i64, token: FencingToken) -> rusqlite::Result<bool> {
-        let parameters = named_params! { ":id": id, ":balance": balance, ":fence": token.to_bytes() };
+        let parameters =
+            named_params! { ":id": id, ":balance": balance, ":fence": token.to_bytes() };
         Ok(self.0.execute(UPDATE, parameters)? == 1)
     }
 
@@ -52,7 +54,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let guard = mutex.lock()?;
     assert!(accounts.set_balance(7, 100, guard.fencing_token())?);
-    assert!(accounts.set_balance(7, 110, guard.fencing_token())?, "a holder may write more than once");
+    assert!(
+        accounts.set_balance(7, 110, guard.fencing_token())?,
+        "a holder may write more than once"
+    );
 
     // This process sleeps for too long, and does not look at its guard before it goes on.
     server.expire_session(ours.session_id().ok_or("no session")?);
@@ -78,19 +83,32 @@ mod tests {
 
     /// A token of this zxid and number of hand-overs.
     fn token(zxid: u64, hand_over: u64) -> FencingToken {
-        FencingToken::from_bytes((u128::from(zxid | 1 << 63) << 64 | u128::from(hand_over)).to_be_bytes())
+        FencingToken::from_bytes(
+            (u128::from(zxid | 1 << 63) << 64 | u128::from(hand_over)).to_be_bytes(),
+        )
     }
 
     #[test]
     fn a_table_takes_each_token_that_is_not_older() {
-        let tokens =
-            [(0, 0), (0, 1), (1, 0), (0xff, 0xff), (0x100, 0), (0x2_0000_0017, 0), (0x2_0000_0017, 256)]
-                .map(|(zxid, hand_over)| token(zxid, hand_over));
+        let tokens = [
+            (0, 0),
+            (0, 1),
+            (1, 0),
+            (0xff, 0xff),
+            (0x100, 0),
+            (0x2_0000_0017, 0),
+            (0x2_0000_0017, 256),
+        ]
+        .map(|(zxid, hand_over)| token(zxid, hand_over));
         for newest in tokens {
             for token in tokens {
                 let accounts = Accounts::new().unwrap();
                 assert!(accounts.set_balance(7, 1, newest).unwrap());
-                assert_eq!(accounts.set_balance(7, 2, token).unwrap(), token >= newest, "{token} {newest}");
+                assert_eq!(
+                    accounts.set_balance(7, 2, token).unwrap(),
+                    token >= newest,
+                    "{token} {newest}"
+                );
                 let kept = if token >= newest { (2, token) } else { (1, newest) };
                 assert_eq!(accounts.read(7).unwrap(), kept);
             }

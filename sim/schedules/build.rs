@@ -1,5 +1,5 @@
-//! Makes the copies of the library's parts: one under each engine as the parts are, and one for each
-//! mutant, in which one piece of text is replaced. In each copy `crate::` means the copy.
+//! Makes the copies of the library's parts: one under each engine as the parts are, and one for
+//! each mutant, in which one piece of text is replaced. In each copy `crate::` means the copy.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,9 +50,19 @@ const OWN: &[&str] = &[
 const NEEDED: &[(&str, &[&str])] = &[
     (
         "queue",
-        &["cancel.rs", "limit.rs", "local/turnstile.rs", "scenarios/queue.rs", "signal.rs", "world.rs"],
+        &[
+            "cancel.rs",
+            "limit.rs",
+            "local/turnstile.rs",
+            "scenarios/queue.rs",
+            "signal.rs",
+            "world.rs",
+        ],
     ),
-    ("bell", &["cancel.rs", "limit.rs", "scenarios/bell.rs", "session/bell.rs", "signal.rs", "world.rs"]),
+    (
+        "bell",
+        &["cancel.rs", "limit.rs", "scenarios/bell.rs", "session/bell.rs", "signal.rs", "world.rs"],
+    ),
     ("signal", &["cancel.rs", "limit.rs", "scenarios/signal.rs", "signal.rs", "world.rs"]),
     (
         "lease",
@@ -83,8 +93,26 @@ const SEEN: &[(&str, &str)] = &[
     ("*self.is_released.get_mut()", "self.is_released.load(Ordering::Relaxed)"),
 ];
 
+/// What the formatter leaves alone of a text: no white space, and no comma before a closing bracket;
+/// each character with its place.
+fn squeezed(text: &str) -> Vec<(usize, char)> {
+    let dense: Vec<_> = text.char_indices().filter(|(_, c)| !c.is_whitespace()).collect();
+    let is_last = |at: usize| dense.get(at + 1).is_some_and(|(_, c)| ")]}".contains(*c));
+    let kept = (0..dense.len()).filter(|&at| dense[at].1 != ',' || !is_last(at));
+    kept.map(|at| dense[at]).collect()
+}
+
+/// Where this code stands in a text, however it is wrapped.
+fn found(text: &str, code: &str) -> Vec<std::ops::Range<usize>> {
+    let (whole, part) = (squeezed(text), squeezed(code));
+    let is_same = |at: &[(usize, char)]| at.iter().map(|a| a.1).eq(part.iter().map(|p| p.1));
+    let ends = |at: &[(usize, char)]| at[0].0..at[at.len() - 1].0 + at[at.len() - 1].1.len_utf8();
+    whole.windows(part.len()).filter(|at| is_same(at)).map(ends).collect()
+}
+
 fn main() {
-    let here = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
+    let here =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where we are"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo says where to write"));
     let (library, own) = (here.join("../../src"), here.join("copy"));
     for path in [&library, &own, &here.join("build.rs"), &here.join("src/mutants.rs")] {
@@ -109,9 +137,15 @@ fn main() {
                 if let Some(mutant) = mutant
                     && mutant.file == *file
                 {
-                    let found = text.matches(mutant.from).count();
-                    assert!(found == 1, "mutant {}: its text is {found} times in {file}", mutant.name);
-                    text = text.replace(mutant.from, mutant.to);
+                    let places = found(&text, mutant.from);
+                    let [range] = &places[..] else {
+                        panic!(
+                            "mutant {}: its text is {} times in {file}",
+                            mutant.name,
+                            places.len()
+                        );
+                    };
+                    text.replace_range(range.clone(), mutant.to);
                     is_mutated = true;
                 }
                 if from == &library {
@@ -132,7 +166,8 @@ fn main() {
         }
         assert!(mutant.is_none() || is_mutated, "{name}: no such file");
         let path = dir.join("mod.rs");
-        copies += &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
+        copies +=
+            &format!("#[allow(dead_code, unused, clippy::all)]\n#[path = {path:?}]\nmod {name};\n");
     }
     copies += "\nfn scenarios(copy: &str) -> Option<&'static [Scenario]> {\n    match copy {\n";
     for engine in ["loom", "shuttle"] {
@@ -176,14 +211,16 @@ fn modules(dir: &Path, files: &[&str], engine: &str) {
 fn taken_over(library: &Path, text: String) -> String {
     let mut all = String::new();
     for line in text.split_inclusive('\n') {
-        let Some((file, start)) = line.trim().strip_prefix("//= ").and_then(|from| from.split_once(": "))
+        let Some((file, start)) =
+            line.trim().strip_prefix("//= ").and_then(|from| from.split_once(": "))
         else {
             all += line;
             continue;
         };
         let source = read(&library.join(file));
         let (_, rest) = source.split_once(start).unwrap_or_else(|| panic!("{file} has no {start}"));
-        let (body, _) = rest.split_once("\n    }\n").unwrap_or_else(|| panic!("{file}: {start} has no end"));
+        let (body, _) =
+            rest.split_once("\n    }\n").unwrap_or_else(|| panic!("{file}: {start} has no end"));
         all += &format!("    {start}{body}\n    }}\n");
     }
     all

@@ -14,7 +14,8 @@ use crate::scenario::World;
 use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
-/// A fault, with all that chance had to say about it. `number`s choose among what there is when it strikes.
+/// A fault, with all that chance had to say about it. `number`s choose among what there is when it
+/// strikes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection is reset.
@@ -22,7 +23,13 @@ pub enum Fault {
     /// A connection is closed for one of its ends.
     HalfOpen { number: usize, closed: Side },
     /// What a process and a server, or all servers, say to each other is held, or lost.
-    Link { process: usize, member: Option<usize>, up: Option<Flow>, down: Option<Flow>, lasts: Duration },
+    Link {
+        process: usize,
+        member: Option<usize>,
+        up: Option<Flow>,
+        down: Option<Flow>,
+        lasts: Duration,
+    },
     /// It takes long from a process to a server and back.
     Slow { process: usize, member: usize, least: Duration, most: Duration, lasts: Duration },
     /// A server's address refuses.
@@ -163,7 +170,10 @@ impl Fault {
         let lasts = between(rng, Duration::from_millis(1), timeout * 2);
         match rng.u32(..28) {
             0 | 1 => Fault::Cut { number },
-            2 => Fault::HalfOpen { number, closed: if rng.bool() { Side::Client } else { Side::Server } },
+            2 => Fault::HalfOpen {
+                number,
+                closed: if rng.bool() { Side::Client } else { Side::Server },
+            },
             3 | 4 => {
                 let (up, down) = ways(rng);
                 let member = rng.bool().then_some(member);
@@ -171,7 +181,13 @@ impl Fault {
             }
             5 => {
                 let most = between(rng, Duration::from_millis(1), timeout / 4);
-                Fault::Slow { process, member, least: most.mul_f64(rng.f64()), most, lasts: lasts * 3 }
+                Fault::Slow {
+                    process,
+                    member,
+                    least: most.mul_f64(rng.f64()),
+                    most,
+                    lasts: lasts * 3,
+                }
             }
             6 => Fault::Refuse { member, lasts },
             7 | 8 => {
@@ -196,20 +212,25 @@ impl Fault {
                 let border = [1 << 30, i32::MAX - (1 << 20), i32::MAX][rng.usize(..3)];
                 Fault::Sequence { lock: rng.usize(..mix.locks), next: border - rng.i32(0..20) }
             }
-            21 => Fault::Stop { process, lasts: between(rng, Duration::from_micros(10), timeout * 3) },
+            21 => {
+                Fault::Stop { process, lasts: between(rng, Duration::from_micros(10), timeout * 3) }
+            }
             22..25 => Fault::Stop { process, lasts: timeout.mul_f64(0.2 + rng.f64()) },
             25 => {
                 let death = if rng.bool() { Death::Killed } else { Death::PowerLost };
                 Fault::Kill { process, death, pause: lasts }
             }
-            26 => Fault::SleepHost { process, lasts: between(rng, Duration::from_millis(1), timeout * 3) },
+            26 => Fault::SleepHost {
+                process,
+                lasts: between(rng, Duration::from_millis(1), timeout * 3),
+            },
             27 if mix.has_drift => Fault::Drift { process, ppm: drift(rng, mix).into() },
             _ => Fault::random(rng, mix),
         }
     }
 
-    /// One that keeps a process, or its server, from hearing the rest of the world for about as long as a
-    /// session lasts.
+    /// One that keeps a process, or its server, from hearing the rest of the world for about as
+    /// long as a session lasts.
     fn parting(rng: &mut Rng, mix: &Mix) -> Fault {
         let (process, member) = (0, 0);
         let lasts = mix.session_timeout.mul_f64(0.3 + rng.f64() * 1.7);
@@ -235,7 +256,9 @@ impl Fault {
                 *whose = process;
                 *which = which.map(|_| member);
             }
-            Fault::Slow { process: whose, member: which, .. } => (*whose, *which) = (process, member),
+            Fault::Slow { process: whose, member: which, .. } => {
+                (*whose, *which) = (process, member)
+            }
             Fault::CutOff { which, .. } => *which = Which::Member(member),
             Fault::Refuse { member: which, .. }
             | Fault::KillServer { member: which, .. }
@@ -406,7 +429,8 @@ impl Plan {
                 return Plan(plan);
             }
             if rng.u32(..3) == 0 {
-                let focus = Focus { burst: bursts, is_holder: rng.bool(), number: rng.usize(..1_000) };
+                let focus =
+                    Focus { burst: bursts, is_holder: rng.bool(), number: rng.usize(..1_000) };
                 bursts += 1;
                 plan.extend(burst(rng, at, mix, focus));
                 continue;
@@ -448,7 +472,8 @@ fn burst(rng: &mut Rng, at: Duration, mix: &Mix, focus: Focus) -> Vec<(Duration,
     let spread = mix.session_timeout.mul_f64([0.0, 0.05, 0.35][rng.usize(..3)]);
     let count = rng.usize(2..=4);
     let fault = |_| {
-        let fault = if rng.u32(..4) == 0 { Fault::random(rng, mix) } else { Fault::parting(rng, mix) };
+        let fault =
+            if rng.u32(..4) == 0 { Fault::random(rng, mix) } else { Fault::parting(rng, mix) };
         (at + spread.mul_f64(rng.f64()), Fault::Focused { focus, fault: Box::new(fault) })
     };
     (0..count).map(fault).collect()

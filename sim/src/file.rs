@@ -24,7 +24,9 @@ pub fn read(text: &str) -> Result<Scenario, String> {
     let (_, first) = lines.next().ok_or("there is nothing in it")?;
     let mut scenario = scenario(first).map_err(|e| format!("its scenario: {e}"))?;
     let faults = lines
-        .map(|(number, line)| serde_json::from_str(line).map_err(|e| format!("line {}: {e}", number + 1)))
+        .map(|(number, line)| {
+            serde_json::from_str(line).map_err(|e| format!("line {}: {e}", number + 1))
+        })
         .collect::<Result<_, String>>()?;
     scenario.plan = Plan(faults);
     Ok(scenario)
@@ -44,7 +46,8 @@ fn replace(chosen: &mut Value, said: Value) -> Result<(), String> {
     match (chosen, said) {
         (Value::Object(chosen), Value::Object(said)) => {
             for (name, said) in said {
-                let chosen = chosen.get_mut(&name).ok_or_else(|| format!("{name:?} means nothing"))?;
+                let chosen =
+                    chosen.get_mut(&name).ok_or_else(|| format!("{name:?} means nothing"))?;
                 replace(chosen, said)?;
             }
         }
@@ -70,7 +73,8 @@ mod tests {
 
     #[test]
     fn what_a_file_does_not_say_comes_of_its_seed() {
-        let scenario = read(r#"{"seed": 3, "mode": "usual", "chance": 7, "mix": {"locks": 9}}"#).unwrap();
+        let scenario =
+            read(r#"{"seed": 3, "mode": "usual", "chance": 7, "mix": {"locks": 9}}"#).unwrap();
         let mut expected = Scenario::of(3, Mode::Usual);
         (expected.chance, expected.mix.locks, expected.plan) = (7, 9, Plan::default());
         assert_eq!(format!("{scenario:?}"), format!("{expected:?}"));

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use zk_sim_runtime::{
-    Config, Failure, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive, net, now,
-    run, set_drift, spawn,
+    Config, Failure, ProcessId, ProcessSettings, Report, Rng, after, at, fail, finish, is_alive,
+    net, now, run, set_drift, spawn,
 };
 use zk_test_server::ensemble::Settings;
 
@@ -50,8 +50,9 @@ impl Mode {
         [Mode::Usual, Mode::Drift].into_iter().find(|mode| mode.name() == name)
     }
 
-    /// By how many millionths clocks drift at most. In the usual mode the drifts of a process and of a server come to less
-    /// than a twelfth of the session timeout, of which pauses of the leader take a part too.
+    /// By how many millionths clocks drift at most. In the usual mode the drifts of a process and
+    /// of a server come to less than a twelfth of the session timeout, of which pauses of the
+    /// leader take a part too.
     fn most_drift(self) -> i32 {
         match self {
             Mode::Usual => 35_000,
@@ -67,8 +68,8 @@ pub struct Scenario {
     pub seed: u64,
     /// How far clocks drift.
     pub mode: Mode,
-    /// Chooses what the scenario leaves open: which thread runs, how long each packet takes. The seed, unless
-    /// somebody looks for another run of the same scenario.
+    /// Chooses what the scenario leaves open: which thread runs, how long each packet takes. The
+    /// seed, unless somebody looks for another run of the same scenario.
     pub chance: u64,
     /// What the servers are told.
     #[serde(with = "ServerSettings")]
@@ -113,8 +114,8 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
 }
 
-/// Everything has healed by so much after the last fault, and each thread has had a lock since: each
-/// of twelve threads may have held it for three and a half session timeouts.
+/// Everything has healed by so much after the last fault, and each thread has had a lock since:
+/// each of twelve threads may have held it for three and a half session timeouts.
 const QUIET: u32 = 60;
 
 impl Scenario {
@@ -128,7 +129,10 @@ impl Scenario {
         let most = between(&mut rng, Duration::from_micros(200), Duration::from_millis(20))
             .min(session_timeout / 40);
         let locks = rng.usize(1..=3);
-        let place = |number| Place { path: lock(number), recipe: Recipe::random(&mut rng, session_timeout) };
+        let place = |number| Place {
+            path: lock(number),
+            recipe: Recipe::random(&mut rng, session_timeout),
+        };
         let places: Vec<Place> = (0..locks).map(place).collect();
         // Only refusals show what a server does that checks ACLs by itself.
         let eager_acl_check = rng.bool();
@@ -180,8 +184,8 @@ impl Scenario {
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }
     }
 
-    /// Plays it, with each step on the standard error if it is to be `verbose`, and counts the lines of the trace with
-    /// each of some texts.
+    /// Plays it, with each step on the standard error if it is to be `verbose`, and counts the
+    /// lines of the trace with each of some texts.
     pub fn play(&self, verbose: bool, count: &[String]) -> Outcome {
         let observer = Observer::new(Setting {
             places: self.job.places.clone(),
@@ -196,7 +200,8 @@ impl Scenario {
             is_over: Arc::default(),
         };
         let time_limit = self.storm * 20;
-        let config = Config { verbose, time_limit, count: count.to_vec(), ..Config::seed(self.chance) };
+        let config =
+            Config { verbose, time_limit, count: count.to_vec(), ..Config::seed(self.chance) };
         let mut report = run(config, || World::build(self, shared));
         if report.failures.is_empty() && report.time >= time_limit {
             let (kind, text) = ("time limit".to_owned(), "the run has come to no end".to_owned());
@@ -296,7 +301,8 @@ impl World {
         // Of several connections the newest one counts: the process has given up the others.
         let newest = net::connections().into_iter().rfind(|connection| connection.process == id);
         let count = self.0.servers.count();
-        let member = newest.and_then(|newest| (0..count).find(|n| Servers::address(*n) == newest.to));
+        let member =
+            newest.and_then(|newest| (0..count).find(|n| Servers::address(*n) == newest.to));
         (process, member.unwrap_or(focus.number % count))
     }
 
@@ -355,8 +361,8 @@ impl World {
         }
     }
 
-    /// Ends the threads once each of every process has had a lock since that time, and there was time to
-    /// see who sleeps.
+    /// Ends the threads once each of every process has had a lock since that time, and there was
+    /// time to see who sleeps.
     fn when_all_have_progress(&self, since: Duration) {
         let Scenario { servers, mix, .. } = &self.0.scenario;
         let begin = since + servers.tick * servers.sync_limit + mix.session_timeout * 2;
@@ -369,13 +375,17 @@ impl World {
         let threads = 0..self.0.scenario.job.threads;
         let observer = &self.0.shared.observer;
         let processes = self.0.processes.borrow();
-        let mut all = processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread)));
-        let without = all.find(|(process, thread)| !observer.has_progress(*process, *thread, since));
+        let mut all =
+            processes.iter().flat_map(|process| threads.clone().map(|thread| (*process, thread)));
+        let without =
+            all.find(|(process, thread)| !observer.has_progress(*process, *thread, since));
         match without {
             None => {
                 observer.check("stuck", true, String::new);
                 self.0.shared.is_over.store(true, Ordering::Relaxed);
-                self.ends(now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60));
+                self.ends(
+                    now() + self.0.scenario.mix.session_timeout * QUIET + Duration::from_secs(60),
+                );
             }
             Some((process, thread)) if now() >= until => {
                 let name = zk_sim_runtime::process_name(process);
@@ -384,7 +394,9 @@ impl World {
             }
             Some(_) => {
                 let world = self.clone();
-                after(self.0.scenario.mix.session_timeout, move || world.has_progress(since, until));
+                after(self.0.scenario.mix.session_timeout, move || {
+                    world.has_progress(since, until)
+                });
             }
         }
     }
@@ -396,8 +408,11 @@ impl World {
         let (left, watches) = (self.0.servers.left(), self.0.servers.watches());
         let is_over = is_done && left.is_empty() && watches == 0 && self.0.servers.all_serve();
         if is_over || now() >= until {
-            let text =
-                || format!("all threads ended: {is_done}; watches left: {watches}; nodes left: {left:?}");
+            let text = || {
+                format!(
+                    "all threads ended: {is_done}; watches left: {watches}; nodes left: {left:?}"
+                )
+            };
             self.0.shared.observer.check("no end", is_over, text);
             finish();
             return;

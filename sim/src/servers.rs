@@ -134,7 +134,8 @@ impl Servers {
         });
     }
 
-    /// Starts a member that does not run. It loses its data only if the others still have all of it.
+    /// Starts a member that does not run. It loses its data only if the others still have all of
+    /// it.
     pub fn restart(&self, member: usize, keeps_data: bool) {
         if self.0.borrow().ensemble.is_running(member) {
             return;
@@ -192,7 +193,8 @@ impl Servers {
         });
     }
 
-    /// An operator asks the leader for this. It is not done if there is none, or if it ends meanwhile.
+    /// An operator asks the leader for this. It is not done if there is none, or if it ends
+    /// meanwhile.
     pub fn operate(&self, requests: Vec<Request>) {
         let Some(member) = self.leader() else { return };
         note(&format!("the operator asks server {member} for {requests:?}"));
@@ -220,10 +222,15 @@ impl Servers {
     pub fn sessions(&self) -> Vec<i64> {
         let inner = self.0.borrow();
         let leader = inner.ensemble.leader();
-        leader.into_iter().flat_map(|leader| inner.ensemble.sessions(leader)).map(|(id, _)| id).collect()
+        leader
+            .into_iter()
+            .flat_map(|leader| inner.ensemble.sessions(leader))
+            .map(|(id, _)| id)
+            .collect()
     }
 
-    /// From now on this is called when the leader ends a session whose time is over. It must not act on the servers.
+    /// From now on this is called when the leader ends a session whose time is over. It must not
+    /// act on the servers.
     pub fn on_expired(&self, told: impl Fn(i64) + 'static) {
         self.0.borrow_mut().on_expired = Some(Box::new(told));
     }
@@ -237,8 +244,8 @@ impl Servers {
         nodes.filter(|node| node.owner > 0).collect()
     }
 
-    /// The nodes at the leader that somebody must have forgotten if nobody has a lock: ephemeral ones, and
-    /// persistent ones with a place in a queue.
+    /// The nodes at the leader that somebody must have forgotten if nobody has a lock: ephemeral
+    /// ones, and persistent ones with a place in a queue.
     pub fn left(&self) -> Vec<NodeInfo> {
         let inner = self.0.borrow();
         let leader = inner.ensemble.leader();
@@ -280,8 +287,8 @@ impl Service for Listener {
 }
 
 impl Inner {
-    /// The leader, if no other member has applied more. A leader that does not know yet that there is
-    /// another one may be behind.
+    /// The leader, if no other member has applied more. A leader that does not know yet that there
+    /// is another one may be behind.
     fn newest(&self) -> Option<usize> {
         let leader = self.ensemble.leader()?;
         let applied = |member| self.ensemble.applied(member);
@@ -340,7 +347,8 @@ impl Inner {
         }
         for member in 0..self.members.len() {
             let state = &self.members[member];
-            let due = self.ensemble.next_timer(member).map(|due| due.max(state.stalled_until).max(now()));
+            let due =
+                self.ensemble.next_timer(member).map(|due| due.max(state.stalled_until).max(now()));
             if due.is_some() && (state.next_timer.is_none() || due < state.next_timer) {
                 self.members[member].next_timer = due;
                 if let (Some(due), Some(servers)) = (due, self.myself.clone()) {

@@ -129,10 +129,12 @@ fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(line["violations_by_check"]["planted"], line["violations"]);
     let told = String::from_utf8(output.stderr).unwrap();
-    let mut shrunk = told.lines().skip_while(|line| !line.starts_with("\"planted\" with 2 of its "));
+    let mut shrunk =
+        told.lines().skip_while(|line| !line.starts_with("\"planted\" with 2 of its "));
     assert!(shrunk.next().is_some(), "{told}");
     assert_eq!(shrunk.take_while(|line| line.starts_with(' ')).count(), 2);
-    let command = told.lines().find_map(|line| line.strip_prefix("to see it again: tests/simulate "));
+    let command =
+        told.lines().find_map(|line| line.strip_prefix("to see it again: tests/simulate "));
     let arguments: Vec<_> = command.unwrap().split(' ').collect();
     assert_eq!(arguments[..4], ["--play", SHORT, "--faults", "5,20"]);
     let again = simulate(&arguments);

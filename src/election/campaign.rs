@@ -1,4 +1,5 @@
-//! One candidate's way to leadership, over and over: through outages and lost sessions, with one node at a time.
+//! One candidate's way to leadership, over and over: through outages and lost sessions, with one
+//! node at a time.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,16 +25,18 @@ pub(super) struct Campaign {
     pub(super) roll: Arc<Interned<Roll>>,
 }
 
-/// What all elections of one path on one session share. (A type of its own: by it other recipes are kept off the path.)
+/// What all elections of one path on one session share. (A type of its own: by it other recipes are
+/// kept off the path.)
 pub(super) struct Roll {
     pub(super) queue: Queue,
 }
 
 impl Campaign {
-    /// Queues until it leads, whatever happens on the way. `on_blocked` hears whether the server shows somebody ahead, `on_trouble`
-    /// what went wrong and is tried again.
+    /// Queues until it leads, whatever happens on the way. `on_blocked` hears whether the server
+    /// shows somebody ahead, `on_trouble` what went wrong and is tried again.
     ///
-    /// Ends with an error only if trying again cannot help: cancelled, closed, no right to be there.
+    /// Ends with an error only if trying again cannot help: cancelled, closed, no right to be
+    /// there.
     pub(super) fn elect(
         &self,
         cancel: &CancelToken,
@@ -72,8 +75,9 @@ impl Campaign {
                         told = Some(e.clone());
                     }
                     on_trouble(&e);
-                    // An outage ends by itself. For what the server refuses somebody must do something first, and each
-                    // attempt makes and deletes a node: less and less often.
+                    // An outage ends by itself. For what the server refuses somebody must do
+                    // something first, and each attempt makes and deletes a node: less and less
+                    // often.
                     refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
                     self.pause(refusals, &limit)?;
                 }
@@ -97,7 +101,8 @@ impl Campaign {
 
     /// T/8; behind so many refusals in a row twice as long for each but the first, up to 8 T.
     fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
-        let until = Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
+        let until =
+            Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
         match limit.or_at(until).recv(&never::<Infallible>()) {
             Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
             _ => Ok(()),

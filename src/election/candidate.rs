@@ -16,17 +16,18 @@ use crate::wait::{Wait, until_got};
 use crate::world::thread::{Builder, JoinHandle};
 use crate::world::{Mutex, Receiver};
 
-/// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join) until
-/// it leaves or is dropped.
+/// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join)
+/// until it leaves or is dropped.
 ///
 /// It has one node in the queue of candidates, kept by a thread of its own: it leads when its node
-/// comes first, and queues again, at the end, when it has lost leadership. No outage ends it: it keeps
-/// its place for as long as the server keeps the session, and queues anew in the next one. What ends it
-/// is [`leave`](Self::leave), a drop, the end of the session ([`close`](crate::ZkSession::close)), and a
-/// server that refuses it ([`Error::NoAuth`](crate::Error::NoAuth),
-/// [`Error::Auth`](crate::Error::Auth)).
+/// comes first, and queues again, at the end, when it has lost leadership. No outage ends it: it
+/// keeps its place for as long as the server keeps the session, and queues anew in the next one.
+/// What ends it is [`leave`](Self::leave), a drop, the end of the session
+/// ([`close`](crate::ZkSession::close)), and a server that refuses it
+/// ([`Error::NoAuth`](crate::Error::NoAuth), [`Error::Auth`](crate::Error::Auth)).
 ///
-/// It is no lock: it is bound to no thread, and all threads may share it by reference or in an `Arc`.
+/// It is no lock: it is bound to no thread, and all threads may share it by reference or in an
+/// `Arc`.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -65,8 +66,10 @@ impl ZkCandidate {
         }
         let standing = Standing::new(campaign);
         let stands = standing.clone();
-        let thread =
-            Builder::new().name("zkm-candidate".into()).spawn(move || stands.run()).map_err(|e| {
+        let thread = Builder::new()
+            .name("zkm-candidate".into())
+            .spawn(move || stands.run())
+            .map_err(|e| {
                 let cause = Cause::Resources(format!("thread ({e})"));
                 Error::Unavailable { op, path, cause }
             })?;
@@ -80,8 +83,8 @@ impl ZkCandidate {
 
     /// Whether it leads now, validly. Cheap: no I/O, a clock and a flag.
     ///
-    /// It is false at the latest when the lease ends, before any server can have let another candidate
-    /// lead. An outage shorter than that changes nothing.
+    /// It is false at the latest when the lease ends, before any server can have let another
+    /// candidate lead. An outage shorter than that changes nothing.
     #[doc(alias = "hasLeadership")]
     pub fn is_leader(&self) -> bool {
         self.leadership().is_some()
@@ -94,36 +97,36 @@ impl ZkCandidate {
 
     /// Blocks until it leads.
     ///
-    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says; the candidate
-    /// itself goes on after that.
+    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says; the
+    /// candidate itself goes on after that.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the candidate leaves,
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the server
-    /// refuses it, [`Error::Server`](crate::Error::Server) as long as the server answers it with another
-    /// error.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the
+    /// server refuses it, [`Error::Server`](crate::Error::Server) as long as the server answers it
+    /// with another error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
         until_got(|| self.standing.wait(Mode::Wait, &Limit::NONE))
     }
 
-    /// As [`wait_leader`](Self::wait_leader), for up to `timeout`; `None` if somebody else led all the
-    /// time. The candidate goes on. A timeout of zero waits until a server has said who leads, a sixth of
-    /// the session timeout at most.
+    /// As [`wait_leader`](Self::wait_leader), for up to `timeout`; `None` if somebody else led all
+    /// the time. The candidate goes on. A timeout of zero waits until a server has said who leads,
+    /// a sixth of the session timeout at most.
     ///
     /// # Errors
     ///
-    /// As [`wait_leader`](Self::wait_leader); [`Error::Unavailable`](crate::Error::Unavailable) when the
-    /// time ran out in an outage, or before a server said who leads.
+    /// As [`wait_leader`](Self::wait_leader); [`Error::Unavailable`](crate::Error::Unavailable)
+    /// when the time ran out in an outage, or before a server said who leads.
     pub fn wait_leader_timeout(&self, timeout: Duration) -> Result<Option<Leadership>> {
         self.wait_leader_with(Wait::timeout(timeout))
     }
 
-    /// As [`wait_leader`](Self::wait_leader), for as long as `wait` says; `None` if somebody else led all
-    /// that time, never where only a token can end the wait. The candidate goes on.
+    /// As [`wait_leader`](Self::wait_leader), for as long as `wait` says; `None` if somebody else
+    /// led all that time, never where only a token can end the wait. The candidate goes on.
     ///
     /// # Errors
     ///
@@ -136,30 +139,31 @@ impl ZkCandidate {
 
     /// What happens to it, from when it joined.
     ///
-    /// There is one channel for all who ask: each event goes to one of them. It holds 64 events; where
-    /// nobody reads, the oldest are forgotten. It is disconnected after the last event.
+    /// There is one channel for all who ask: each event goes to one of them. It holds 64 events;
+    /// where nobody reads, the oldest are forgotten. It is disconnected after the last event.
     pub fn events(&self) -> &Receiver<ElectionEvent> {
         self.standing.events.receiver()
     }
 
     /// Ends the candidacy: leadership, if it led, ends at once, and who waits for it here gets
-    /// [`Error::Cancelled`](crate::Error::Cancelled). Then waits until its node is deleted, for up to a
-    /// sixth of the session timeout. To stand again, [`join`](crate::ZkElection::join) anew.
+    /// [`Error::Cancelled`](crate::Error::Cancelled). Then waits until its node is deleted, for up
+    /// to a sixth of the session timeout. To stand again, [`join`](crate::ZkElection::join) anew.
     ///
     /// A drop does the same without waiting for the server. A second call only waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has confirmed that the node is
-    /// gone. The candidate has left in any case; the node goes as soon as a server can be reached, and
-    /// at the latest with the session.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has confirmed that the node
+    /// is gone. The candidate has left in any case; the node goes as soon as a server can be
+    /// reached, and at the latest with the session.
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         self.stop();
         self.standing.campaign.until_gone(&self.standing.trail)
     }
 
-    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending delete then.
+    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending
+    /// delete then.
     fn stop(&self) {
         self.standing.left.cancel();
         if let Some(thread) = self.thread.lock().take() {
@@ -170,7 +174,8 @@ impl ZkCandidate {
 
 impl Drop for ZkCandidate {
     fn drop(&mut self) {
-        // Waited for, so that a program that ends now ends its session after this, and with it the node.
+        // Waited for, so that a program that ends now ends its session after this, and with it the
+        // node.
         self.stop();
     }
 }

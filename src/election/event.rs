@@ -15,8 +15,8 @@ pub enum ElectionEvent {
     },
     /// Its leadership is lost. It queues again, by itself.
     Lost(LossReason),
-    /// It cannot stand for election at the moment, and tries on. (An outage of ZooKeeper is waited for
-    /// without a word: the session's events tell of it.)
+    /// It cannot stand for election at the moment, and tries on. (An outage of ZooKeeper is waited
+    /// for without a word: the session's events tell of it.)
     Trouble(Error),
     /// It left, or was dropped; with that its leadership ended, if it led. The last event.
     Left,

@@ -9,15 +9,15 @@ use crate::queue::{Holding, Release};
 
 /// One term of leadership, to look at.
 ///
-/// What can be asked of it is at [`Held`]: [`is_held`](Held::is_held) and [`check`](Held::check) say
-/// whether it lasts, [`lost`](Held::lost) becomes ready when it ends, in whatever way,
+/// What can be asked of it is at [`Held`]: [`is_held`](Held::is_held) and [`check`](Held::check)
+/// say whether it lasts, [`lost`](Held::lost) becomes ready when it ends, in whatever way,
 /// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to,
 /// [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard of ZooKeeper.
 ///
-/// It is a view: any thread may have one, clones look at the same term, and dropping it ends nothing.
-/// The term ends when its candidate leaves or its runner's work returns
-/// ([`LossReason::Resigned`](crate::LossReason::Resigned)), or when it is lost, as any lock is; after
-/// that it never lasts again, though the same candidate may be elected anew.
+/// It is a view: any thread may have one, clones look at the same term, and dropping it ends
+/// nothing. The term ends when its candidate leaves or its runner's work returns
+/// ([`LossReason::Resigned`](crate::LossReason::Resigned)), or when it is lost, as any lock is;
+/// after that it never lasts again, though the same candidate may be elected anew.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -25,11 +25,11 @@ use zk_wire::path;
 /// An election over ZooKeeper: of all its candidates, in all processes, one leads.
 ///
 /// Leadership is a lock that is held: candidates queue up, the first leads, and leadership is valid
-/// while [`is_held`](crate::Held::is_held), which ends before any server can have let the next one lead.
-/// There are two ways to stand:
+/// while [`is_held`](crate::Held::is_held), which ends before any server can have let the next one
+/// lead. There are two ways to stand:
 ///
-/// * as a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for as
-///   long as it lives; ask it, wait for it, or read its events;
+/// * as a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for
+///   as long as it lives; ask it, wait for it, or read its events;
 /// * as a runner: [`run`](Self::run) calls a closure on this thread whenever it leads.
 ///
 /// ```no_run
@@ -62,49 +62,53 @@ use zk_wire::path;
 ///
 /// # Candidates
 ///
-/// Each `join` and each `run` is a candidate of its own, with a node of its own, also within one process
-/// and session. They lead in the order in which they joined; one that leaves from the middle promotes
-/// nobody. A candidate that lost leadership, be it that somebody deleted its node, joins again at the
-/// end. The path is made when the first candidate joins, and made again if somebody wipes it.
+/// Each `join` and each `run` is a candidate of its own, with a node of its own, also within one
+/// process and session. They lead in the order in which they joined; one that leaves from the
+/// middle promotes nobody. A candidate that lost leadership, be it that somebody deleted its node,
+/// joins again at the end. The path is made when the first candidate joins, and made again if
+/// somebody wipes it.
 ///
 /// # When the session is lost
 ///
-/// Leadership is lost with it, and [`lost`](crate::Held::lost) says so; the candidate stands again in
-/// the next session. In a shorter outage a leader leads on, and the others keep their places. A leader
-/// may still be at work when its time is over (paused, swapped out): only what it writes to can refuse
-/// it, by the [`FencingToken`](crate::FencingToken).
+/// Leadership is lost with it, and [`lost`](crate::Held::lost) says so; the candidate stands again
+/// in the next session. In a shorter outage a leader leads on, and the others keep their places. A
+/// leader may still be at work when its time is over (paused, swapped out): only what it writes to
+/// can refuse it, by the [`FencingToken`](crate::FencingToken).
 ///
 /// # Other clients
 ///
-/// The nodes are those of Curator's `LeaderLatch` (`<path>/_c_<uuid>-latch-<n>`, the candidate's id in
-/// them), with which candidates of this crate share an election. Curator's `LeaderSelector` is built on
-/// `InterProcessMutex`: against it, stand with a [`ZkMutex`](crate::ZkMutex). `LeaderLatch` takes every
-/// child of the path for a candidate: leave the path to one election.
+/// The nodes are those of Curator's `LeaderLatch` (`<path>/_c_<uuid>-latch-<n>`, the candidate's id
+/// in them), with which candidates of this crate share an election. Curator's `LeaderSelector` is
+/// built on `InterProcessMutex`: against it, stand with a [`ZkMutex`](crate::ZkMutex).
+/// `LeaderLatch` takes every child of the path for a candidate: leave the path to one election.
 ///
-/// A leader can be asked to resign by [`attempt_revoke`](Self::attempt_revoke), which writes over its id.
+/// A leader can be asked to resign by [`attempt_revoke`](Self::attempt_revoke), which writes over
+/// its id.
 ///
-/// Unlike `LeaderLatch`, a candidate of this crate leads on while the connection is away for less than
-/// the lease.
+/// Unlike `LeaderLatch`, a candidate of this crate leads on while the connection is away for less
+/// than the lease.
 #[derive(Clone)]
 pub struct ZkElection {
     campaign: Campaign,
 }
 
 impl ZkElection {
-    /// The election at `path` (below the session's chroot), with the default settings. Nothing is sent.
+    /// The election at `path` (below the session's chroot), with the default settings. Nothing is
+    /// sent.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse, for
-    /// `/` and for what is below `/zookeeper`;
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this process has a lock at this path,
-    /// or the same election with another ACL.
+    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse,
+    /// for `/` and for what is below `/zookeeper`;
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this process has a lock at this
+    /// path, or the same election with another ACL.
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkElection::builder(session, path).build()
     }
 
-    /// Begins to describe an election. Its [`data`](LockBuilder::data) is what tells our candidates from
-    /// others', as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) show it.
+    /// Begins to describe an election. Its [`data`](LockBuilder::data) is what tells our candidates
+    /// from others', as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) show
+    /// it.
     pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
@@ -120,8 +124,8 @@ impl ZkElection {
     /// # Errors
     ///
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread. What goes
-    /// wrong later is told by the candidate.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread. What
+    /// goes wrong later is told by the candidate.
     #[doc(alias = "start")]
     pub fn join(&self) -> Result<ZkCandidate> {
         ZkCandidate::start(self.campaign.clone())
@@ -129,11 +133,11 @@ impl ZkElection {
 
     /// Stands for election on this thread, and calls `lead` with each leadership it gets.
     ///
-    /// `lead` is called while we lead: what is lost between the election and the call is never seen.
-    /// That leadership is lost while it runs is told by
-    /// [`leadership.lost()`](crate::Held::lost), a channel; the sooner it returns then, the better: the
-    /// next leader does not wait for it. When it returns, leadership ends, and by what it returns we
-    /// stand again, at the end of the queue (`ControlFlow::Continue(())`), or are done
+    /// `lead` is called while we lead: what is lost between the election and the call is never
+    /// seen. That leadership is lost while it runs is told by
+    /// [`leadership.lost()`](crate::Held::lost), a channel; the sooner it returns then, the better:
+    /// the next leader does not wait for it. When it returns, leadership ends, and by what it
+    /// returns we stand again, at the end of the queue (`ControlFlow::Continue(())`), or are done
     /// (`ControlFlow::Break(value)`). If it panics, leadership ends too, and the panic goes on.
     ///
     /// No outage ends a run; only what is below does.
@@ -141,8 +145,8 @@ impl ZkElection {
     /// # Errors
     ///
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the server
-    /// refuses us.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the
+    /// server refuses us.
     ///
     /// # Panics
     ///
@@ -176,8 +180,8 @@ impl ZkElection {
         self.run_until_cancelled(&CancelToken::new(), lead)
     }
 
-    /// As [`run`](Self::run), until the token is cancelled. A `lead` that runs then is not stopped: it
-    /// may look at the token itself.
+    /// As [`run`](Self::run), until the token is cancelled. A `lead` that runs then is not stopped:
+    /// it may look at the token itself.
     ///
     /// # Errors
     ///
@@ -194,14 +198,14 @@ impl ZkElection {
         runner::run(&self.campaign, cancel, lead)
     }
 
-    /// All candidates, in the order in which they would lead: the first leads. Costs a listing, and a
-    /// read for each.
+    /// All candidates, in the order in which they would lead: the first leads. Costs a listing, and
+    /// a read for each.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    /// takes longer than a sixth of the session timeout; [`Error::Closed`](crate::Error::Closed) when
-    /// the session is closed, [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// takes longer than a sixth of the session timeout; [`Error::Closed`](crate::Error::Closed)
+    /// when the session is closed, [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
@@ -209,8 +213,9 @@ impl ZkElection {
         roll.queue.contenders(session.core(), &Limit::after(session.timeout() / 6))
     }
 
-    /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or nobody. A
-    /// leader whose time is over stays the first until its node goes. Costs a listing, and a read.
+    /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or
+    /// nobody. A leader whose time is over stays the first until its node goes. Costs a listing,
+    /// and a read.
     ///
     /// # Errors
     ///

@@ -53,7 +53,8 @@ impl Standing {
 
     /// The term that lasts now.
     pub(super) fn leadership(&self) -> Option<Leadership> {
-        // Looked at outside the lock: a loss that is seen first here is logged, and a logger may block.
+        // Looked at outside the lock: a loss that is seen first here is logged, and a logger may
+        // block.
         let last = self.status.lock().leadership.clone();
         last.filter(|leadership| leadership.is_held())
     }
@@ -62,7 +63,8 @@ impl Standing {
         self.status.lock().over.is_some()
     }
 
-    /// Waits until it leads, or until the server has said who does. `None`: somebody else's node was ahead.
+    /// Waits until it leads, or until the server has said who does. `None`: somebody else's node
+    /// was ahead.
     pub(super) fn wait(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Leadership>> {
         let core = self.campaign.session.core();
         let (bell, causes) = (Bell::new(), Causes { gone: 1, changed: 1 });
@@ -137,7 +139,8 @@ impl Standing {
             }
         };
         loop {
-            let (mandate, token) = self.campaign.elect(&self.left, &self.trail, &on_blocked, &on_trouble)?;
+            let (mandate, token) =
+                self.campaign.elect(&self.left, &self.trail, &on_blocked, &on_trouble)?;
             if self.left.is_cancelled() {
                 return Ok(());
             }

@@ -35,7 +35,8 @@ pub(super) struct Request<'a> {
     pub(super) limit: Limit<'a>,
     /// Somebody had the lock while this request waited for its turn here.
     pub(super) contended: bool,
-    /// Told when the server shows somebody else's node (true), and when that must be asked anew (false).
+    /// Told when the server shows somebody else's node (true), and when that must be asked anew
+    /// (false).
     pub(super) on_blocked: &'a dyn Fn(bool),
     /// Makes what is run if the hold is lost.
     pub(super) on_loss: &'a dyn Fn() -> OnLoss,
@@ -67,9 +68,10 @@ impl<'a> Attempt<'a> {
 
     pub(super) fn run(mut self) -> Result<Option<Holding>> {
         let core = self.request.core;
-        // From before anything is asked: an event may come before the answer to the read that armed its watch, and a session may be
-        // lost before its connection has said so.
-        let _session = core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
+        // From before anything is asked: an event may come before the answer to the read that armed
+        // its watch, and a session may be lost before its connection has said so.
+        let _session =
+            core.changes.register((), &self.bell, Causes { gone: SESSION, changed: SESSION });
         loop {
             match self.begin() {
                 Ok(holding) => return Ok(Some(holding)),
@@ -102,7 +104,8 @@ impl<'a> Attempt<'a> {
         let Request { node, acl, data, mode, limit, .. } = *self.request;
         loop {
             if limit.is_past() {
-                return Err(self.call.stop(node, CallError::Deadline)); // nothing is sent for nothing
+                // nothing is sent for nothing
+                return Err(self.call.stop(node, CallError::Deadline));
             }
             self.bell.hush(u8::MAX);
             self.call.connected_still(&bid.generation)?;
@@ -117,15 +120,19 @@ impl<'a> Attempt<'a> {
                 Err(CallError::NodeExists) => false,
                 Err(CallError::NoNode) => {
                     let dir = path::parent(node);
-                    generation.make_parents(dir, acl, &limit).map_err(|e| self.call.stop(dir, e))?;
+                    generation
+                        .make_parents(dir, acl, &limit)
+                        .map_err(|e| self.call.stop(dir, e))?;
                     continue;
                 }
                 Err(e) => return Err(self.call.stop(node, e)),
             };
-            // The bell hears of every node of this name. What rang until the create was answered was about one that is gone; from now
-            // on it is about the one that stands: ours, or the one that is in our way.
+            // The bell hears of every node of this name. What rang until the create was answered
+            // was about one that is gone; from now on it is about the one that stands: ours, or the
+            // one that is in our way.
             self.bell.hush(GONE | CHANGED);
-            // Where nothing of ours was about, what was in the way is somebody else's: the read need not say so.
+            // Where nothing of ours was about, what was in the way is somebody else's: the read
+            // need not say so.
             let is_others = !is_made && debris.is_empty() && !bid.may_exist();
             self.call.is_contended.set(self.call.is_contended.get() || is_others);
             let whose = if is_others && mode == Mode::Try {
@@ -135,7 +142,10 @@ impl<'a> Attempt<'a> {
             };
             match whose {
                 Whose::Bids(sight) => {
-                    debug!("{node}: {}", if is_made { "made" } else { "made, though the reply was lost" });
+                    debug!(
+                        "{node}: {}",
+                        if is_made { "made" } else { "made, though the reply was lost" }
+                    );
                     return Ok(sight);
                 }
                 _ if is_made => return Err(self.own_gone()),
@@ -161,16 +171,22 @@ impl<'a> Attempt<'a> {
             Err(CallError::NoNode) => return Ok(Whose::Nobodys),
             Err(e) => return Err(self.call.stop(path, e)),
         };
-        // The answer that led here was acknowledged: no earlier create can still be done. And nobody was asked to remove the node while
-        // this bid lives. So it may be had whichever create has made it: it is as if that one's reply had come now.
-        // Behind an acknowledged create it is ours by its session, whatever somebody has written to it since.
+        // The answer that led here was acknowledged: no earlier create can still be done. And
+        // nobody was asked to remove the node while this bid lives. So it may be had whichever
+        // create has made it: it is as if that one's reply had come now. Behind an acknowledged
+        // create it is ours by its session, whatever somebody has written to it since.
         if bid.made(&node) || is_made && bid.is_of_our_session(&node) {
             return Ok(Whose::Bids(Sight { czxid: node.stat.czxid, epoch }));
         }
-        // Ours may become debris, or be gone, between the create and the look at what is known of it.
+        // Ours may become debris, or be gone, between the create and the look at what is known of
+        // it.
         let after = bid.generation.pending_deletes();
         let is_debris = |nonce: &str| debris.contains(nonce) || after.contains(nonce);
-        Ok(if nonce::split(&node.data).0.is_some_and(is_debris) { Whose::Debris } else { Whose::Others })
+        Ok(if nonce::split(&node.data).0.is_some_and(is_debris) {
+            Whose::Debris
+        } else {
+            Whose::Others
+        })
     }
 
     /// Waits until something happens to the node, or to the watch on it.

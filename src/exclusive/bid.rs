@@ -1,4 +1,5 @@
-//! One attempt at the lock's node, under one nonce. Dropped before it is granted, what it may have made is removed for sure.
+//! One attempt at the lock's node, under one nonce. Dropped before it is granted, what it may have
+//! made is removed for sure.
 
 use std::sync::Arc;
 
@@ -36,20 +37,27 @@ impl Bid {
         self.may_exist
     }
 
-    /// If this fails otherwise than by a refusal, the node may exist: another create or the drop settles
-    /// that. Not if the caller's own time is up before the answer: then the connection removes the node
-    /// whatever the answer says, if this create or one before it may have made it.
-    pub(super) fn create(&mut self, data: &[u8], acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
+    /// If this fails otherwise than by a refusal, the node may exist: another create or the drop
+    /// settles that. Not if the caller's own time is up before the answer: then the connection
+    /// removes the node whatever the answer says, if this create or one before it may have made it.
+    pub(super) fn create(
+        &mut self,
+        data: &[u8],
+        acl: &Acl,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
         let before = std::mem::replace(&mut self.may_exist, true);
         let data = nonce::sign(&self.nonce, data);
         let mut removal = Removal::signed(self.path.clone(), self.nonce.clone(), None);
         removal.may_exist = before;
-        let create = Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
+        let create =
+            Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
         let flight = self.generation.flight(&[(create, Some(removal))], limit);
         let made = flight.and_then(|mut answers| answers.take(0)).map(drop);
         match made {
             Ok(()) | Err(CallError::ConnectionLoss | CallError::Other(_)) => {}
-            // It is removed when the answer comes, that is seen to; before, nothing can be said of it.
+            // It is removed when the answer comes, that is seen to; before, nothing can be said of
+            // it.
             Err(CallError::Deadline | CallError::Cancelled) => self.may_exist = false,
             // Refused, or never sent.
             Err(_) => self.may_exist = before,
@@ -67,7 +75,11 @@ impl Bid {
     }
 
     /// Makes it a hold, if the lease is fresh.
-    pub(super) fn grant(&mut self, sight: &Sight, on_loss: OnLoss) -> Result<(Holding, Arc<Hold>), Refused> {
+    pub(super) fn grant(
+        &mut self,
+        sight: &Sight,
+        on_loss: OnLoss,
+    ) -> Result<(Holding, Arc<Hold>), Refused> {
         let hold = Hold::fixed(self.path.clone(), sight.czxid, sight.epoch, on_loss);
         self.generation.grant(&hold)?;
         self.may_exist = false;

@@ -1,4 +1,5 @@
-//! An exclusive lock as this process sees it: its threads take turns, and whoever's turn it is tries for the node.
+//! An exclusive lock as this process sees it: its threads take turns, and whoever's turn it is
+//! tries for the node.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -62,7 +63,8 @@ impl Lock {
             witness: settings.witness(),
         })?;
         if common.acl != settings.acl {
-            let reason = format!("{:?} is in use on this session with ACL {:?}", settings.path, common.acl);
+            let reason =
+                format!("{:?} is in use on this session with ACL {:?}", settings.path, common.acl);
             return Err(Error::InvalidConfig { what, reason });
         }
         Ok(Lock { settings, common })
@@ -157,14 +159,17 @@ impl Lock {
     /// Whose node is there, as it says; the nonce is left out of its data.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
         let (core, path) = (self.settings.session.core(), &self.common.node);
-        let limit = Limit::after(self.settings.patience()); // for the connection; the read has a time of its own
-        ask("holders", core, path, &limit, |generation, _| match generation.read(path, false, &Limit::NONE) {
-            Ok(mut node) => {
-                node.data = nonce::split(&node.data).1.to_vec();
-                Ok(vec![Contender::of(NODE, false, 0, node)])
+        // for the connection; the read has a time of its own
+        let limit = Limit::after(self.settings.patience());
+        ask("holders", core, path, &limit, |generation, _| {
+            match generation.read(path, false, &Limit::NONE) {
+                Ok(mut node) => {
+                    node.data = nonce::split(&node.data).1.to_vec();
+                    Ok(vec![Contender::of(NODE, false, 0, node)])
+                }
+                Err(CallError::NoNode) => Ok(Vec::new()),
+                Err(e) => Err(e),
             }
-            Err(CallError::NoNode) => Ok(Vec::new()),
-            Err(e) => Err(e),
         })
     }
 

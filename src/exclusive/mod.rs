@@ -17,14 +17,15 @@ use crate::settings::{LockBuilder, Recipe, Settings};
 use crate::wait::Wait;
 
 /// The simple lock: whoever makes the one ephemeral node `lock` below the lock's path holds it, and
-/// everybody else watches that node and tries again when it goes. Not re-entrant; its guards may move
-/// between threads.
+/// everybody else watches that node and tries again when it goes. Not re-entrant; its guards may
+/// move between threads.
 ///
 /// It excludes all threads of all processes that lock the same path of the same ensemble with a
 /// `ZkExclusiveLock`, and every other client that makes an ephemeral node `lock` there and takes an
 /// existing one for somebody else's lock. It does **not** exclude with the locks that queue
-/// ([`ZkMutex`](crate::ZkMutex) and its kin): give each path one kind of lock. Two `ZkExclusiveLock` of
-/// one path on one session are the same lock; on two sessions they are two owners.
+/// ([`ZkMutex`](crate::ZkMutex) and its kin): give each path one kind of lock. Two
+/// `ZkExclusiveLock` of one path on one session are the same lock; on two sessions they are two
+/// owners.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -46,54 +47,56 @@ use crate::wait::Wait;
 ///
 /// # When to use it, and when not
 ///
-/// For a lock that few want and that is mostly asked for by [`try_lock`](Self::try_lock): a job that one
-/// of a few hosts runs, a file that one process imports. It is also the protocol to read first. Use
-/// [`ZkMutex`](crate::ZkMutex) where many wait, or wait long:
+/// For a lock that few want and that is mostly asked for by [`try_lock`](Self::try_lock): a job
+/// that one of a few hosts runs, a file that one process imports. It is also the protocol to read
+/// first. Use [`ZkMutex`](crate::ZkMutex) where many wait, or wait long:
 ///
-/// * **It has a herd.** A release wakes every process that waits. Each of them sends a create, and all but one
-///   of them read the node and watch it again: with n waiting, some 2n requests a release, where the queue
-///   takes the same few for any n.
-/// * **It is not fair.** Whoever's create comes first has it, so a process can be passed over for ever.
-///   (Within one process threads take turns, first come, first served, and of these one at a time tries.)
+/// * **It has a herd.** A release wakes every process that waits. Each of them sends a create, and
+///   all but one of them read the node and watch it again: with n waiting, some 2n requests a
+///   release, where the queue takes the same few for any n.
+/// * **It is not fair.** Whoever's create comes first has it, so a process can be passed over for
+///   ever. (Within one process threads take turns, first come, first served, and of these one at a
+///   time tries.)
 /// * **Nobody knows who waits**, only [who holds](Self::holders).
-/// * **A release takes three requests**, where a queue's takes one: since others use the same name, each delete
-///   has to make sure that the node is still ours.
+/// * **A release takes three requests**, where a queue's takes one: since others use the same name,
+///   each delete has to make sure that the node is still ours.
 ///
 /// # What makes a node ours
 ///
 /// Its first line, a UUID made for each acquisition; behind it stands what
-/// [`data`](LockBuilder::data) says. A hold begins when a read behind an acknowledged write shows that line,
-/// even if the reply to the create itself was lost. A node is deleted only if, on the same connection, a write
-/// was acknowledged (so that no earlier delete of ours is still under way) and then a read showed our line
-/// and our session: a delete that is sent again cannot hit the node of whoever came next.
+/// [`data`](LockBuilder::data) says. A hold begins when a read behind an acknowledged write shows
+/// that line, even if the reply to the create itself was lost. A node is deleted only if, on the
+/// same connection, a write was acknowledged (so that no earlier delete of ours is still under way)
+/// and then a read showed our line and our session: a delete that is sent again cannot hit the node
+/// of whoever came next.
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](crate::Held::is_held); the lease behind that ends before any server
-/// can have expired the session. When it is lost, [`lost`](crate::Held::lost) becomes ready, and
-/// [`check`](crate::Held::check) is an error. Threads that wait for the lock keep waiting, in a new
-/// session.
+/// A guard is valid while [`is_held`](crate::Held::is_held); the lease behind that ends before any
+/// server can have expired the session. When it is lost, [`lost`](crate::Held::lost) becomes ready,
+/// and [`check`](crate::Held::check) is an error. Threads that wait for the lock keep waiting, in a
+/// new session.
 ///
 /// # Differences from `std::sync::Mutex`
 ///
 /// * It protects no value: what it protects is elsewhere, and shared with other machines.
-/// * Its guard is `Send`: any thread may end it. A second [`lock`](Self::lock) by a thread that holds it
-///   waits until somebody else ends the first, as std's may.
+/// * Its guard is `Send`: any thread may end it. A second [`lock`](Self::lock) by a thread that
+///   holds it waits until somebody else ends the first, as std's may.
 /// * There is no poisoning: a panic releases the lock like any other end of the guard's scope.
 /// * A guard can be lost while it lives.
 /// * `std::mem::forget` on a guard holds the lock until the session is closed.
 ///
-/// The protocol is the one that ZooKeeper's paper calls "Simple Locks" ("ZooKeeper: Wait-free coordination
-/// for Internet-scale systems", P. Hunt and others, 2010), and what its session and its guards do beyond that
-/// is as in [`ZkMutex`](crate::ZkMutex).
+/// The protocol is the one that ZooKeeper's paper calls "Simple Locks" ("ZooKeeper: Wait-free
+/// coordination for Internet-scale systems", P. Hunt and others, 2010), and what its session and
+/// its guards do beyond that is as in [`ZkMutex`](crate::ZkMutex).
 #[derive(Clone)]
 pub struct ZkExclusiveLock {
     pub(crate) lock: Arc<Lock>,
 }
 
 guard! {
-    /// A hold of a [`ZkExclusiveLock`]. Released when it is dropped, by whichever thread: it may be sent to
-    /// another one.
+    /// A hold of a [`ZkExclusiveLock`]. Released when it is dropped, by whichever thread: it may be
+    /// sent to another one.
     ///
     /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
     /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`](crate::Held).
@@ -120,27 +123,28 @@ impl ZkExclusiveLock {
         self.lock.path()
     }
 
-    /// Blocks until the lock is held. A thread that holds it already waits for itself, or for whoever it
-    /// gave its guard to.
+    /// Blocks until the lock is held. A thread that holds it already waits for itself, or for
+    /// whoever it gave its guard to.
     ///
     /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none gives
-    /// the answer that is needed, for longer than the retry policy allows,
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none
+    /// gives the answer that is needed, for longer than the retry policy allows,
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also to read the node of whoever has
-    /// the lock. Whatever was made is removed.
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also to read the node of
+    /// whoever has the lock. Whatever was made is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock(&self) -> Result<ZkExclusiveGuard> {
         self.lock.lock().map(ZkExclusiveGuard::new)
     }
 
-    /// The lock if it is free, `None` if somebody else has it. "Somebody" may be a guard of this process
-    /// that was lost and still lives: its node goes when it is dropped. A node of ours that is on its way
-    /// out is waited for. Costs one write, unless another thread of this process has the lock.
+    /// The lock if it is free, `None` if somebody else has it. "Somebody" may be a guard of this
+    /// process that was lost and still lives: its node goes when it is dropped. A node of ours that
+    /// is on its way out is waited for. Costs one write, unless another thread of this process has
+    /// the lock.
     ///
     /// # Errors
     ///
@@ -158,17 +162,18 @@ impl ZkExclusiveLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout of zero
-    /// is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can only give that error.
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout
+    /// of zero is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can
+    /// only give that error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
-    /// never where only a token can end the wait.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel
+    /// token, or any of these. `None` if others had it all that time, as with
+    /// [`lock_timeout`](Self::lock_timeout); never where only a token can end the wait.
     ///
     /// # Errors
     ///
@@ -179,13 +184,13 @@ impl ZkExclusiveLock {
         Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
     }
 
-    /// Who holds the lock, of whatever process, or nobody. Costs one read. Those who wait have no nodes, so
-    /// nobody knows them.
+    /// Who holds the lock, of whatever process, or nobody. Costs one read. Those who wait have no
+    /// nodes, so nobody knows them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or the answer takes
-    /// longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or the answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn holders(&self) -> Result<Vec<Contender>> {
         self.lock.holders()
     }

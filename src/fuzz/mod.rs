@@ -1,4 +1,5 @@
-//! The fuzz targets of the library: see [`zk_wire::fuzz`]. The tests below need nothing but stable Rust.
+//! The fuzz targets of the library: see [`zk_wire::fuzz`]. The tests below need nothing but stable
+//! Rust.
 
 mod names;
 mod replies;

@@ -8,8 +8,8 @@ use crate::session::path::lock_path;
 use zk_wire::fuzz::Script;
 use zk_wire::path;
 
-/// A listing of lines. Each name is read as another, slower reader reads it; each queue has one order,
-/// and in it exactly one mutex holds.
+/// A listing of lines. Each name is read as another, slower reader reads it; each queue has one
+/// order, and in it exactly one mutex holds.
 pub(super) fn names(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (debris, czxids) = (script.byte(), script.piece());
@@ -36,7 +36,8 @@ pub(super) fn names(bytes: &[u8]) {
 fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
     let (names, junk) = rule::contenders(children, family);
     assert_eq!(names.len() + junk.len(), children.len());
-    let is_debris = |id: &str| debris % 2 == 1 && id.bytes().next().is_some_and(|b| b % 4 == debris / 2 % 4);
+    let is_debris =
+        |id: &str| debris % 2 == 1 && id.bytes().next().is_some_and(|b| b % 4 == debris / 2 % 4);
     let none = |_: &str| false;
 
     let mut ordered = names.clone();
@@ -51,7 +52,8 @@ fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
     assert!(numbered.iter().eq(ordered.iter().filter(is_numbered)));
     let at = |of: &Name<'_>| names.iter().position(|name| name == of).and_then(czxid);
     assert!(timed.iter().all(|name| at(name).is_some()) && timed.is_sorted_by_key(at));
-    let going = names.iter().enumerate().filter(|(at, name)| !is_numbered(name) && czxid(*at).is_none());
+    let going =
+        names.iter().enumerate().filter(|(at, name)| !is_numbered(name) && czxid(*at).is_none());
     assert_eq!(numbered.len() + timed.len() + going.count(), names.len());
 
     let mut holders = 0;
@@ -78,10 +80,12 @@ fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
                 }
             }
         }
-        holders += usize::from(rule::verdict(&names, mine.full, Claim::Exclusive, &none) == Verdict::Held);
+        holders +=
+            usize::from(rule::verdict(&names, mine.full, Claim::Exclusive, &none) == Verdict::Held);
     }
     assert_eq!(holders, names.len().min(1));
-    let layouts = [Layout::Curator, Layout::Kazoo].map(|of| names.iter().any(|name| name.layout == of));
+    let layouts =
+        [Layout::Curator, Layout::Kazoo].map(|of| names.iter().any(|name| name.layout == of));
     assert_eq!(rule::mixed(&names), layouts == [true, true]);
     let unordered = |name: &Name<'_>| !(0..=rule::UNORDERED_ABOVE).contains(&name.sequence);
     assert_eq!(rule::unordered(&names), names.iter().any(unordered));
@@ -98,7 +102,8 @@ fn slowly(child: &str) -> Option<Name<'_>> {
         ("__rlock__", Layout::Kazoo, Kind::Read),
     ];
     for length in [10, 11] {
-        let Some((head, digits)) = child.len().checked_sub(length).and_then(|at| child.split_at_checked(at))
+        let Some((head, digits)) =
+            child.len().checked_sub(length).and_then(|at| child.split_at_checked(at))
         else {
             continue;
         };

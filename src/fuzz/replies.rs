@@ -28,7 +28,8 @@ pub(super) fn replies(bytes: &[u8]) {
     assert!(!err::name(code).is_empty());
     if let Ok((kind, path)) = codec::watch_event(body) {
         assert!((event::CREATED..=event::CHILDREN_CHANGED).contains(&kind));
-        let again = Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
+        let again =
+            Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
         assert!(path.is_empty() || body.starts_with(&again[4..]));
     }
     let Ok(reply) = codec::decode(op, body) else { return };

@@ -47,9 +47,9 @@ impl Keeper {
         Arc::new(Keeper { dir, state: Mutex::default() })
     }
 
-    /// Whether nobody else asks for the lock that this hold has, as far as is known. From now on the
-    /// lock's children are watched. Without that watch threads of this process that wait at each
-    /// release would pass the lock on among themselves for ever, and nobody else would get it.
+    /// Whether nobody else asks for the lock that this hold has, as far as is known. From now on
+    /// the lock's children are watched. Without that watch threads of this process that wait at
+    /// each release would pass the lock on among themselves for ever, and nobody else would get it.
     pub(super) fn is_alone(self: &Arc<Self>, tenure: &Tenure) -> bool {
         let node = tenure.holding.path();
         let mut state = self.state.lock();
@@ -61,19 +61,23 @@ impl Keeper {
         state.watch = Watch::Asked(node.to_owned());
         drop(state);
         let this = Arc::downgrade(self);
-        let tell = move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
-        tenure.holding.generation().watch_folder(FolderWatch::new(self.dir.clone(), Box::new(tell)));
+        let tell =
+            move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
+        tenure
+            .holding
+            .generation()
+            .watch_folder(FolderWatch::new(self.dir.clone(), Box::new(tell)));
         true
     }
 
-    /// Keeps a hold that its last thread has let go and that was alone a moment ago. False: somebody
-    /// else has asked for the lock since.
+    /// Keeps a hold that its last thread has let go and that was alone a moment ago. False:
+    /// somebody else has asked for the lock since.
     pub(super) fn put(self: &Arc<Self>, tenure: &Arc<Tenure>, keep: Duration) -> bool {
         let generation = tenure.holding.generation();
         let until = BootTime::now() + keep;
         let mut state = self.state.lock();
-        // The watch fires once. If another contender came between `is_alone` and here, the watch has
-        // fired already: unless that is seen here, the node would be kept for its whole time.
+        // The watch fires once. If another contender came between `is_alone` and here, the watch
+        // has fired already: unless that is seen here, the node would be kept for its whole time.
         if matches!(&state.watch, Watch::Contended(of) if of == tenure.holding.path()) {
             return false;
         }
@@ -99,8 +103,8 @@ impl Keeper {
         }
     }
 
-    /// Takes what the server says of the lock's children, on the event loop's thread. Gives true if it
-    /// wants to hear of the next change.
+    /// Takes what the server says of the lock's children, on the event loop's thread. Gives true if
+    /// it wants to hear of the next change.
     fn changed(&self, folder: &Folder<'_>) -> bool {
         let mut state = self.state.lock();
         let watch = std::mem::take(&mut state.watch);
@@ -108,7 +112,8 @@ impl Keeper {
             (Watch::Asked(node), Folder::Listed { names, pending }) => {
                 let own = node.rsplit_once('/').map_or("", |(_, own)| own);
                 let is_other = |name: &&str| {
-                    **name != *own && name::parse(name).is_some_and(|name| !pending.contains(name.id))
+                    **name != *own
+                        && name::parse(name).is_some_and(|name| !pending.contains(name.id))
                 };
                 let is_alone = !names.iter().any(is_other);
                 (if is_alone { Watch::Alone(node) } else { Watch::Contended(node) }, is_alone)
@@ -131,8 +136,8 @@ impl Keeper {
         generation.at(at, Box::new(move || Keeper::look(&this, &of, at)));
     }
 
-    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. Otherwise a timer
-    /// stands, or is set, for the time when it will be over.
+    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. Otherwise a
+    /// timer stands, or is set, for the time when it will be over.
     fn look(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
         let (Some(this), Some(generation)) = (this.upgrade(), generation.upgrade()) else { return };
         let mut state = this.state.lock();
@@ -154,8 +159,8 @@ impl Keeper {
 }
 
 impl State {
-    /// Whether a timer must be set for `until`, which is then noted as set. None is needed if an earlier
-    /// one stands: when that fires, it sets the next.
+    /// Whether a timer must be set for `until`, which is then noted as set. None is needed if an
+    /// earlier one stands: when that fires, it sets the next.
     fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
         if self.timers_of != generation {
             (self.timers_of, self.timers) = (generation, Vec::new());

@@ -1,4 +1,5 @@
-//! One process's way to a lock: its threads take turns, and whoever's turn it is goes through the queue at the server.
+//! One process's way to a lock: its threads take turns, and whoever's turn it is goes through the
+//! queue at the server.
 
 mod keep;
 mod tenure;
@@ -84,7 +85,8 @@ impl<S: Send + 'static> Lane<S> {
             let cell = Arc::new(AtomicU64::new(number));
             let on_loss = || {
                 // A lost hold blocks no other thread, even if its guard stays.
-                let (turnstile, cell, losses) = (self.turnstile.clone(), cell.clone(), self.losses.clone());
+                let (turnstile, cell, losses) =
+                    (self.turnstile.clone(), cell.clone(), self.losses.clone());
                 Box::new(move || {
                     turnstile.leave(cell.swap(NO_TURN, Ordering::AcqRel));
                     losses.ring(&(), true);
@@ -98,7 +100,8 @@ impl<S: Send + 'static> Lane<S> {
         }
     }
 
-    /// This thread's turn, which it passes on when it has what it wants; or what another thread shares with it.
+    /// This thread's turn, which it passes on when it has what it wants; or what another thread
+    /// shares with it.
     pub(crate) fn turn(&self, ask: &Ask<'_>) -> Result<Option<Admission<'_, S>>> {
         self.enter(ask, Wants::Share)
     }
@@ -110,14 +113,18 @@ impl<S: Send + 'static> Lane<S> {
 
     fn enter(&self, ask: &Ask<'_>, wants: Wants) -> Result<Option<Admission<'_, S>>> {
         let path = || ask.path.to_owned();
-        let (number, baton, contended) = match self.turnstile.enter(ask.mode == Mode::Try, wants, &ask.limit)
-        {
-            Entry::Turn { number, baton, contended } => (number, baton, contended),
-            Entry::Share(share) => return Ok(Some(Admission::Share(share))),
-            Entry::Busy | Entry::Deadline { contended: true } => return busy(ask).map(|()| None),
-            Entry::Deadline { contended: false } => return Err(unavailable(ask, Cause::Deadline)),
-            Entry::Cancelled => return Err(Error::Cancelled { path: path() }),
-        };
+        let (number, baton, contended) =
+            match self.turnstile.enter(ask.mode == Mode::Try, wants, &ask.limit) {
+                Entry::Turn { number, baton, contended } => (number, baton, contended),
+                Entry::Share(share) => return Ok(Some(Admission::Share(share))),
+                Entry::Busy | Entry::Deadline { contended: true } => {
+                    return busy(ask).map(|()| None);
+                }
+                Entry::Deadline { contended: false } => {
+                    return Err(unavailable(ask, Cause::Deadline));
+                }
+                Entry::Cancelled => return Err(Error::Cancelled { path: path() }),
+            };
         let turn = Turn { turnstile: &self.turnstile, number, contended };
         if ask.session.state() == SessionState::Closed {
             return Err(Error::Closed { op: "lock", path: path() });
@@ -132,7 +139,8 @@ impl<S: Send + 'static> Lane<S> {
         on_loss: &dyn Fn() -> crate::session::hold::OnLoss,
     ) -> Result<Option<Holding>> {
         let phase = |blocked| {
-            self.turnstile.set_phase(turn.number, if blocked { Phase::Blocked } else { Phase::Asking });
+            self.turnstile
+                .set_phase(turn.number, if blocked { Phase::Blocked } else { Phase::Asking });
         };
         self.queue.acquire(&Request {
             core: ask.session.core(),
@@ -148,9 +156,10 @@ impl<S: Send + 'static> Lane<S> {
         })
     }
 
-    /// Lets a hold of this thread alone go: to the thread that waits longest, if its node has been first
-    /// for less than `hand_over` and nobody asked for it; or it is kept for `keep`, if nobody else asks
-    /// for the lock; else its node is deleted. With `wait`, what the server says of that can be waited for.
+    /// Lets a hold of this thread alone go: to the thread that waits longest, if its node has been
+    /// first for less than `hand_over` and nobody asked for it; or it is kept for `keep`, if nobody
+    /// else asks for the lock; else its node is deleted. With `wait`, what the server says of that
+    /// can be waited for.
     pub(crate) fn release(
         &self,
         tenure: &Arc<Tenure>,

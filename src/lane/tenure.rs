@@ -1,4 +1,5 @@
-//! A hold of one thread alone, and whose turn at the turnstile it is: that changes at each hand-over.
+//! A hold of one thread alone, and whose turn at the turnstile it is: that changes at each
+//! hand-over.
 
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ impl Tenure {
 
     /// Another thread takes it over, with its turn; false if it is lost.
     ///
-    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of two
-    /// swaps one is first. If that is the one here, the loss finds this turn and ends it. If that is
-    /// the one of the loss, this thread finds the mark. A store here, and a load there, could both
-    /// miss what the other thread has just written: the hold would be lost and keep its turn, and no
-    /// other thread of this process would get the lock until the guard is dropped.
+    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of
+    /// two swaps one is first. If that is the one here, the loss finds this turn and ends it. If
+    /// that is the one of the loss, this thread finds the mark. A store here, and a load there,
+    /// could both miss what the other thread has just written: the hold would be lost and keep its
+    /// turn, and no other thread of this process would get the lock until the guard is dropped.
     pub(super) fn is_taken_over(&self, turn: u64) -> bool {
         self.turn.swap(turn, Ordering::AcqRel);
         let is_held = self.holding.is_held();

@@ -59,8 +59,8 @@ impl<H> Reentry<H> {
         self.0.lock().get(&thread).map_or(0, |hold| hold.guards.load(Ordering::Relaxed))
     }
 
-    /// Whether any thread has a hold for which this is true. Asked outside the lock: to look at a hold can be to see its loss, and
-    /// that is logged.
+    /// Whether any thread has a hold for which this is true. Asked outside the lock: to look at a
+    /// hold can be to see its loss, and that is logged.
     pub(crate) fn any(&self, is: impl Fn(&H) -> bool) -> bool {
         let holds: Vec<_> = self.0.lock().values().cloned().collect();
         holds.iter().any(|hold| is(hold))
@@ -118,7 +118,10 @@ mod tests {
         assert!(reentry.hold_of(thread).is_none());
         let hold = reentry.insert(thread, "hold");
         hold.nest();
-        assert_eq!((reentry.count(thread), reentry.hold_of(thread).map(|hold| **hold)), (2, Some("hold")));
+        assert_eq!(
+            (reentry.count(thread), reentry.hold_of(thread).map(|hold| **hold)),
+            (2, Some("hold"))
+        );
         assert!(!reentry.leave(&hold));
         assert_eq!(reentry.count(thread), 1);
         assert!(reentry.leave(&hold));
@@ -144,7 +147,9 @@ mod tests {
             (0..100).map(|_| std::thread::spawn(this_thread).join().unwrap()).collect();
         let holds: Vec<_> =
             threads.iter().enumerate().map(|(i, thread)| reentry.insert(*thread, i)).collect();
-        assert!(threads.iter().enumerate().all(|(i, thread)| **reentry.hold_of(*thread).unwrap() == i));
+        assert!(
+            threads.iter().enumerate().all(|(i, thread)| **reentry.hold_of(*thread).unwrap() == i)
+        );
         assert!(reentry.hold_of(this_thread()).is_none(), "the hold of another thread");
         assert!(reentry.any(|hold| *hold == 99) && !reentry.any(|hold| *hold == 100));
         assert!(holds.iter().all(|hold| reentry.leave(hold)));

@@ -1,5 +1,5 @@
-//! The lock registry: what the locks of one path on one session share, and which recipe uses which path. Two kinds of lock on one path
-//! would queue in one folder and mean different things by it.
+//! The lock registry: what the locks of one path on one session share, and which recipe uses which
+//! path. Two kinds of lock on one path would queue in one folder and mean different things by it.
 //!
 //! Sessions know nothing of each other, so there is one registry for the whole process.
 
@@ -53,7 +53,8 @@ impl<T> Deref for Interned<T> {
 }
 
 impl<T> Drop for Interned<T> {
-    /// Takes its own entry out. Another lock of the same place may have been made meanwhile: its entry stays.
+    /// Takes its own entry out. Another lock of the same place may have been made meanwhile: its
+    /// entry stays.
     fn drop(&mut self) {
         self.registry.remove_dead(&self.dir);
     }
@@ -76,7 +77,8 @@ pub(crate) fn len() -> usize {
     REGISTRY.0.lock().len()
 }
 
-/// Finds entries by their path alone, so that no operation looks at the locks of other paths: there may be a hundred thousand.
+/// Finds entries by their path alone, so that no operation looks at the locks of other paths: there
+/// may be a hundred thousand.
 #[derive(Default)]
 struct Registry(Mutex<HashMap<Arc<str>, Vec<User>>>);
 
@@ -105,8 +107,8 @@ impl Registry {
             return Err(other.recipe);
         }
         let own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
-        // No reference may be dropped under the lock, which the drop of the last one takes itself. This one is not: a recipe shares one
-        // type, so that it is given back.
+        // No reference may be dropped under the lock, which the drop of the last one takes itself.
+        // This one is not: a recipe shares one type, so that it is given back.
         if let Some(found) = own.filter_map(|user| user.shared.upgrade()).next() {
             drop(all);
             return found.downcast().map_err(|_| recipe);
@@ -149,8 +151,9 @@ mod tests {
     fn locks_of_one_path_and_session_share_one_thing() {
         let registry = registry();
         let (here, there) = (place("a:1", "/l"), place("a:1", "/m"));
-        let make =
-            |place: &Place, session, made| **registry.intern(place, session, "mutex", || made).unwrap();
+        let make = |place: &Place, session, made| {
+            **registry.intern(place, session, "mutex", || made).unwrap()
+        };
         let first = registry.intern(&here, 1, "mutex", || 1).unwrap();
         assert_eq!(**first, 1);
         assert_eq!((make(&here, 1, 2), make(&here, 2, 3), make(&there, 1, 4)), (1, 3, 4));
@@ -163,7 +166,8 @@ mod tests {
         let registry = registry();
         let both = Place::new(vec!["a:1".into(), "b:1".into()], "/l");
         let first = registry.intern(&both, 1, "mutex", || ()).unwrap();
-        let ask = |place: &Place, session| registry.intern(place, session, "election", || ()).map(drop);
+        let ask =
+            |place: &Place, session| registry.intern(place, session, "election", || ()).map(drop);
         for session in [1, 2] {
             assert_eq!(ask(&place("b:1", "/l"), session), Err("mutex"));
             assert_eq!(ask(&place("c:1", "/l"), session), Ok(()));
@@ -177,8 +181,9 @@ mod tests {
     fn entries_go_with_the_last_lock() {
         let registry = registry();
         let count = || registry.0.lock().len();
-        let intern =
-            |session, dir: &str| registry.intern(&place("a:1", dir), session, "mutex", || ()).unwrap();
+        let intern = |session, dir: &str| {
+            registry.intern(&place("a:1", dir), session, "mutex", || ()).unwrap()
+        };
         let (one, two) = (intern(1, "/l"), intern(2, "/l"));
         let other = intern(1, "/m");
         assert_eq!((count(), registry.0.lock()["/l"].len()), (2, 2));
@@ -204,7 +209,8 @@ mod tests {
         assert!(registry.0.lock().is_empty());
     }
 
-    /// However many locks there are elsewhere, the entries that are looked at are those of the path: the registry keeps no others there.
+    /// However many locks there are elsewhere, the entries that are looked at are those of the
+    /// path: the registry keeps no others there.
     #[test]
     fn a_hundred_thousand_locks_are_a_hundred_thousand_entries_of_their_own() {
         let registry = registry();

@@ -1,8 +1,8 @@
 //! First come, first served among the threads of this process: one at a time goes on to ZooKeeper.
 //!
 //! Whoever leaves passes the turn to the longest waiting, perhaps with a baton: the lock itself,
-//! handed over without a round trip. Each waiter has its own wake-up, so a release wakes one thread.
-//! Whoever gets what can be shared lets those in who wait next in line for the same.
+//! handed over without a round trip. Each waiter has its own wake-up, so a release wakes one
+//! thread. Whoever gets what can be shared lets those in who wait next in line for the same.
 
 use std::collections::VecDeque;
 
@@ -126,7 +126,9 @@ impl<B, S> Turnstile<B, S> {
 
     fn entry(&self, message: Message<B, S>, number: u64, seen: u64) -> Entry<B, S> {
         match message {
-            Message::Turn(baton) => Entry::Turn { number, baton, contended: self.0.lock().contended > seen },
+            Message::Turn(baton) => {
+                Entry::Turn { number, baton, contended: self.0.lock().contended > seen }
+            }
             Message::Share(share) => Entry::Share(share),
             Message::Busy => Entry::Busy,
         }
@@ -148,8 +150,8 @@ impl<B, S> Turnstile<B, S> {
         state.occupant = None;
     }
 
-    /// Ends the turn with the baton going to the longest waiting. Back it comes, and the turn stays, if
-    /// nobody waits, or the longest waiting takes none, or the turn is over.
+    /// Ends the turn with the baton going to the longest waiting. Back it comes, and the turn
+    /// stays, if nobody waits, or the longest waiting takes none, or the turn is over.
     pub(crate) fn pass(&self, number: u64, baton: B) -> Result<(), B> {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
@@ -172,8 +174,8 @@ impl<B, S> Turnstile<B, S> {
         Err(baton)
     }
 
-    /// Lets in the longest waiting, if it wants a share; the turn stays. Back it comes if nobody waits, or the longest waiting wants
-    /// more, or the turn is over.
+    /// Lets in the longest waiting, if it wants a share; the turn stays. Back it comes if nobody
+    /// waits, or the longest waiting wants more, or the turn is over.
     pub(crate) fn share(&self, number: u64, share: S) -> Result<(), S> {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
@@ -201,7 +203,9 @@ impl<B, S> Turnstile<B, S> {
         state.phase = phase;
         if phase != Phase::Asking {
             state.contended += 1;
-            state.queue.retain(|waiter| !(waiter.is_try && waiter.sender.try_send(Message::Busy).is_ok()));
+            state
+                .queue
+                .retain(|waiter| !(waiter.is_try && waiter.sender.try_send(Message::Busy).is_ok()));
         }
     }
 
@@ -218,7 +222,10 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn turn(t: &Turnstile<&'static str, &'static str>, limit: &Limit<'_>) -> (u64, Option<&'static str>) {
+    fn turn(
+        t: &Turnstile<&'static str, &'static str>,
+        limit: &Limit<'_>,
+    ) -> (u64, Option<&'static str>) {
         match t.enter(false, Wants::All, limit) {
             Entry::Turn { number, baton, .. } => (number, baton),
             _ => panic!("no turn"),
@@ -263,11 +270,20 @@ mod tests {
         let t = Turnstile::<&str, &str>::new();
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
-        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: false }));
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            Entry::Deadline { contended: false }
+        ));
         t.set_phase(number, Phase::Holding);
-        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: true }));
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            Entry::Deadline { contended: true }
+        ));
         t.set_phase(number, Phase::Asking);
-        assert!(matches!(t.enter(false, Wants::All, &short()), Entry::Deadline { contended: false }));
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            Entry::Deadline { contended: false }
+        ));
         assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
     }
 
@@ -278,7 +294,10 @@ mod tests {
         t.set_phase(number, Phase::Holding);
         std::thread::scope(|s| {
             let next = s.spawn(|| {
-                matches!(t.enter(false, Wants::All, &Limit::NONE), Entry::Turn { contended: true, .. })
+                matches!(
+                    t.enter(false, Wants::All, &Limit::NONE),
+                    Entry::Turn { contended: true, .. }
+                )
             });
             wait_for(&t, 1);
             t.leave(number);
@@ -301,8 +320,8 @@ mod tests {
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), Entry::Turn { .. }));
     }
 
-    /// The waiter's time is over, and the turn comes before the waiter can leave the queue: it has the
-    /// turn then. (Where the turn comes a little earlier, that is the same to it.)
+    /// The waiter's time is over, and the turn comes before the waiter can leave the queue: it has
+    /// the turn then. (Where the turn comes a little earlier, that is the same to it.)
     #[test]
     fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
         for _ in 0..200 {
@@ -318,9 +337,11 @@ mod tests {
                     let mut state = t.0.lock();
                     if let Some(next) = state.queue.pop_front() {
                         for _ in 0..5 {
-                            std::thread::yield_now(); // the waiter finds no turn, and wants the lock
+                            // the waiter finds no turn, and wants the lock
+                            std::thread::yield_now();
                         }
-                        assert!(next.sender.try_send(Message::Turn(None)).is_ok()); // as `leave` does it
+                        // as `leave` does it
+                        assert!(next.sender.try_send(Message::Turn(None)).is_ok());
                         state.occupant = Some(next.number);
                         return;
                     }
@@ -356,7 +377,10 @@ mod tests {
         let (new, _) = turn(&t, &Limit::NONE);
         assert_eq!(t.pass(old, "late"), Err("late"));
         t.leave(old);
-        assert!(matches!(t.enter(false, Wants::All, &Limit::after(Duration::ZERO)), Entry::Deadline { .. }));
+        assert!(matches!(
+            t.enter(false, Wants::All, &Limit::after(Duration::ZERO)),
+            Entry::Deadline { .. }
+        ));
         t.leave(new);
     }
 

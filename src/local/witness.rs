@@ -6,8 +6,8 @@ use super::registry::Place;
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, LazyLock, Mutex};
 
-/// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that a thread that holds very many locks
-/// looks at those of one path only.
+/// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that
+/// a thread that holds very many locks looks at those of one path only.
 static HELD: LazyLock<Mutex<HashMap<ThreadId, Paths>>> = LazyLock::new(Mutex::default);
 
 type Paths = HashMap<Arc<str>, Vec<Witness>>;
@@ -67,7 +67,8 @@ impl Witness {
     /// Whether `thread` holds this lock in such a way.
     fn any(&self, thread: ThreadId, is: impl Fn(&Witness) -> bool) -> bool {
         let all = HELD.lock();
-        let mut held = all.get(&thread).and_then(|paths| paths.get(self.place.dir())).into_iter().flatten();
+        let mut held =
+            all.get(&thread).and_then(|paths| paths.get(self.place.dir())).into_iter().flatten();
         held.any(|other| self.place.is_same(&other.place) && is(other))
     }
 }

@@ -10,15 +10,15 @@ use crate::guard::{Held, StaysOnItsThread};
 use crate::session::LostSignal;
 use crate::world::Instant;
 
-/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members, as one. They are released when it is
-/// dropped, the last taken first.
+/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members, as one. They are released
+/// when it is dropped, the last taken first.
 ///
-/// It stands while each of them does. Once one is lost the rest are still held, and keep others out,
-/// until the guard is dropped.
+/// It stands while each of them does. Once one is lost the rest are still held, and keep others
+/// out, until the guard is dropped.
 ///
 /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
-/// [`unlock`](Self::unlock) to wait. It stays on its thread, as a [`ZkMutexGuard`](crate::ZkMutexGuard)
-/// does.
+/// [`unlock`](Self::unlock) to wait. It stays on its thread, as a
+/// [`ZkMutexGuard`](crate::ZkMutexGuard) does.
 ///
 /// ```compile_fail,E0277
 /// # fn main() -> zk_mutex::Result<()> {
@@ -52,8 +52,8 @@ impl ZkMultiGuard {
         &self.lost
     }
 
-    /// Whether all holds stand now. Cheap: no I/O, a clock and a flag for each. Once false, it stays
-    /// false.
+    /// Whether all holds stand now. Cheap: no I/O, a clock and a flag for each. Once false, it
+    /// stays false.
     pub fn is_held(&self) -> bool {
         self.holds.iter().all(|(_, held)| held.is_held())
     }
@@ -89,8 +89,8 @@ impl ZkMultiGuard {
         self.holds.iter().map(|(_, held)| held.valid_for()).min().unwrap_or_default()
     }
 
-    /// Until when all holds stand even if nothing more is heard of ZooKeeper; `None` once one is lost.
-    /// See [`Held::valid_until`].
+    /// Until when all holds stand even if nothing more is heard of ZooKeeper; `None` once one is
+    /// lost. See [`Held::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         let now = Instant::now(); // before the leases are looked at
         let left = self.valid_for();
@@ -110,25 +110,26 @@ impl ZkMultiGuard {
         given.into_iter().map(|(_, held)| held)
     }
 
-    /// Releases all members, the last taken first, and waits until their nodes are deleted: for up to a
-    /// sixth of the (longest) session timeout in all, since all deletes are sent before the first answer is
-    /// waited for. A release that fails stops no other.
+    /// Releases all members, the last taken first, and waits until their nodes are deleted: for up
+    /// to a sixth of the (longest) session timeout in all, since all deletes are sent before the
+    /// first answer is waited for. A release that fails stops no other.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when a member was lost before, as [`check`](Self::check) says; otherwise what failed,
-    /// as with [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock), and if more than one member failed,
-    /// [`Error::Several`] with each of them. All are let go in any case, and their nodes go at the
-    /// latest with their sessions.
+    /// [`Error::Lost`] when a member was lost before, as [`check`](Self::check) says; otherwise
+    /// what failed, as with [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock), and if more than
+    /// one member failed, [`Error::Several`] with each of them. All are let go in any case, and
+    /// their nodes go at the latest with their sessions.
     #[doc(alias = "release")]
     pub fn unlock(mut self) -> Result<()> {
         let was_lost = self.check();
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_unlock()).collect();
-        // The owners stay until the last outcome is there: one of them may be the last handle of its
-        // session, whose end would keep the others waiting.
-        let (owners, outcomes): (Vec<_>, Vec<_>) = begun.into_iter().map(|outcome| outcome()).unzip();
+        // The owners stay until the last outcome is there: one of them may be the last handle of
+        // its session, whose end would keep the others waiting.
+        let (owners, outcomes): (Vec<_>, Vec<_>) =
+            begun.into_iter().map(|outcome| outcome()).unzip();
         let mut failures: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
         drop(owners);
         was_lost?;
@@ -149,7 +150,8 @@ impl Drop for ZkMultiGuard {
     fn drop(&mut self) {
         // All are let go before the first of them may close its session, which takes its time.
         let holds = std::mem::take(&mut self.holds);
-        let begun: Vec<_> = holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_drop()).collect();
+        let begun: Vec<_> =
+            holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_drop()).collect();
         drop(begun);
     }
 }

@@ -28,15 +28,17 @@ pub(super) trait Part: Send + Sync {
     /// `None` if somebody else has it; nothing is left behind then, nor after an error.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>>;
 
-    /// Whether this thread would wait for itself, as far as that can be known; an error if it has guards of a lost hold.
+    /// Whether this thread would wait for itself, as far as that can be known; an error if it has
+    /// guards of a lost hold.
     fn is_held_by(&self, thread: ThreadId) -> Result<bool>;
 }
 
 /// One lock of a [`ZkMultiLock`](crate::ZkMultiLock), and how it is to be held.
 ///
-/// A [`ZkMutex`], a [`ZkSemaphoreMutex`] and a [`ZkExclusiveLock`] are members by themselves; a [`ZkRwLock`]
-/// is one to [`read`](Self::read) or to [`write`](Self::write), a [`ZkSemaphore`] is one with so many
-/// [`permits`](Self::permits). A member keeps its lock and its session alive, as a clone of the lock does.
+/// A [`ZkMutex`], a [`ZkSemaphoreMutex`] and a [`ZkExclusiveLock`] are members by themselves; a
+/// [`ZkRwLock`] is one to [`read`](Self::read) or to [`write`](Self::write), a [`ZkSemaphore`] is
+/// one with so many [`permits`](Self::permits). A member keeps its lock and its session alive, as a
+/// clone of the lock does.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -100,7 +102,8 @@ impl From<&Member> for Member {
     }
 }
 
-/// A lock that is a member by itself; how it is asked for, and whether a thread holds it, where its guards are of a thread.
+/// A lock that is a member by itself; how it is asked for, and whether a thread holds it, where its
+/// guards are of a thread.
 macro_rules! by_itself {
     ($($lock:ty, $kind:literal, |$me:ident, $mode:ident, $limit:ident| $acquired:expr, |$this:ident, $thread:ident| $held:expr;)+) => {
         $(

@@ -18,8 +18,8 @@ use crate::world::thread;
 
 /// Several locks as one: all are held, or none.
 ///
-/// The members are any mix of this crate's locks, on one session or on several, on one ensemble or on
-/// several; see [`Member`]. A failure half-way releases what was taken.
+/// The members are any mix of this crate's locks, on one session or on several, on one ensemble or
+/// on several; see [`Member`]. A failure half-way releases what was taken.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -44,35 +44,39 @@ use crate::world::thread;
 ///
 /// # Deadlocks
 ///
-/// The members are taken one after the other, in the order of their ensemble (its hosts, sorted), of their
-/// full path (chroot included) and of their kind, whatever the order in which they were given. So
-/// multi-locks, of all processes, never wait for each other in a circle, provided that
+/// The members are taken one after the other, in the order of their ensemble (its hosts, sorted),
+/// of their full path (chroot included) and of their kind, whatever the order in which they were
+/// given. So multi-locks, of all processes, never wait for each other in a circle, provided that
 ///
-/// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the set may
-///   be waiting. A member that the thread holds already is refused, with [`Error::WouldDeadlock`]; but a
-///   permit, or a guard that may move between threads, belongs to no thread and cannot be seen;
-/// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has members on
-///   several ensembles. Within one, the order is that of the paths, however its hosts are written.
+/// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the
+///   set may be waiting. A member that the thread holds already is refused, with
+///   [`Error::WouldDeadlock`]; but a permit, or a guard that may move between threads, belongs to
+///   no thread and cannot be seen;
+/// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has
+///   members on several ensembles. Within one, the order is that of the paths, however its hosts
+///   are written.
 ///
-/// The same lock twice (also to read and to write, or through another session or chroot) would wait for
-/// itself, and is refused when the multi-lock is made. Two sessions are taken to be on the same ensemble if
-/// they name a host in common, by its name and port.
+/// The same lock twice (also to read and to write, or through another session or chroot) would wait
+/// for itself, and is refused when the multi-lock is made. Two sessions are taken to be on the same
+/// ensemble if they name a host in common, by its name and port.
 ///
 /// A multi-lock is not re-entrant, even where its members are.
 ///
 /// # Fairness
 ///
-/// As its members: it stands in each one's queue, one at a time. Whoever holds the first keeps it while it
-/// waits for the rest, so few and briefly held members serve best.
+/// As its members: it stands in each one's queue, one at a time. Whoever holds the first keeps it
+/// while it waits for the rest, so few and briefly held members serve best.
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](ZkMultiGuard::is_held): all members are. When the first is lost,
-/// [`lost`](ZkMultiGuard::lost) becomes ready, and [`check`](ZkMultiGuard::check) is an error. A member that is lost
-/// while another is waited for ends the wait: all are released, and the call gives [`Error::Lost`]. A thread
-/// that has nothing yet keeps waiting in a new session, as each lock does.
+/// A guard is valid while [`is_held`](ZkMultiGuard::is_held): all members are. When the first is
+/// lost, [`lost`](ZkMultiGuard::lost) becomes ready, and [`check`](ZkMultiGuard::check) is an
+/// error. A member that is lost while another is waited for ends the wait: all are released, and
+/// the call gives [`Error::Lost`]. A thread that has nothing yet keeps waiting in a new session, as
+/// each lock does.
 ///
-/// It is Curator's `InterProcessMultiLock`, with an order, one deadline for all, and a signal of loss.
+/// It is Curator's `InterProcessMultiLock`, with an order, one deadline for all, and a signal of
+/// loss.
 #[derive(Clone)]
 pub struct ZkMultiLock {
     set: Arc<Set>,
@@ -92,8 +96,8 @@ impl ZkMultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] without a member; [`Error::WouldDeadlock`] when two are the same lock, be
-    /// it of different kinds.
+    /// [`Error::InvalidConfig`] without a member; [`Error::WouldDeadlock`] when two are the same
+    /// lock, be it of different kinds.
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
         let members: Vec<Member> = members.into_iter().map(M::into).collect();
         if members.is_empty() {
@@ -121,14 +125,14 @@ impl ZkMultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::WouldDeadlock`], at once, when this thread holds a member already; [`Error::Lost`] when it
-    /// has lost that hold and its guards still live.
-    /// [`Error::Unavailable`] when no server can be reached, or none gives the answer that is needed,
-    /// for longer than the retry policy allows, [`Error::Lost`] when a member was
-    /// lost while others were waited for, [`Error::Closed`] when a session is closed, [`Error::NoAuth`]
-    /// when an ACL refuses; what a member of permits refuses ([`Error::InvalidConfig`],
-    /// [`Error::InconsistentLeases`]). It is the first that went wrong; whatever was taken is released, and whatever
-    /// was queued is removed.
+    /// [`Error::WouldDeadlock`], at once, when this thread holds a member already; [`Error::Lost`]
+    /// when it has lost that hold and its guards still live. [`Error::Unavailable`] when no server
+    /// can be reached, or none gives the answer that is needed, for longer than the retry policy
+    /// allows, [`Error::Lost`] when a member was lost while others were waited for,
+    /// [`Error::Closed`] when a session is closed, [`Error::NoAuth`] when an ACL refuses; what a
+    /// member of permits refuses ([`Error::InvalidConfig`], [`Error::InconsistentLeases`]). It is
+    /// the first that went wrong; whatever was taken is released, and whatever was queued is
+    /// removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock(&self) -> Result<ZkMultiGuard> {
@@ -139,31 +143,31 @@ impl ZkMultiLock {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the
-    /// shortest session timeout, in all.
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a
+    /// sixth of the shortest session timeout, in all.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// All members within `timeout`, or `None` if others had one of them all the time that was left for it:
-    /// nothing is held then.
+    /// All members within `timeout`, or `None` if others had one of them all the time that was left
+    /// for it: nothing is held then.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or before the
-    /// server answered for the next member: `None` always means contention. A timeout of zero is
-    /// [`try_lock`](Self::try_lock).
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or
+    /// before the server answered for the next member: `None` always means contention. A timeout of
+    /// zero is [`try_lock`](Self::try_lock).
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
-    /// never where only a token can end the wait.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel
+    /// token, or any of these. `None` if others had it all that time, as with
+    /// [`lock_timeout`](Self::lock_timeout); never where only a token can end the wait.
     ///
     /// # Errors
     ///
@@ -176,7 +180,8 @@ impl ZkMultiLock {
 }
 
 impl Set {
-    /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was taken.
+    /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was
+    /// taken.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         let thread = thread::current().id();
         for member in &self.members {
@@ -211,7 +216,11 @@ impl Set {
 
     /// A sixth of the shortest session timeout: the bound of single steps.
     fn patience(&self) -> Duration {
-        self.members.iter().map(|member| member.part().session().timeout() / 6).min().unwrap_or_default()
+        self.members
+            .iter()
+            .map(|member| member.part().session().timeout() / 6)
+            .min()
+            .unwrap_or_default()
     }
 }
 

@@ -1,4 +1,5 @@
-//! In which order the members are taken: the same in every process, so that no two multi-locks wait for each other.
+//! In which order the members are taken: the same in every process, so that no two multi-locks wait
+//! for each other.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ pub(super) struct Place {
     pub(super) kind: &'static str,
 }
 
-/// The order in which members are taken, by their numbers; or the number of one that is the same lock as one before it.
+/// The order in which members are taken, by their numbers; or the number of one that is the same
+/// lock as one before it.
 pub(super) fn order(mut places: Vec<Place>) -> Result<Vec<usize>, usize> {
     let ensembles = ensembles(&places);
     for place in &mut places {
@@ -21,14 +23,16 @@ pub(super) fn order(mut places: Vec<Place>) -> Result<Vec<usize>, usize> {
     }
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&member| &places[member]);
-    let is_same = |one: &Place, other: &Place| (&one.ensemble, &one.path) == (&other.ensemble, &other.path);
+    let is_same =
+        |one: &Place, other: &Place| (&one.ensemble, &one.path) == (&other.ensemble, &other.path);
     match order.windows(2).find(|pair| is_same(&places[pair[0]], &places[pair[1]])) {
         Some(pair) => Err(pair[0].max(pair[1])),
         None => Ok(order),
     }
 }
 
-/// A server belongs to one ensemble: sessions that name one in common are on the same, however each was written.
+/// A server belongs to one ensemble: sessions that name one in common are on the same, however each
+/// was written.
 fn ensembles(places: &[Place]) -> Vec<BTreeSet<String>> {
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for Place { ensemble, .. } in places {

@@ -74,7 +74,9 @@ impl Lock {
     pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
         match self.again() {
             Some(held) => Ok(Some(held)),
-            None => wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(mode, limit)),
+            None => {
+                wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(mode, limit))
+            }
         }
     }
 
@@ -123,7 +125,8 @@ impl Lock {
         self.common.reentry.hold_of(thread).is_some_and(|hand| hand.tenure.holding.is_held())
     }
 
-    /// Whether it has guards on the lock, through whatever session; an error if they are of a lost hold.
+    /// Whether it has guards on the lock, through whatever session; an error if they are of a lost
+    /// hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let hand = self.common.reentry.hold_of(thread);
         hand.iter().try_for_each(|hand| self.settings.check(&hand.tenure.holding))?;
@@ -144,7 +147,11 @@ impl Lock {
 
     /// Asks a contender to let go; gives what its node's data was.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.common.lane.queue.revoke(self.settings.session.core(), &contender.name, self.settings.patience())
+        self.common.lane.queue.revoke(
+            self.settings.session.core(),
+            &contender.name,
+            self.settings.patience(),
+        )
     }
 
     /// Ends a lock that outlives sessions.
@@ -204,7 +211,8 @@ impl Owner for Nested<Hand> {
         )?;
         if common.reentry.leave(self) {
             common.witness.released(self.thread());
-            // The lock is not ours to hand over any more. What comes of the node that was ours makes no difference to it.
+            // The lock is not ours to hand over any more. What comes of the node that was ours
+            // makes no difference to it.
             let _ = common.lane.release(&self.tenure, (Duration::ZERO, Duration::ZERO), false);
         }
         Ok(settings.shown(&path).to_owned())

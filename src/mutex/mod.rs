@@ -13,7 +13,9 @@ use crate::error::Result;
 use crate::guard::guard;
 use crate::queue::Contender;
 use crate::session::ZkSession;
-use crate::settings::{HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings};
+use crate::settings::{
+    HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
+};
 use crate::wait::Wait;
 use crate::world::thread;
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 /// A lock that nobody's session keeps: it stands until somebody releases it by its name. From
-/// [`ZkMutexGuard::persist`](crate::ZkMutexGuard::persist), which see; the end of this value ends nothing.
+/// [`ZkMutexGuard::persist`](crate::ZkMutexGuard::persist), which see; the end of this value ends
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "nobody but you knows that this lock must be released, and by which name"]
 pub struct PersistentLock {
@@ -21,8 +22,9 @@ impl PersistentLock {
         &self.path
     }
 
-    /// The name of its node, below the lock's path: what [`release_persistent`](crate::ZkMutex::release_persistent) wants. Store it
-    /// where whoever is to release the lock finds it.
+    /// The name of its node, below the lock's path: what
+    /// [`release_persistent`](crate::ZkMutex::release_persistent) wants. Store it where whoever is
+    /// to release the lock finds it.
     pub fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }

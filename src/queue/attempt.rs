@@ -12,7 +12,9 @@ use super::{Holding, Mode, Queue, Request};
 use crate::clock::BootTime;
 use crate::error::Result;
 use crate::session::bell::{Bell, Causes};
-use crate::session::generation::{Answers, CallError, CreateMode, Generation, Operation, Reply, contender};
+use crate::session::generation::{
+    Answers, CallError, CreateMode, Generation, Operation, Reply, contender,
+};
 use crate::world::Instant;
 use zk_wire::path;
 
@@ -62,7 +64,8 @@ impl<'a> Attempt<'a> {
     /// Goes through the queue with one node.
     fn begin(&mut self) -> Step<Holding> {
         if self.request.limit.is_past() {
-            return Err(self.call.stop(&self.queue.dir, CallError::Deadline)); // nothing is sent for nothing
+            // nothing is sent for nothing
+            return Err(self.call.stop(&self.queue.dir, CallError::Deadline));
         }
         if self.request.mode == Mode::Try && self.is_taken()? {
             return Err(Stop::Busy);
@@ -96,7 +99,8 @@ impl<'a> Attempt<'a> {
             listed => listed.map_err(|e| self.call.stop(dir, e))?,
         };
         let claim = Claim::of(self.request.kind);
-        let blocks = |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
+        let blocks =
+            |name: &Name<'_>| claim.yields_to(name.kind) && !listed.pending.contains(name.id);
         Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
     }
 
@@ -110,12 +114,14 @@ impl<'a> Attempt<'a> {
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
             // The server does these in order: the listing is there whenever the node is.
-            let create = contender(&prefix, &id, CreateMode::EphemeralSequential, self.request.data, acl);
+            let create =
+                contender(&prefix, &id, CreateMode::EphemeralSequential, self.request.data, acl);
             let list = (Operation::GetChildren { path: dir, watch }, None);
             let flight = generation.flight(&[create, list], limit);
             match flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers))) {
                 Ok((created, mut answers)) => {
-                    let sequence = name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
+                    let sequence =
+                        name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
                     let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
                     // Without the listing the queue is listed again.
                     ticket.listed = answers.listed(1).ok();
@@ -156,8 +162,8 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Lists the queue, if the listing is not there that came with our node: who is just ahead of it,
-    /// and on which connection was that seen? `watch` leaves a watch on the list.
+    /// Lists the queue, if the listing is not there that came with our node: who is just ahead of
+    /// it, and on which connection was that seen? `watch` leaves a watch on the list.
     pub(super) fn look(&self, ticket: &mut Ticket, watch: bool) -> Step<(Option<Ahead>, u64)> {
         let Queue { dir, .. } = self.queue;
         let listed = match ticket.listed.take() {
@@ -203,7 +209,12 @@ impl<'a> Attempt<'a> {
     }
 
     /// Takes the answer to a read of our own node that leaves a watch on it.
-    pub(super) fn own_watched(&self, ticket: &mut Ticket, answers: &mut Answers, at: usize) -> Step<()> {
+    pub(super) fn own_watched(
+        &self,
+        ticket: &mut Ticket,
+        answers: &mut Answers,
+        at: usize,
+    ) -> Step<()> {
         match answers.take(at).and_then(Reply::node) {
             Ok(node) => {
                 (ticket.armed_on, ticket.data) = (answers.epoch, node.data);
@@ -219,9 +230,9 @@ impl<'a> Attempt<'a> {
         Stop::Anew
     }
 
-    /// Waits, with watches that stand on the connection `epoch`, until a notification comes for which
-    /// `outcome` gives a value, and gives that value. Also gives false if our own node or the session
-    /// has changed: then the queue must be listed again, whatever the strategy.
+    /// Waits, with watches that stand on the connection `epoch`, until a notification comes for
+    /// which `outcome` gives a value, and gives that value. Also gives false if our own node or the
+    /// session has changed: then the queue must be listed again, whatever the strategy.
     pub(super) fn until_changed(
         &self,
         ticket: &mut Ticket,

@@ -1,4 +1,5 @@
-//! One call of a user: how long it waits for the servers, and what a request that failed means to it.
+//! One call of a user: how long it waits for the servers, and what a request that failed means to
+//! it.
 
 use std::cell::Cell;
 use std::result::Result as StdResult;
@@ -68,7 +69,8 @@ impl<'a> Call<'a> {
             && !generation.lease.is_over()
     }
 
-    /// The call has got further: its node is made, its watches stand, what it waited for has happened.
+    /// The call has got further: its node is made, its watches stand, what it waited for has
+    /// happened.
     pub(crate) fn progress(&self) {
         self.retry.progress();
     }
@@ -81,7 +83,12 @@ impl<'a> Call<'a> {
     }
 
     /// Waits for a notification; gives the causes. `None`: `until` came first.
-    pub(crate) fn wait(&self, generation: &Generation, bell: &Bell, until: Instant) -> Step<Option<u8>> {
+    pub(crate) fn wait(
+        &self,
+        generation: &Generation,
+        bell: &Bell,
+        until: Instant,
+    ) -> Step<Option<u8>> {
         match generation.wait(bell, &self.limit.or_at(until)) {
             Ended::Got(rung) => Ok(Some(rung)),
             Ended::Deadline if !self.limit.is_past() => Ok(None),
@@ -90,8 +97,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A node of this session was not granted the lock: renews the lease, where that can help. `dir`
-    /// is a directory of our locks.
+    /// A node of this session was not granted the lock: renews the lease, where that can help.
+    /// `dir` is a directory of our locks.
     pub(crate) fn renew(&self, refused: &Refused, generation: &Generation, dir: &str) -> Step<()> {
         match refused {
             Refused::Stale => generation.prove(dir, &self.limit).map_err(|e| self.stop(dir, e)),
@@ -109,17 +116,22 @@ impl<'a> Call<'a> {
             CallError::ConnectionLoss => Stop::Again,
             CallError::Expired => Stop::Anew,
             // Contention only if the server has shown it, and an outage is not what kept us since.
-            CallError::Deadline if self.is_contended.get() && core.state() == SessionState::Connected => {
+            CallError::Deadline
+                if self.is_contended.get() && core.state() == SessionState::Connected =>
+            {
                 Stop::Busy
             }
-            CallError::Deadline | CallError::Cancelled => Stop::Fail(failure("lock", core, self.path, e)),
+            CallError::Deadline | CallError::Cancelled => {
+                Stop::Fail(failure("lock", core, self.path, e))
+            }
             e => Stop::Fail(failure("lock", core, path, e)),
         }
     }
 }
 
-/// Sends requests that wait for no lock: again after a lost connection, as long as the limit and the
-/// retry policy allow. `path`, a full one, is what an error names, unless `requests` set it to another.
+/// Sends requests that wait for no lock: again after a lost connection, as long as the limit and
+/// the retry policy allow. `path`, a full one, is what an error names, unless `requests` set it to
+/// another.
 pub(crate) fn ask<T>(
     op: &'static str,
     core: &Core,
@@ -132,7 +144,9 @@ pub(crate) fn ask<T>(
         let generation = core.connected(op, core.shown(path), limit, &retry)?;
         let mut at = path.to_owned();
         match requests(&generation, &mut at) {
-            Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => core.failed(&retry),
+            Err(CallError::ConnectionLoss | CallError::Expired) if !limit.is_past() => {
+                core.failed(&retry)
+            }
             done => return done.map_err(|e| failure(op, core, &at, e)),
         }
     }
@@ -166,8 +180,8 @@ mod tests {
     use std::time::Duration;
     use zk_test_server::TestServer;
 
-    /// It sleeps, as on a busy computer, until its session is lost and the next one is connected. On
-    /// the old connection no event can come any more: it must not go on waiting for one.
+    /// It sleeps, as on a busy computer, until its session is lost and the next one is connected.
+    /// On the old connection no event can come any more: it must not go on waiting for one.
     #[test]
     fn a_waiter_that_wakes_in_the_next_session_finds_its_watches_gone() {
         let server = TestServer::start().unwrap();

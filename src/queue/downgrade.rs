@@ -1,5 +1,6 @@
-//! From writing to reading without a gap, as Curator's `InterProcessReadWriteLock` does it since 5.5: an ephemeral read node with
-//! the write's own number is made while the write stands, and only then the write goes.
+//! From writing to reading without a gap, as Curator's `InterProcessReadWriteLock` does it since
+//! 5.5: an ephemeral read node with the write's own number is made while the write stands, and only
+//! then the write goes.
 
 use super::call::failure;
 use super::name::Kind;
@@ -15,8 +16,8 @@ use crate::session::retry::Retry;
 const OP: &str = "lock";
 
 impl Queue {
-    /// A read node in the place of a write that is held, for who holds it: it has the write's number, so that whoever waits for the
-    /// write waits for it too.
+    /// A read node in the place of a write that is held, for who holds it: it has the write's
+    /// number, so that whoever waits for the write waits for it too.
     pub(crate) fn downgrade(
         &self,
         core: &Core,
@@ -25,11 +26,13 @@ impl Queue {
         limit: &Limit<'_>,
     ) -> Result<Holding> {
         let (kind, mode) = (Kind::Read, CreateMode::Ephemeral);
-        // The write's watch does not say that it still stands: a change may have used that up. A node that is there does.
+        // The write's watch does not say that it still stands: a change may have used that up. A
+        // node that is there does.
         let stands = Operation::GetData { path: write.path(), watch: false };
         let stand_in = StandIn { op: OP, held: write, kind, mode, data, stands };
         let mut ticket = self.stand_in(core, &stand_in, limit, &mut None)?;
-        // The hold goes on, and its token with it: the read node's own would be above that of a writer who waits already.
+        // The hold goes on, and its token with it: the read node's own would be above that of a
+        // writer who waits already.
         ticket.czxid = write.hold().czxid();
         let retry = Retry::new();
         loop {

@@ -14,14 +14,16 @@ use crate::world::{HashSet, Instant, Mutex, never};
 /// Between two looks at a node whose create may still be on its way; twice as long each time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The nodes that one contender has made in its time, by their ids, but for those that have long been gone.
+/// The nodes that one contender has made in its time, by their ids, but for those that have long
+/// been gone.
 #[derive(Default)]
 pub(crate) struct Trail(Mutex<HashSet<String>>);
 
 impl Trail {
     /// A node with this id is about to be made.
     pub(crate) fn add(&self, core: &Core, id: &str) {
-        let pending = core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
+        let pending =
+            core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
         let mut ids = self.0.lock();
         ids.retain(|id| pending.contains(id));
         ids.insert(id.to_owned());
@@ -34,8 +36,8 @@ impl Trail {
         let dir = [core.chroot(), path].concat();
         let (mut pause, retry) = (PAUSE, Retry::enduring());
         while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
-            // The connection sends what it has to do in order. So once a write of its own is acknowledged the
-            // deletes before that are mostly done; the loop looks again.
+            // The connection sends what it has to do in order. So once a write of its own is
+            // acknowledged the deletes before that are mostly done; the loop looks again.
             match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(&dir, limit)),
                 Err(Error::Closed { .. }) => return Ok(()),

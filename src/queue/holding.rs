@@ -107,7 +107,8 @@ impl Holding {
         }
     }
 
-    /// The watch on the node has fired, or there is none: asks for a new one, without waiting for it.
+    /// The watch on the node has fired, or there is none: asks for a new one, without waiting for
+    /// it.
     pub(crate) fn watch_again(&self) {
         self.generation.lease.rearm(&self.hold);
         self.generation.wake();
@@ -119,14 +120,14 @@ impl Holding {
         self.release(None);
     }
 
-    /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the outcome can be waited
-    /// for.
+    /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the outcome can be
+    /// waited for.
     pub(crate) fn begin_release(&self, wait: bool) -> Release {
         self.begin_release_with(&[], wait)
     }
 
-    /// The same, and with it `others` of the same session are let go: all deletes are on their way before
-    /// the first outcome is waited for.
+    /// The same, and with it `others` of the same session are let go: all deletes are on their way
+    /// before the first outcome is waited for.
     pub(crate) fn begin_release_with(&self, others: &[Holding], wait: bool) -> Release {
         let all = || iter::once(self).chain(others);
         let loss = all().find_map(Holding::loss);
@@ -159,16 +160,16 @@ impl Drop for Holding {
 }
 
 impl Release {
-    /// Of a guard whose node stays: nested, shared, or handed over. Whether its hold was lost before
-    /// is only looked up if somebody wants to `wait` for it: that takes a clock and a lock, and
-    /// most nested guards are just dropped.
+    /// Of a guard whose node stays: nested, shared, or handed over. Whether its hold was lost
+    /// before is only looked up if somebody wants to `wait` for it: that takes a clock and a lock,
+    /// and most nested guards are just dropped.
     pub(crate) fn of_guard_only(holding: &Holding, wait: bool) -> Self {
         let loss = if wait { holding.loss() } else { None };
         Release { loss, deleted: Vec::new(), limit: Limit::NONE }
     }
 
-    /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that was asked for. `path` is that of the
-    /// node, as its user knows it.
+    /// Says that the hold was lost before, if it was, and otherwise waits for the outcome, if that
+    /// was asked for. `path` is that of the node, as its user knows it.
     pub(crate) fn wait(self, path: &str) -> Result<()> {
         let (op, path) = ("unlock", path.to_owned());
         if let Some(reason) = self.loss {

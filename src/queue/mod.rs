@@ -87,16 +87,18 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path. That of a semaphore's permit begins with `leases/`,
-    /// that of one who waits for permits with `locks/`.
+    /// The name of its node, below the lock's path. That of a semaphore's permit begins with
+    /// `leases/`, that of one who waits for permits with `locks/`.
     pub name: String,
     /// Whether it wants to read only, beside others that do.
     pub reads: bool,
     /// The number that ZooKeeper gave it: its place in the queue. 0 where there is no queue.
     pub sequence: i64,
-    /// What the contender wrote in its node; by default this crate's write their host and process id.
+    /// What the contender wrote in its node; by default this crate's write their host and process
+    /// id.
     pub data: Vec<u8>,
-    /// The session that owns the node; zero if none does, see [`is_persistent`](Self::is_persistent).
+    /// The session that owns the node; zero if none does, see
+    /// [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
     pub created: SystemTime,
@@ -185,7 +187,11 @@ impl Queue {
     }
 
     /// Makes the queue's znode, and those above it that are missing.
-    fn make(&self, generation: &Generation, limit: &Limit<'_>) -> std::result::Result<(), CallError> {
+    fn make(
+        &self,
+        generation: &Generation,
+        limit: &Limit<'_>,
+    ) -> std::result::Result<(), CallError> {
         if let Some(count) = &self.above {
             count.get(generation, count.known(), false, limit)?;
         }
@@ -225,8 +231,8 @@ impl Queue {
         self.list("contenders", core, limit, |_, _| true)
     }
 
-    /// Those in the queue whom nobody ahead keeps out: the first, and where that one reads, all who read
-    /// before anybody wants to write.
+    /// Those in the queue whom nobody ahead keeps out: the first, and where that one reads, all who
+    /// read before anybody wants to write.
     pub(crate) fn holders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         self.list("holders", core, limit, |ahead, next| {
             ahead.is_empty() || next == Kind::Read && ahead.iter().all(|contender| contender.reads)
@@ -262,7 +268,12 @@ impl Queue {
                 match generation.read(at, false, &Limit::NONE) {
                     Err(CallError::NoNode) => {}
                     node => {
-                        all.push(Contender::of(name.full, name.kind == Kind::Read, name.sequence, node?));
+                        all.push(Contender::of(
+                            name.full,
+                            name.kind == Kind::Read,
+                            name.sequence,
+                            node?,
+                        ));
                     }
                 }
             }
@@ -270,7 +281,8 @@ impl Queue {
         })
     }
 
-    /// The queue's order where its numbers carry none: one read for each of the contenders concerned.
+    /// The queue's order where its numbers carry none: one read for each of the contenders
+    /// concerned.
     fn by_czxid<'n>(
         &self,
         generation: &Generation,
@@ -345,8 +357,14 @@ mod tests {
         assert_eq!(shown(b"job 7", 0, now), "job 7, no session, for 0 s");
         assert_eq!(shown(b"", 1, now), "(no data), session 0x1, for 0 s");
         assert_eq!(shown(b"__REVOKE__", 1, now), "(asked to let go), session 0x1, for 0 s");
-        assert_eq!(shown(b"a\nb\xff\x1b[0m", 1, now), "a\\nb\u{fffd}\\u{1b}[0m, session 0x1, for 0 s");
-        assert_eq!(shown(&[b'x'; 81], 1, now), format!("{}.., session 0x1, for 0 s", "x".repeat(80)));
+        assert_eq!(
+            shown(b"a\nb\xff\x1b[0m", 1, now),
+            "a\\nb\u{fffd}\\u{1b}[0m, session 0x1, for 0 s"
+        );
+        assert_eq!(
+            shown(&[b'x'; 81], 1, now),
+            format!("{}.., session 0x1, for 0 s", "x".repeat(80))
+        );
         assert_eq!(shown(&[b'x'; 80], 1, now), format!("{}, session 0x1, for 0 s", "x".repeat(80)));
     }
 

@@ -4,8 +4,9 @@ use crate::world::new_uuid;
 
 /// Whose names a lock's nodes have, and so who takes part in it.
 ///
-/// A lock of either layout respects every contender that this crate knows, of both layouts: whoever came first, by
-/// ZooKeeper's sequence number, goes first. The layout decides which *other* clients respect ours:
+/// A lock of either layout respects every contender that this crate knows, of both layouts: whoever
+/// came first, by ZooKeeper's sequence number, goes first. The layout decides which *other* clients
+/// respect ours:
 ///
 /// | client | nodes it makes | respects `Curator` | respects `Kazoo` |
 /// | --- | --- | --- | --- |
@@ -15,7 +16,8 @@ use crate::world::new_uuid;
 /// | zookeeper-client (Rust), `LockPrefix::new_curator(dir, "lock-")` | `_c_<uuid>-lock-<n>` | yes | **no** |
 /// | kazoo's `Lock` (Python) | `<hex>__lock__<n>` | only with `extra_lock_patterns=["-lock-"]` | yes |
 ///
-/// All clients of one lock should therefore use one layout. Where nodes of both are found, an error is logged once.
+/// All clients of one lock should therefore use one layout. Where nodes of both are found, an error
+/// is logged once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
@@ -26,7 +28,8 @@ pub enum Layout {
     Kazoo,
 }
 
-/// What a contender wants. To a mutex all are alike; only reads share. Candidates for leadership stand in queues of their own.
+/// What a contender wants. To a mutex all are alike; only reads share. Candidates for leadership
+/// stand in queues of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A candidate for leadership.
@@ -60,7 +63,8 @@ impl Kind {
 pub(crate) struct Name<'a> {
     /// The node's whole name.
     pub(crate) full: &'a str,
-    /// The UUID or the 32 hex digits that its maker put in the name to find it again; "" when there are none.
+    /// The UUID or the 32 hex digits that its maker put in the name to find it again; "" when there
+    /// are none.
     pub(crate) id: &'a str,
     pub(crate) kind: Kind,
     /// The number that ZooKeeper appended.
@@ -69,8 +73,9 @@ pub(crate) struct Name<'a> {
     pub(crate) layout: Layout,
 }
 
-/// What stands between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`, `InterProcessReadWriteLock.READ_LOCK_NAME`
-/// and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`, behind a '-' when there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
+/// What stands between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`,
+/// `InterProcessReadWriteLock.READ_LOCK_NAME` and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`,
+/// behind a '-' when there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
 const MARKS: [(&str, Layout, Kind); 6] = [
     ("lock-", Layout::Curator, Kind::Lock),
     ("__READ__", Layout::Curator, Kind::Read),
@@ -83,10 +88,11 @@ const MARKS: [(&str, Layout, Kind); 6] = [
 /// Curator's `ProtectedUtils.PROTECTED_PREFIX`; go-zookeeper uses it too.
 const PROTECTED: &str = "_c_";
 
-/// Reads a child's name; `None` when it is no contender's, of whatever family: a lease's, or nothing we know.
+/// Reads a child's name; `None` when it is no contender's, of whatever family: a lease's, or
+/// nothing we know.
 ///
-/// The id is taken as it comes: the clients named at [`Layout`] look for the mark only, and to miss a contender would be to
-/// hold the lock with it, while to count one too many is to wait.
+/// The id is taken as it comes: the clients named at [`Layout`] look for the mark only, and to miss
+/// a contender would be to hold the lock with it, while to count one too many is to wait.
 pub(crate) fn parse(child: &str) -> Option<Name<'_>> {
     let is_digit = |b: &u8| b.is_ascii_digit();
     let digits = child.bytes().rev().take_while(is_digit).count();
@@ -118,8 +124,9 @@ fn split_mark(name: &str) -> Option<(&str, Layout, Kind)> {
     })
 }
 
-/// The number exactly as ZooKeeper writes it: an `i32` by Java's "%010d" (`PrepRequestProcessor.pRequest2TxnCreate`), which is
-/// ten characters with its sign, or eleven from -1000000000 down.
+/// The number exactly as ZooKeeper writes it: an `i32` by Java's "%010d"
+/// (`PrepRequestProcessor.pRequest2TxnCreate`), which is ten characters with its sign, or eleven
+/// from -1000000000 down.
 fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     let well_formed = match digits.len() {
         9 => is_negative,
@@ -145,7 +152,8 @@ fn id(head: &str) -> &str {
         36 => [8, 13, 18, 23].iter().filter(|&&i| bytes[i] == b'-').count(),
         _ => return "",
     };
-    // Counting to the end is three times as fast as looking for the first wrong one: it needs no branches.
+    // Counting to the end is three times as fast as looking for the first wrong one: it needs no
+    // branches.
     let digits: usize = bytes.iter().map(|b| usize::from(b.is_ascii_hexdigit())).sum();
     let is_id = digits == 32 && digits + dashes == bytes.len();
     if is_id { id } else { "" }
@@ -164,7 +172,8 @@ pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
     }
 }
 
-/// What stands between the id and the number of a semaphore's lease. Curator: `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
+/// What stands between the id and the number of a semaphore's lease. Curator:
+/// `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
 const LEASE: &str = "-lease-";
 
 /// The name of a lease's node to create, to which ZooKeeper appends the number.
@@ -237,13 +246,16 @@ mod tests {
         assert_reads("guid-lock-0000000001", "", Lock, 1, Curator);
         assert_reads("_c_my-lock-0000000001", "", Lock, 1, Curator);
         assert_reads("mine__lock__0000000001", "", Lock, 1, Kazoo);
-        assert_reads(&format!("{UUID}-lock-0000000001"), UUID, Lock, 1, Curator); // the plain recipe
+        // the plain recipe
+        assert_reads(&format!("{UUID}-lock-0000000001"), UUID, Lock, 1, Curator);
     }
 
     #[test]
     fn only_a_uuid_or_32_hex_digits_are_an_id() {
         let moved_dash = "5f1c6a2-e9d0b-4c3a-8e7f-0123456789ab";
-        for wrong in [moved_dash, &"-".repeat(36), &"g".repeat(32), &"a".repeat(36), &"é".repeat(16)] {
+        for wrong in
+            [moved_dash, &"-".repeat(36), &"g".repeat(32), &"a".repeat(36), &"é".repeat(16)]
+        {
             let child = format!("_c_{wrong}-lock-0000000001");
             assert_eq!(parse(&child).map(|name| name.id), Some(""), "{child}");
         }

@@ -1,8 +1,10 @@
-//! A hold that outlives its session: a persistent node in the place of the ephemeral one, and its end by name.
+//! A hold that outlives its session: a persistent node in the place of the ephemeral one, and its
+//! end by name.
 //!
-//! The persistent node bears the number of the ephemeral one and is made while that stands, so that whoever waits for the one waits
-//! for the other too. Then the ephemeral node is written to, and only then it goes: a waiter that would take its end for a grant,
-//! because it was the only one ahead in its listing, sees the change first, or the node's version, and lists again.
+//! The persistent node bears the number of the ephemeral one and is made while that stands, so that
+//! whoever waits for the one waits for the other too. Then the ephemeral node is written to, and
+//! only then it goes: a waiter that would take its end for a grant, because it was the only one
+//! ahead in its listing, sees the change first, or the node's version, and lists again.
 
 use std::time::Duration;
 
@@ -26,7 +28,8 @@ impl Queue {
         limit: &Limit<'_>,
     ) -> Result<String> {
         let (kind, mode) = (Kind::Lock, CreateMode::Persistent);
-        // That the ephemeral node can be written to shows that it kept everybody out until the other stood.
+        // That the ephemeral node can be written to shows that it kept everybody out until the
+        // other stood.
         let stands = Operation::SetData { path: held.path(), data, version: None };
         let stand_in = StandIn { op: "persist", held, kind, mode, data, stands };
         let mut tried = None;
@@ -42,7 +45,12 @@ impl Queue {
     }
 
     /// Deletes a persistent contender. False: there is no such node.
-    pub(crate) fn release_persistent(&self, core: &Core, name: &str, patience: Duration) -> Result<bool> {
+    pub(crate) fn release_persistent(
+        &self,
+        core: &Core,
+        name: &str,
+        patience: Duration,
+    ) -> Result<bool> {
         let refused = |why: &str| {
             let reason = format!("{name:?} {why}");
             Err(Error::InvalidConfig { what: "persistent lock", reason })
@@ -70,7 +78,9 @@ impl Queue {
                 }
             }
         })?;
-        is_deleted
-            .map_or_else(|| refused("is ephemeral: it goes when its owner lets go, or with its session"), Ok)
+        is_deleted.map_or_else(
+            || refused("is ephemeral: it goes when its owner lets go, or with its session"),
+            Ok,
+        )
     }
 }

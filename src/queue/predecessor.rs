@@ -1,5 +1,5 @@
-//! Waiting, by either strategy: for the one node whose end concerns us, so that a release wakes one waiter; or for any change of the
-//! list of children, which wakes every waiter.
+//! Waiting, by either strategy: for the one node whose end concerns us, so that a release wakes one
+//! waiter; or for any change of the list of children, which wakes every waiter.
 
 use super::Mode;
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
@@ -9,21 +9,27 @@ use crate::session::bell::Causes;
 use crate::session::generation::{CallError, Operation, Reply};
 
 impl Attempt<'_> {
-    /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false: the queue must be read again.
+    /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false:
+    /// the queue must be read again.
     pub(super) fn behind_predecessor(&mut self, ticket: &mut Ticket) -> Step<bool> {
         let (ahead, epoch) = self.look(ticket, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
         let generation = ticket.generation.clone();
         self.bell.hush(!(OWN_GONE | OWN_CHANGED));
-        // Bells before watches: an event may come before the answer to the read that armed its watch.
+        // Bells before watches: an event may come before the answer to the read that armed its
+        // watch.
         let causes = |gone, changed| Causes { gone, changed };
-        let _ahead =
-            generation.nodes.register(ahead.path.clone(), &self.bell, causes(AHEAD_GONE, AHEAD_CHANGED));
+        let _ahead = generation.nodes.register(
+            ahead.path.clone(),
+            &self.bell,
+            causes(AHEAD_GONE, AHEAD_CHANGED),
+        );
         let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
-        // One that was written to since it was made may leave a persistent node in its place that the listing did not show yet.
-        // With a watch on its own node the next in line needs no second listing. It is read in the same
-        // flight. A contender further back sets that watch later, if it waits for long.
+        // One that was written to since it was made may leave a persistent node in its place that
+        // the listing did not show yet. With a watch on its own node the next in line needs no
+        // second listing. It is read in the same flight. A contender further back sets that watch
+        // later, if it waits for long.
         let own = ticket.path.clone();
         let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
@@ -54,15 +60,15 @@ impl Attempt<'_> {
         })
     }
 
-    /// Lists the queue with a watch on the list, and waits for a change if somebody is ahead. True: nobody is; false: the queue must be
-    /// read again.
+    /// Lists the queue with a watch on the list, and waits for a change if somebody is ahead. True:
+    /// nobody is; false: the queue must be read again.
     ///
-    /// The end of our own node is a change like any other; it has a watch of its own all the same after a while, for the time between
-    /// the last listing and the hold.
+    /// The end of our own node is a change like any other; it has a watch of its own all the same
+    /// after a while, for the time between the last listing and the hold.
     pub(super) fn before_parent(&mut self, ticket: &mut Ticket) -> Step<bool> {
         let generation = ticket.generation.clone();
-        // What came before the listing that is about to be made is in it. The listing that came with
-        // our node left a watch: an event of it counts.
+        // What came before the listing that is about to be made is in it. The listing that came
+        // with our node left a watch: an event of it counts.
         if ticket.listed.is_none() {
             self.bell.hush(!(OWN_GONE | OWN_CHANGED));
         }

@@ -15,8 +15,14 @@ use crate::world;
 use zk_wire::path;
 
 impl Queue {
-    /// Asks the contender whose node bears this name; gives the node's data before that. `None`: there is no such node.
-    pub(crate) fn revoke(&self, core: &Core, name: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
+    /// Asks the contender whose node bears this name; gives the node's data before that. `None`:
+    /// there is no such node.
+    pub(crate) fn revoke(
+        &self,
+        core: &Core,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Option<Vec<u8>>> {
         if name.contains('/') || !is_contender(name) {
             let reason = format!("{name:?} is not the name of a node in a lock's queue");
             return Err(Error::InvalidConfig { what: "contender", reason });
@@ -27,9 +33,10 @@ impl Queue {
 
 impl ZkSession {
     /// Asks whoever holds or waits for a lock by the node `path` to let go: as
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke), for a node of which only the path is known (below the session's
-    /// chroot, as [`Held::path`](crate::Held::path) and log lines have it). The node may be any client's. Gives the node's data as it
-    /// was before. `None`: there is no such node any more.
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke), for a node of which only the
+    /// path is known (below the session's chroot, as [`Held::path`](crate::Held::path) and log
+    /// lines have it). The node may be any client's. Gives the node's data as it was before.
+    /// `None`: there is no such node any more.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -46,7 +53,8 @@ impl ZkSession {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`] if it is not the path of a node in a lock's queue, so that nothing else is written over; otherwise as
+    /// [`Error::InvalidPath`] if it is not the path of a node in a lock's queue, so that nothing
+    /// else is written over; otherwise as
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let chroot = self.core().chroot();
@@ -85,7 +93,9 @@ fn revoke(core: &Core, path: &str, patience: Duration) -> Result<Option<Vec<u8>>
                 let (asked, by) = (asked.take().flatten(), world::host_and_process());
                 let session = generation.session_id().unwrap_or(0);
                 match &asked {
-                    Some(who) => info!("{path}: {who}, asked to let go by {by}, session 0x{session:x}"),
+                    Some(who) => {
+                        info!("{path}: {who}, asked to let go by {by}, session 0x{session:x}")
+                    }
                     None => info!("{path}: asked to let go by {by}, session 0x{session:x}"),
                 }
                 Ok(Some(asked.map(|who| who.data).unwrap_or_default()))

@@ -1,12 +1,14 @@
-//! Who holds a lock, and which node each waiter watches: decided from a listing of the lock's children alone.
+//! Who holds a lock, and which node each waiter watches: decided from a listing of the lock's
+//! children alone.
 
 use super::name::{self, Family, Kind, Layout, Name};
 
-/// From here on each release also tries to delete the lock's node, so that the numbers start anew: half of what there is.
+/// From here on each release also tries to delete the lock's node, so that the numbers start anew:
+/// half of what there is.
 pub(crate) const RENEW_PARENT_ABOVE: i64 = 1 << 30;
 
-/// Beyond this the numbers may have stopped (creates one by one stick at 2147483647) or wrapped (creates in a pipeline go on at
-/// -2147483648), or may do so while this listing is being read.
+/// Beyond this the numbers may have stopped (creates one by one stick at 2147483647) or wrapped
+/// (creates in a pipeline go on at -2147483648), or may do so while this listing is being read.
 pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
 /// What a listing says about one contender.
@@ -18,16 +20,20 @@ pub(crate) enum Verdict<'n, 'a> {
     Wait {
         /// The last of those ahead: only its going can change anything for us.
         predecessor: &'n Name<'a>,
-        /// Nobody else is ahead, and nothing follows it in its place (unless it is written to first): when it goes, we hold, without
-        /// another listing.
+        /// Nobody else is ahead, and nothing follows it in its place (unless it is written to
+        /// first): when it goes, we hold, without another listing.
         sole: bool,
     },
     /// It is not listed.
     Gone,
 }
 
-/// The contenders of this family among the children, in the listing's (arbitrary) order, and the names that are none.
-pub(crate) fn contenders<'a>(children: &[&'a str], family: Family) -> (Vec<Name<'a>>, Vec<&'a str>) {
+/// The contenders of this family among the children, in the listing's (arbitrary) order, and the
+/// names that are none.
+pub(crate) fn contenders<'a>(
+    children: &[&'a str],
+    family: Family,
+) -> (Vec<Name<'a>>, Vec<&'a str>) {
     let mut names = Vec::with_capacity(children.len());
     let mut junk = Vec::new();
     for child in children {
@@ -80,11 +86,12 @@ pub(crate) fn unordered(names: &[Name]) -> bool {
 
 /// A contender's place in the queue.
 ///
-/// Numbers of one parent are all different, but for two cases: a writer of Curator's (5.5 and later) that turns reader makes a
-/// read node with its write's number and then deletes the write. The write goes first then, so that whoever comes next watches
-/// the read, which outlives it. And a hold that is to outlive its session leaves a persistent node of its number and kind. What is
-/// left is decided by the name, so that everybody sees one order: of two nodes ahead of each other neither would ever go first, and
-/// of two equal ones both would.
+/// Numbers of one parent are all different, but for two cases: a writer of Curator's (5.5 and
+/// later) that turns reader makes a read node with its write's number and then deletes the write.
+/// The write goes first then, so that whoever comes next watches the read, which outlives it. And a
+/// hold that is to outlive its session leaves a persistent node of its number and kind. What is
+/// left is decided by the name, so that everybody sees one order: of two nodes ahead of each other
+/// neither would ever go first, and of two equal ones both would.
 fn place<'a>(name: &Name<'a>) -> (i64, Kind, &'a str) {
     // `Kind` is ordered so that reads come last.
     (name.sequence, name.kind, name.full)
@@ -95,10 +102,11 @@ pub(crate) fn in_order(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
 }
 
-/// The queue's order when some numbers carry none: first those whose numbers do, for they were given out before; then by the
-/// zxid that created each node, as `exists` tells; `None` for a node that has gone since it was listed. Nodes of one
-/// transaction are told apart by their place. A downgrade's read, made long after its write, keeps the write's place by its
-/// number, and so only where the number carries order.
+/// The queue's order when some numbers carry none: first those whose numbers do, for they were
+/// given out before; then by the zxid that created each node, as `exists` tells; `None` for a node
+/// that has gone since it was listed. Nodes of one transaction are told apart by their place. A
+/// downgrade's read, made long after its write, keeps the write's place by its number, and so only
+/// where the number carries order.
 pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
     let ordered = |name: &Name<'_>| !is_unordered(name.sequence);
     names.retain(|(name, czxid)| czxid.is_some() || ordered(name));
@@ -110,8 +118,8 @@ pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// The rule for the contender whose node is called `mine`. The listing may come in any order. Nodes whose id is `debris`, our
-/// own that are on their way out, are as good as gone.
+/// The rule for the contender whose node is called `mine`. The listing may come in any order. Nodes
+/// whose id is `debris`, our own that are on their way out, are as good as gone.
 pub(crate) fn verdict<'n, 'a>(
     names: &'n [Name<'a>],
     mine: &str,
@@ -131,8 +139,8 @@ pub(crate) fn verdict_in_order<'n, 'a>(
     decide(ordered, mine, claim, debris, |index, _| index)
 }
 
-/// Whether it may leave a read of its number behind that a listing does not show yet. A write may, and in kazoo's layout a write
-/// bears a mutex's name.
+/// Whether it may leave a read of its number behind that a listing does not show yet. A write may,
+/// and in kazoo's layout a write bears a mutex's name.
 fn may_downgrade(name: &Name<'_>) -> bool {
     match name.kind {
         Kind::Read | Kind::Write => true,
@@ -141,7 +149,8 @@ fn may_downgrade(name: &Name<'_>) -> bool {
     }
 }
 
-/// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every hand-over, so nothing is sorted.
+/// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every
+/// hand-over, so nothing is sorted.
 fn decide<'n, 'a, P: Ord>(
     names: &'n [Name<'a>],
     mine: &str,
@@ -204,7 +213,11 @@ mod tests {
     }
 
     /// What a mutex is told.
-    fn mutex<'n, 'a>(names: &'n [Name<'a>], mine: &str, debris: &dyn Fn(&str) -> bool) -> Verdict<'n, 'a> {
+    fn mutex<'n, 'a>(
+        names: &'n [Name<'a>],
+        mine: &str,
+        debris: &dyn Fn(&str) -> bool,
+    ) -> Verdict<'n, 'a> {
         verdict(names, mine, Claim::Exclusive, debris)
     }
 
@@ -293,9 +306,10 @@ mod tests {
         let write = child(Layout::Curator, Kind::Write, 5);
         let read = child(Layout::Curator, Kind::Read, 5);
         let mine = lock(6);
-        for children in
-            [[write.clone(), read.clone(), mine.clone()], [mine.clone(), read.clone(), write.clone()]]
-        {
+        for children in [
+            [write.clone(), read.clone(), mine.clone()],
+            [mine.clone(), read.clone(), write.clone()],
+        ] {
             let names = parsed(&children);
             assert_waits(mutex(&names, &mine, &no_debris), &read, false);
             assert_eq!(mutex(&names, &write, &no_debris), Verdict::Held);
@@ -312,7 +326,8 @@ mod tests {
 
     #[test]
     fn candidates_and_locks_do_not_count_for_each_other() {
-        let children = [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
+        let children =
+            [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
         let (candidates, others) = contenders(&listed(&children), Family::Candidates);
         assert_eq!(others, [&*children[0], &*children[3]]);
         assert_eq!(mutex(&candidates, &children[1], &no_debris), Verdict::Held);
@@ -340,7 +355,8 @@ mod tests {
 
     #[test]
     fn numbers_start_anew_long_before_they_end_and_only_when_many_are_used() {
-        // Until then a release is one request. From then on it also tries to delete the lock's node.
+        // Until then a release is one request. From then on it also tries to delete the lock's
+        // node.
         let many = (1 << 29)..UNORDERED_ABOVE - (1 << 29);
         assert!(many.contains(&RENEW_PARENT_ABOVE));
     }
@@ -372,7 +388,8 @@ mod tests {
 
     fn any_child() -> impl Strategy<Value = (Layout, Kind, u32)> {
         let layout = prop_oneof![Just(Layout::Curator), Just(Layout::Kazoo)];
-        let kind = prop_oneof![3 => Just(Kind::Lock), 1 => Just(Kind::Read), 1 => Just(Kind::Write)];
+        let kind =
+            prop_oneof![3 => Just(Kind::Lock), 1 => Just(Kind::Read), 1 => Just(Kind::Write)];
         // Close together, so that numbers tie.
         (layout, kind, 0..12_u32)
     }

@@ -1,5 +1,5 @@
-//! Another node in the place of a held one: made with the number of the held node while that stands, so that whoever waits for the
-//! one waits for the other too.
+//! Another node in the place of a held one: made with the number of the held node while that
+//! stands, so that whoever waits for the one waits for the other too.
 
 use super::call::failure;
 use super::name::{self, Kind};
@@ -26,8 +26,8 @@ pub(super) struct StandIn<'a> {
 }
 
 impl Queue {
-    /// Makes the new node. Until it is granted or kept, its drop deletes it. `tried` is the path of the
-    /// last one that may have been made.
+    /// Makes the new node. Until it is granted or kept, its drop deletes it. `tried` is the path of
+    /// the last one that may have been made.
     pub(super) fn stand_in(
         &self,
         core: &Core,
@@ -36,10 +36,12 @@ impl Queue {
         tried: &mut Option<String>,
     ) -> Result<Ticket> {
         let StandIn { op, held, kind, mode, data, stands } = *make;
-        // Where numbers carry no order, a node made later cannot have the place of one made earlier.
+        // Where numbers carry no order, a node made later cannot have the place of one made
+        // earlier.
         let own = name::parse(path::name(held.path())).map(|name| name.sequence);
         let Some(sequence) = own.filter(|sequence| !rule::is_unordered(*sequence)) else {
-            let code = "no more sequence numbers (no other node can have this one's place)".to_owned();
+            let code =
+                "no more sequence numbers (no other node can have this one's place)".to_owned();
             return Err(Error::Server { op, path: core.shown(&self.dir).to_owned(), code });
         };
         let retry = Retry::new();
@@ -71,7 +73,9 @@ impl Queue {
             ticket.outlives_session = mode == CreateMode::Persistent;
             match generation.call(stands, limit) {
                 Ok(_) => {}
-                Err(CallError::NoNode) => generation.lease.node_deleted(held.path(), BootTime::now()),
+                Err(CallError::NoNode) => {
+                    generation.lease.node_deleted(held.path(), BootTime::now())
+                }
                 Err(e) => {
                     again(e, held.path())?;
                     continue;

@@ -2,8 +2,8 @@
 
 /// What a thread that waits for a lock watches at the server.
 ///
-/// It decides what a release costs, never who gets the lock: the order is that of the queue with either. Clients of one lock in
-/// different sessions may differ in it.
+/// It decides what a release costs, never who gets the lock: the order is that of the queue with
+/// either. Clients of one lock in different sessions may differ in it.
 ///
 /// | | [`Predecessor`](Self::Predecessor) | [`Parent`](Self::Parent) |
 /// | --- | --- | --- |
@@ -23,16 +23,18 @@
 /// # }
 /// ```
 ///
-/// Source: "A simple lock" and "Herd effect" in "ZooKeeper: Wait-free coordination for Internet-scale systems", 2010, 2.4; the lock
-/// recipe of the ZooKeeper documentation.
+/// Source: "A simple lock" and "Herd effect" in "ZooKeeper: Wait-free coordination for
+/// Internet-scale systems", 2010, 2.4; the lock recipe of the ZooKeeper documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// The one node whose end concerns it, as the lock recipe of the ZooKeeper documentation says. The default.
+    /// The one node whose end concerns it, as the lock recipe of the ZooKeeper documentation says.
+    /// The default.
     #[default]
     Predecessor,
-    /// The list of children of the lock's node, as textbooks begin: every change of the queue wakes every waiter, and each of them
-    /// lists the queue again. `n` waiters cost `n` events and `n` listings of `n` names at each release. For a handful of waiters
-    /// at most, and to see what a herd is (`herd` in `bench/`).
+    /// The list of children of the lock's node, as textbooks begin: every change of the queue wakes
+    /// every waiter, and each of them lists the queue again. `n` waiters cost `n` events and `n`
+    /// listings of `n` names at each release. For a handful of waiters at most, and to see what a
+    /// herd is (`herd` in `bench/`).
     Parent,
 }

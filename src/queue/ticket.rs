@@ -76,7 +76,8 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.is_granted {
-            let mut removal = Removal::named(std::mem::take(&mut self.path), std::mem::take(&mut self.id));
+            let mut removal =
+                Removal::named(std::mem::take(&mut self.path), std::mem::take(&mut self.id));
             removal.outlives_session = self.outlives_session;
             self.generation.remove(removal);
         }

@@ -62,11 +62,13 @@ impl Lock {
     fn again(&self, kind: Kind) -> Option<Held> {
         let thread = this_thread();
         if kind == Kind::Read {
-            let reader = self.common.reads.hold_of(thread).filter(|hold| hold.cohort.holding.is_held())?;
+            let reader =
+                self.common.reads.hold_of(thread).filter(|hold| hold.cohort.holding.is_held())?;
             reader.nest();
             return Some(Held::new(reader));
         }
-        let writer = self.common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.is_held())?;
+        let writer =
+            self.common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.is_held())?;
         writer.nest();
         Some(Held::new(writer))
     }
@@ -84,7 +86,10 @@ impl Lock {
     pub(super) fn lock_with(self: &Arc<Self>, kind: Kind, wait: &Wait) -> Result<Option<Held>> {
         match self.again(kind) {
             Some(held) => Ok(Some(held)),
-            None => wait.acquire(|| self.settings.patience(), |mode, limit| self.acquire(kind, mode, limit)),
+            None => wait.acquire(
+                || self.settings.patience(),
+                |mode, limit| self.acquire(kind, mode, limit),
+            ),
         }
     }
 
@@ -138,7 +143,8 @@ impl Lock {
         Ok(Some(Held::new(reader)))
     }
 
-    /// The thread that writes gets a read node of its own, in the write's place: what is left when it ends writing.
+    /// The thread that writes gets a read node of its own, in the write's place: what is left when
+    /// it ends writing.
     fn read_beside(&self, tenure: &Tenure, limit: Limit<'_>) -> Result<Arc<Cohort>> {
         self.settings.check(&tenure.holding)?;
         // A request that is sent now would make a node which nobody waits for.
@@ -155,14 +161,21 @@ impl Lock {
     }
 
     /// The thread joins who reads here already, or queues for a read node of its own.
-    fn read_in_turn(&self, mode: Mode, limit: Limit<'_>, thread: ThreadId) -> Result<Option<Arc<Cohort>>> {
+    fn read_in_turn(
+        &self,
+        mode: Mode,
+        limit: Limit<'_>,
+        thread: ThreadId,
+    ) -> Result<Option<Arc<Cohort>>> {
         let common = &self.common;
         let held_here = || common.writes.any(|writer| writer.tenure.holding.is_held());
         let ask = self.ask(Kind::Read, mode, limit, &held_here, thread)?;
         loop {
             let turn = match common.lane.turn(&ask)? {
                 Some(Admission::Turn(turn, _)) => turn,
-                Some(Admission::Share(cohort)) if cohort.holding.is_held() => return Ok(Some(cohort)),
+                Some(Admission::Share(cohort)) if cohort.holding.is_held() => {
+                    return Ok(Some(cohort));
+                }
                 Some(Admission::Share(cohort)) => {
                     // Lost on the way here; released if we are the last.
                     cohort.leave();
@@ -188,7 +201,8 @@ impl Lock {
         holding.is_held() && !holding.hold().is_revoked() && holding.age() < self.settings.hand_over
     }
 
-    /// Those who wait to read, next in line, come in at once: one by one they could find the cohort gone again.
+    /// Those who wait to read, next in line, come in at once: one by one they could find the cohort
+    /// gone again.
     fn let_in(&self, cohort: &Arc<Cohort>, turn: &Turn<'_, Arc<Cohort>>) {
         while self.is_open(cohort) && cohort.join() {
             if turn.share(cohort.clone()).is_err() {
@@ -224,7 +238,8 @@ impl Lock {
     /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
     pub(super) fn clear_lost(&self) -> bool {
         let (common, thread) = (&self.common, this_thread());
-        let write = common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.loss().is_some());
+        let write =
+            common.writes.hold_of(thread).filter(|hold| hold.tenure.holding.loss().is_some());
         let read = common.reads.hold_of(thread).filter(|hold| hold.cohort.holding.loss().is_some());
         // Their nodes go now; nobody waits for that.
         if let Some(writer) = &write {
@@ -243,9 +258,11 @@ impl Lock {
         write.is_some() || read.is_some()
     }
 
-    /// Whether it has guards on the lock, of either kind, through whatever session; an error if they are of a lost hold.
+    /// Whether it has guards on the lock, of either kind, through whatever session; an error if
+    /// they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
-        let (reader, writer) = (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
+        let (reader, writer) =
+            (self.common.reads.hold_of(thread), self.common.writes.hold_of(thread));
         writer.iter().try_for_each(|writer| self.settings.check(&writer.tenure.holding))?;
         reader.iter().try_for_each(|reader| self.settings.check(&reader.cohort.holding))?;
         Ok(reader.is_some() || writer.is_some() || self.common.witness.is_held_by(thread))
@@ -263,7 +280,11 @@ impl Lock {
 
     /// Asks a contender to let go; gives what its node's data was.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.common.lane.queue.revoke(self.settings.session.core(), &contender.name, self.settings.patience())
+        self.common.lane.queue.revoke(
+            self.settings.session.core(),
+            &contender.name,
+            self.settings.patience(),
+        )
     }
 
     pub(super) fn describe(&self) -> &'static str {

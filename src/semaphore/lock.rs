@@ -21,7 +21,8 @@ use zk_wire::path;
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct Lock {
     settings: Settings,
-    /// The number at the server was compared with the one that we were told, or needs no comparison.
+    /// The number at the server was compared with the one that we were told, or needs no
+    /// comparison.
     has_agreed: AtomicBool,
     common: Arc<Interned<Common>>,
 }
@@ -38,25 +39,34 @@ impl Lock {
     pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
         let common = settings.share(what, |settings| {
             let dir = settings.dir();
-            let mutex = Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
-            let count = Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
+            let mutex =
+                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let count =
+                Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
             // A number that nobody may change need not outlive its users.
             let mutex = if is_fixed { mutex } else { mutex.below(count.clone()) };
-            Common { lane: Lane::new(mutex), leases: Leases::new(&dir, settings.acl.clone(), count) }
+            Common {
+                lane: Lane::new(mutex),
+                leases: Leases::new(&dir, settings.acl.clone(), count),
+            }
         })?;
         settings.agree(what, &common.lane.queue)?;
         // A number that is fixed is compared at each count.
         Ok(Lock { settings, has_agreed: AtomicBool::new(is_fixed), common })
     }
 
-    /// The number at the server, written there if it says none. The first time it must be the number that
-    /// we were told; from then on the server's counts.
+    /// The number at the server, written there if it says none. The first time it must be the
+    /// number that we were told; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
         let theirs = self.common.leases.permits(op, self.settings.session.core(), ours, limit)?;
         // 0 is a pause, which whoever comes meanwhile waits out.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
-            return Err(Error::InconsistentLeases { path: self.settings.path.clone(), ours, theirs });
+            return Err(Error::InconsistentLeases {
+                path: self.settings.path.clone(),
+                ours,
+                theirs,
+            });
         }
         self.has_agreed.store(true, Ordering::Release);
         Ok(theirs)
@@ -79,43 +89,54 @@ impl Lock {
     }
 
     /// All of `number` leases, or none: somebody else is ahead, or has them.
-    pub(crate) fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    pub(crate) fn acquire(
+        &self,
+        number: u32,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, &limit)?;
-        let call = Call::new(self.settings.session.core(), self.common.leases.count.path(), limit, false);
+        let call =
+            Call::new(self.settings.session.core(), self.common.leases.count.path(), limit, false);
         let want = Want { call: &call, number, mode, data: &self.settings.data };
         let mut slice = self.settings.patience() / 2;
         loop {
             if mode == Mode::Try && self.common.leases.is_full(&want)? {
                 return Ok(None);
             }
-            // Who only tries is not sent away by those who pass through the mutex while permits are free, and does not wait for one
-            // who stays there because they are not: it looks again, ever less often.
+            // Who only tries is not sent away by those who pass through the mutex while permits are
+            // free, and does not wait for one who stays there because they are not: it looks again,
+            // ever less often.
             let patient = mode == Mode::Wait;
-            let passage = match self.enter(if patient { limit } else { limit.or_at(Instant::now() + slice) })
-            {
-                Ok(Some(passage)) => passage,
-                Ok(None) if patient || limit.is_past() => return Ok(None),
-                Ok(None) => {
-                    call.is_contended.set(true); // somebody ahead was shown: that is contention too
-                    slice *= 2;
-                    continue;
-                }
-                Err(Error::Unavailable { cause: Cause::Deadline, .. }) if !patient && !limit.is_past() => {
-                    slice *= 2;
-                    continue;
-                }
-                // As in the queue: it was shown, and an outage is not what kept us since.
-                Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                    if call.is_contended.get()
-                        && self.settings.session.state() == SessionState::Connected =>
+            let passage =
+                match self.enter(if patient { limit } else { limit.or_at(Instant::now() + slice) })
                 {
-                    return Ok(None);
-                }
-                Err(e) => return Err(e),
-            };
+                    Ok(Some(passage)) => passage,
+                    Ok(None) if patient || limit.is_past() => return Ok(None),
+                    Ok(None) => {
+                        // somebody ahead was shown: that is contention too
+                        call.is_contended.set(true);
+                        slice *= 2;
+                        continue;
+                    }
+                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                        if !patient && !limit.is_past() =>
+                    {
+                        slice *= 2;
+                        continue;
+                    }
+                    // As in the queue: it was shown, and an outage is not what kept us since.
+                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                        if call.is_contended.get()
+                            && self.settings.session.state() == SessionState::Connected =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(e) => return Err(e),
+                };
             let lane = &self.common.lane;
             match self.common.leases.take(&want, &passage.tenure.holding, &lane.losses) {
                 Ok(leases) => {
@@ -129,8 +150,8 @@ impl Lock {
         }
     }
 
-    /// More than there are could wait for ever. A single one may: there may be none for a while, and its
-    /// number need not be asked for once it was compared.
+    /// More than there are could wait for ever. A single one may: there may be none for a while,
+    /// and its number need not be asked for once it was compared.
     fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
@@ -182,7 +203,12 @@ impl Lock {
         let (session, common) = (self.settings.session.clone(), self.common.clone());
         let mut leases = leases.into_iter();
         let first = leases.next()?;
-        Some(Held::new(Arc::new(Leased { session, _common: common, first, others: leases.collect() })))
+        Some(Held::new(Arc::new(Leased {
+            session,
+            _common: common,
+            first,
+            others: leases.collect(),
+        })))
     }
 
     /// The number of permits at the server.
@@ -197,14 +223,17 @@ impl Lock {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.patience());
-        // Whoever sets the number knows it, whatever it was told before. This is said before the request:
-        // if its answer is lost, the number may have changed, and this handle must go on with it.
+        // Whoever sets the number knows it, whatever it was told before. This is said before the
+        // request: if its answer is lost, the number may have changed, and this handle must go on
+        // with it.
         self.has_agreed.store(true, Ordering::Release);
         if self.common.leases.set_permits(self.settings.session.core(), permits, &limit)? {
             return Ok(());
         }
-        let reason =
-            format!("the data of {:?} is something else, which is left as it is", self.settings.path);
+        let reason = format!(
+            "the data of {:?} is something else, which is left as it is",
+            self.settings.path
+        );
         Err(Error::InvalidConfig { what: "number of permits", reason })
     }
 

@@ -17,9 +17,9 @@ const LEASE: &str = "leases/";
 
 /// A mutual exclusion lock that belongs to no thread: lock it here, unlock it there.
 ///
-/// It is not re-entrant: a thread that locks it twice waits for itself, for ever, unless another thread
-/// drops the first guard. Where one thread both locks and unlocks, use [`ZkMutex`](crate::ZkMutex), which
-/// costs half as many requests.
+/// It is not re-entrant: a thread that locks it twice waits for itself, for ever, unless another
+/// thread drops the first guard. Where one thread both locks and unlocks, use
+/// [`ZkMutex`](crate::ZkMutex), which costs half as many requests.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -37,21 +37,21 @@ const LEASE: &str = "leases/";
 ///
 /// # Fairness, and when the session is lost
 ///
-/// As with [`ZkSemaphore`](crate::ZkSemaphore). The [`fencing_token`](crate::Held::fencing_token) grows
-/// from holder to holder, as a mutex's should.
+/// As with [`ZkSemaphore`](crate::ZkSemaphore). The [`fencing_token`](crate::Held::fencing_token)
+/// grows from holder to holder, as a mutex's should.
 ///
-/// The protocol is that of Curator's `InterProcessSemaphoreMutex`, an `InterProcessSemaphoreV2` of one
-/// lease, and the two exclude each other. The node at the path says `1`, as a
-/// [`ZkSemaphore`](crate::ZkSemaphore)'s would: where it says another number,
-/// [`lock`](Self::lock) is [`Error::InconsistentLeases`](crate::Error::InconsistentLeases).
+/// The protocol is that of Curator's `InterProcessSemaphoreMutex`, an `InterProcessSemaphoreV2` of
+/// one lease, and the two exclude each other. The node at the path says `1`, as a
+/// [`ZkSemaphore`](crate::ZkSemaphore)'s would: where it says another number, [`lock`](Self::lock)
+/// is [`Error::InconsistentLeases`](crate::Error::InconsistentLeases).
 #[derive(Clone)]
 pub struct ZkSemaphoreMutex {
     pub(crate) lock: Arc<Lock>,
 }
 
 guard! {
-    /// A hold of a [`ZkSemaphoreMutex`]. Released when it is dropped, on whichever thread: it may be sent to
-    /// another one. Otherwise it is as a [`ZkMutexGuard`](crate::ZkMutexGuard).
+    /// A hold of a [`ZkSemaphoreMutex`]. Released when it is dropped, on whichever thread: it may
+    /// be sent to another one. Otherwise it is as a [`ZkMutexGuard`](crate::ZkMutexGuard).
     ZkSemaphoreMutexGuard, unused: "the ZkSemaphoreMutex will immediately unlock"
 }
 
@@ -75,27 +75,28 @@ impl ZkSemaphoreMutex {
         self.lock.path()
     }
 
-    /// Blocks until the lock is held. A thread whose own guard holds it waits too, for ever if nobody else
-    /// drops that guard.
+    /// Blocks until the lock is held. A thread whose own guard holds it waits too, for ever if
+    /// nobody else drops that guard.
     ///
     /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none gives
-    /// the answer that is needed, for longer than the retry policy allows,
-    /// [`Error::InconsistentLeases`](crate::Error::InconsistentLeases) when the path is that of a semaphore
-    /// of another number of permits, [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was queued is removed.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none
+    /// gives the answer that is needed, for longer than the retry policy allows,
+    /// [`Error::InconsistentLeases`](crate::Error::InconsistentLeases) when the path is that of a
+    /// semaphore of another number of permits, [`Error::Closed`](crate::Error::Closed) when the
+    /// session is closed, [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. Whatever was
+    /// queued is removed.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
     pub fn lock(&self) -> Result<ZkSemaphoreMutexGuard> {
         self.lock.lock(1).map(ZkSemaphoreMutexGuard::new)
     }
 
-    /// The lock if it is free, `None` if somebody has it or queues for it. Costs two reads, and no write,
-    /// while somebody has it. "Somebody" may be a guard of this process that was lost and still
-    /// lives: its node goes when it is dropped.
+    /// The lock if it is free, `None` if somebody has it or queues for it. Costs two reads, and no
+    /// write, while somebody has it. "Somebody" may be a guard of this process that was lost and
+    /// still lives: its node goes when it is dropped.
     ///
     /// # Errors
     ///
@@ -113,17 +114,18 @@ impl ZkSemaphoreMutex {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout of zero
-    /// is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can only give that error.
+    /// out in an outage, or before the server answered: `None` always means contention. A timeout
+    /// of zero is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can
+    /// only give that error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkSemaphoreMutexGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. `None` if others had it all that time, as with [`lock_timeout`](Self::lock_timeout);
-    /// never where only a token can end the wait.
+    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel
+    /// token, or any of these. `None` if others had it all that time, as with
+    /// [`lock_timeout`](Self::lock_timeout); never where only a token can end the wait.
     ///
     /// # Errors
     ///
@@ -134,8 +136,9 @@ impl ZkSemaphoreMutex {
         Ok(self.lock.lock_with(1, &wait)?.map(ZkSemaphoreMutexGuard::new))
     }
 
-    /// Everybody who holds or waits for the lock: first the holder, then the others in queue order. Of each
-    /// process one thread is seen to wait. Costs two listings, and a read for each contender.
+    /// Everybody who holds or waits for the lock: first the holder, then the others in queue order.
+    /// Of each process one thread is seen to wait. Costs two listings, and a read for each
+    /// contender.
     ///
     /// # Errors
     ///
@@ -149,7 +152,8 @@ impl ZkSemaphoreMutex {
         Ok(all)
     }
 
-    /// Who holds the lock, of whatever process, or nobody. Costs a listing, and a read for each lease.
+    /// Who holds the lock, of whatever process, or nobody. Costs a listing, and a read for each
+    /// lease.
     ///
     /// # Errors
     ///

@@ -21,15 +21,15 @@ pub enum Acl {
     CreatorAll,
     /// These entries, in the words of the client crate.
     ///
-    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. A session that
-    /// may create and not delete gets a lock that ends with the session only. `WRITE` is needed to
-    /// ask a holder to give its lock up, and by a semaphore for its number of permits. `ADMIN` is
-    /// never needed.
+    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. A session
+    /// that may create and not delete gets a lock that ends with the session only. `WRITE` is
+    /// needed to ask a holder to give its lock up, and by a semaphore for its number of permits.
+    /// `ADMIN` is never needed.
     ///
-    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or of the scheme
-    /// `auth` where the session has no [`auth`](crate::SessionBuilder::auth): the call on the lock then
-    /// ends with [`Error::Server`](crate::Error::Server), and makes nothing. A list of more than 3 KiB
-    /// is refused when the lock is built.
+    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or of the
+    /// scheme `auth` where the session has no [`auth`](crate::SessionBuilder::auth): the call on
+    /// the lock then ends with [`Error::Server`](crate::Error::Server), and makes nothing. A list
+    /// of more than 3 KiB is refused when the lock is built.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -81,8 +81,13 @@ impl Acl {
 /// The permissions as ZooKeeper numbers them; the crate does not show its own number.
 #[cfg(feature = "client")]
 fn bits(permissions: Permission) -> i32 {
-    let known =
-        [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE, Permission::ADMIN];
+    let known = [
+        Permission::READ,
+        Permission::WRITE,
+        Permission::CREATE,
+        Permission::DELETE,
+        Permission::ADMIN,
+    ];
     known.iter().enumerate().map(|(i, one)| i32::from(permissions.can(*one)) << i).sum()
 }
 

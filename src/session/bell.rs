@@ -21,9 +21,11 @@ impl Bell {
         Arc::new(Bell { rung: AtomicU8::new(0), sender, receiver })
     }
 
+    /// Notifies the waiter. If the channel is full, an earlier notification is unread, and the waiter
+    /// will read these events together with it.
     pub(crate) fn ring(&self, causes: u8) {
         self.rung.fetch_or(causes, Ordering::AcqRel);
-        let _ = self.sender.try_send(()); // full: the waiter has not looked yet and will see this too
+        let _ = self.sender.try_send(());
     }
 
     /// Waits for a ring; gives the causes since the last time.

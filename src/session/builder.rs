@@ -74,15 +74,15 @@ impl SessionBuilder {
     ///
     /// * **`minSessionTimeout` of the servers is set below two ticks.** Two guards may be valid at
     ///   once otherwise.
-    /// * Guards should outlive longer outages. With a tick far below the timeout, and stated, a lease
-    ///   lasts up to a fifth of the timeout longer.
+    /// * Guards should outlive longer outages. With a tick far below the timeout, and stated, a
+    ///   lease lasts up to a fifth of the timeout longer.
     ///
     /// Never state less than the real tick: then two guards can be valid at once. The library warns
     /// of it in the log only if the servers grant another timeout than was asked for, since only
     /// then does their tick show. If the servers' ticks differ, state the longest.
     ///
-    /// Behind an observer master (`observerMasterPort`) no tick is right: do not connect sessions that
-    /// lock through one.
+    /// Behind an observer master (`observerMasterPort`) no tick is right: do not connect sessions
+    /// that lock through one.
     ///
     /// Keep the stated tick at or below half of the session timeout. With a longer one the session
     /// attaches anew to its servers often, because that alone keeps its lease; a warning says so.
@@ -96,8 +96,8 @@ impl SessionBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidConfig`] at once, before any dialling, for a setting that cannot work;
-    /// [`Error::Connect`], within the connect timeout, when no server gave a session, with each host
-    /// and its reason; [`Error::Auth`] when a server refused the credentials.
+    /// [`Error::Connect`], within the connect timeout, when no server gave a session, with each
+    /// host and its reason; [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
         let Config { timeout, connect_timeout, auth, retry, tick } = &self.config;
@@ -133,9 +133,11 @@ impl SessionBuilder {
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();
                 let failure = Error::Connect { hosts, waited: start.elapsed() };
-                // A host that is being asked just now may still make a session, and is told that nobody wants it. The caller's
-                // time is up: that is waited for elsewhere, or here where there is no thread.
-                let _ = thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
+                // A host that is being asked just now may still make a session, and is told that
+                // nobody wants it. The caller's time is up: that is waited for elsewhere, or here
+                // where there is no thread.
+                let _ =
+                    thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
                 Err(failure)
             }
             Err(e) => Err(e),

@@ -56,8 +56,8 @@ impl RetryPolicy {
     /// new connection alone is no progress. When the time is over the call ends with
     /// [`Cause::NoProgress`](crate::Cause::NoProgress).
     ///
-    /// An outage counts from its own beginning, also if that was before the call. When it has lasted
-    /// for this time the call ends with [`Cause::Outage`](crate::Cause::Outage).
+    /// An outage counts from its own beginning, also if that was before the call. When it has
+    /// lasted for this time the call ends with [`Cause::Outage`](crate::Cause::Outage).
     ///
     /// A call whose node is in the queue and whose watches are set is only waiting for its turn.
     /// This time does not limit it.

@@ -42,9 +42,11 @@ impl fmt::Display for Host {
 }
 
 impl ConnectString {
-    /// Reads the format of ZooKeeper's `ConnectStringParser`, strictly. Where Java guesses (it skips empty items, takes "h:" for
-    /// the default port, drops what follows a port, fails to resolve blanks only later), we refuse: each is a setting that was
-    /// not filled in, and a service that runs with fewer servers, or another chroot, than was meant shows it only in an outage.
+    /// Reads the format of ZooKeeper's `ConnectStringParser`, strictly. Where Java guesses (it
+    /// skips empty items, takes "h:" for the default port, drops what follows a port, fails to
+    /// resolve blanks only later), we refuse: each is a setting that was not filled in, and a
+    /// service that runs with fewer servers, or another chroot, than was meant shows it only in an
+    /// outage.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         parse(text).map_err(|reason| Error::InvalidConfig { what: "connect string", reason })
     }
@@ -68,7 +70,8 @@ fn parse(text: &str) -> Result<ConnectString, String> {
             return Err(format!("it names more than {MAX_HOSTS} hosts"));
         }
         let host = read_host(item.trim())?;
-        // A host given twice would be dialled twice as often as its fellows. DNS names know no case.
+        // A host given twice would be dialled twice as often as its fellows. DNS names know no
+        // case.
         if !hosts.iter().any(|h| h.port == host.port && h.name.eq_ignore_ascii_case(&host.name)) {
             hosts.push(host);
         }
@@ -84,7 +87,8 @@ fn read_chroot(chroot: &str) -> Result<String, String> {
     if chroot.ends_with(char::is_whitespace) {
         return Err(format!("the chroot {} ends with a blank", quoted(chroot)));
     }
-    // "h1/app,h2/app": ZooKeeper would take the chroot "/app,h2/app" and lose a host; a lock there excludes nobody.
+    // "h1/app,h2/app": ZooKeeper would take the chroot "/app,h2/app" and lose a host; a lock there
+    // excludes nobody.
     if chroot.contains(',') {
         return Err(format!(
             "the chroot {} has a comma; give the chroot once, after the last host",
@@ -100,8 +104,9 @@ fn read_host(item: &str) -> Result<Host, String> {
     }
     let (name, port) = match item.strip_prefix('[') {
         Some(rest) => {
-            let (address, after) =
-                rest.split_once(']').ok_or_else(|| format!("host {}: '[' has no ']'", quoted(item)))?;
+            let (address, after) = rest
+                .split_once(']')
+                .ok_or_else(|| format!("host {}: '[' has no ']'", quoted(item)))?;
             let name = read_ipv6(address)
                 .ok_or_else(|| format!("host {}: no IPv6 address in the brackets", quoted(item)))?;
             let port = match after.strip_prefix(':') {
@@ -129,9 +134,8 @@ fn read_host(item: &str) -> Result<Host, String> {
     };
     let port = match port {
         None => DEFAULT_PORT,
-        Some(port) => {
-            read_port(port).ok_or_else(|| format!("host {}: the port must be 1 to 65535", quoted(item)))?
-        }
+        Some(port) => read_port(port)
+            .ok_or_else(|| format!("host {}: the port must be 1 to 65535", quoted(item)))?,
     };
     Ok(Host { name, port })
 }
@@ -151,7 +155,8 @@ fn read_name(name: &str) -> Result<String, &'static str> {
     Ok(name.to_owned())
 }
 
-/// An IPv6 address in its canonical text, so that two spellings are one host; its zone ("%eth0") stays as it is.
+/// An IPv6 address in its canonical text, so that two spellings are one host; its zone ("%eth0")
+/// stays as it is.
 fn read_ipv6(text: &str) -> Option<String> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => (address, Some(zone)),

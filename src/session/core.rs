@@ -19,19 +19,19 @@ use crate::signal::Signal;
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{
-    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, this_thread, thread,
-    unbounded,
+    Instant, Mutex, OnceLock, Receiver, RecvTimeoutError, Sender, bounded, new_uuid, this_thread,
+    thread, unbounded,
 };
 
 /// How long `close` waits for the server and for its own threads, in all.
 const CLOSE: Duration = Duration::from_millis(950);
 
-/// How much longer a second caller of `close` waits for the outcome that the first one gets at the end
-/// of that time.
+/// How much longer a second caller of `close` waits for the outcome that the first one gets at the
+/// end of that time.
 const OUTCOME: Duration = Duration::from_millis(40);
 
-/// A host gets this much at least, however short a session timeout was asked for: the server may well
-/// grant a longer one, but first it has to be heard.
+/// A host gets this much at least, however short a session timeout was asked for: the server may
+/// well grant a longer one, but first it has to be heard.
 const ATTEMPT: Duration = Duration::from_millis(250);
 
 /// The longest sleep of the supervisor: leases are looked at this often, since their clock goes on
@@ -61,15 +61,16 @@ pub(crate) struct Core {
     closed: Arc<Signal<bool>>,
     /// Disconnected when all threads of the session have ended.
     threads: Receiver<Infallible>,
-    /// The thread that calls the event handler. It may close the session, and must not wait for itself.
+    /// The thread that calls the event handler. It may close the session, and must not wait for
+    /// itself.
     handler: Arc<OnceLock<ThreadId>>,
 }
 
 struct State {
     state: SessionState,
     current: Option<Arc<Generation>>,
-    /// Each thread of the session keeps a clone of this. Gone once the session is closed: no further
-    /// thread is started then.
+    /// Each thread of the session keeps a clone of this. Gone once the session is closed: no
+    /// further thread is started then.
     alive: Option<Sender<Infallible>>,
     /// Until when those who close the session wait, once one has begun.
     closing: Option<Instant>,
@@ -138,7 +139,8 @@ impl Core {
     /// The ensemble's hosts, in an order and a case that do not depend on how they were written.
     pub(crate) fn ensemble(&self) -> Vec<String> {
         let hosts = self.ensemble.hosts.iter();
-        let mut hosts: Vec<String> = hosts.map(|host| host.to_string().to_ascii_lowercase()).collect();
+        let mut hosts: Vec<String> =
+            hosts.map(|host| host.to_string().to_ascii_lowercase()).collect();
         hosts.sort();
         hosts
     }
@@ -190,7 +192,9 @@ impl Core {
                     (SessionState::Connected, Some(current)) if !current.lease.is_over() => {
                         (Some(current.clone()), None)
                     }
-                    (SessionState::Closed, _) => return Err(Error::Closed { op, path: path.into() }),
+                    (SessionState::Closed, _) => {
+                        return Err(Error::Closed { op, path: path.into() });
+                    }
                     _ if state.refused => return Err(Error::Auth { op, path: path.into() }),
                     _ => (None, Some(state.down_since.unwrap_or(now))),
                 }
@@ -229,7 +233,9 @@ impl Core {
                 Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
                 Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
                 Ended::Deadline => match (budget, down_since) {
-                    (_, Some(since)) if !retry.endures() && since.elapsed() >= policy.max_elapsed => {
+                    (_, Some(since))
+                        if !retry.endures() && since.elapsed() >= policy.max_elapsed =>
+                    {
                         return unavailable(Cause::Outage(since.elapsed()));
                     }
                     (Some((since, spent)), _) if Instant::now() >= spent => {
@@ -272,7 +278,8 @@ impl Core {
     /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub(crate) fn failed(&self, retry: &Retry) {
         // The dialler also tries this often when it resumes a live session.
-        let longest = self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
+        let longest =
+            self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
         retry.failed(&self.config.retry, longest);
     }
 
@@ -351,7 +358,11 @@ impl Core {
         if told {
             return Ok(());
         }
-        Err(Error::Unavailable { op: "close the session", path: String::new(), cause: Cause::ConnectionLost })
+        Err(Error::Unavailable {
+            op: "close the session",
+            path: String::new(),
+            cause: Cause::ConnectionLost,
+        })
     }
 
     // ---- the supervisor's thread ----
@@ -364,7 +375,9 @@ impl Core {
                 start_at = match self.start_generation() {
                     Ok(()) => None,
                     Err(reason) => {
-                        error!("no session can be made, this machine gave no {reason}; trying again");
+                        error!(
+                            "no session can be made, this machine gave no {reason}; trying again"
+                        );
                         failures += 1;
                         Some(Instant::now() + self.config.retry.pause(failures))
                     }
@@ -388,9 +401,13 @@ impl Core {
                 Ok(News::Session(number, event)) => {
                     if let Some(reason) = self.session_event(number, &event) {
                         // An expired session is replaced at once; what may fail again, later.
-                        failures = if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
-                        let pause =
-                            if failures == 0 { Duration::ZERO } else { self.config.retry.pause(failures) };
+                        failures =
+                            if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
+                        let pause = if failures == 0 {
+                            Duration::ZERO
+                        } else {
+                            self.config.retry.pause(failures)
+                        };
                         start_at = Some(Instant::now() + pause);
                     }
                 }
@@ -442,7 +459,9 @@ impl Core {
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,
-            attempt: (config.timeout / 6).max(ATTEMPT).min(config.connect_timeout / hosts.saturating_add(1)),
+            attempt: (config.timeout / 6)
+                .max(ATTEMPT)
+                .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.tick,
             noop: format!("zk-mutex-no-op-{}", new_uuid()),
@@ -490,7 +509,11 @@ fn id_of(state: &State) -> String {
 }
 
 /// Starts a thread, which keeps `alive` until all that `body` has is dropped.
-fn spawn(name: &str, alive: Sender<Infallible>, body: impl FnOnce() + Send + 'static) -> Result<()> {
+fn spawn(
+    name: &str,
+    alive: Sender<Infallible>,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<()> {
     let run = move || {
         body();
         drop(alive);

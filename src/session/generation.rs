@@ -65,8 +65,9 @@ struct Timers {
     all: BTreeMap<(BootTime, u64), Box<dyn FnOnce() + Send>>,
 }
 
-/// A function that the event loop's thread calls when a node's children were listed or have changed.
-/// It must not block. Each node has one at most: a later one takes the place of an earlier one.
+/// A function that the event loop's thread calls when a node's children were listed or have
+/// changed. It must not block. Each node has one at most: a later one takes the place of an earlier
+/// one.
 pub(crate) struct FolderWatch {
     dir: String,
     /// Gives false when it is not to be called again.
@@ -77,13 +78,16 @@ pub(crate) struct FolderWatch {
 pub(crate) enum Folder<'a> {
     /// The answer to the listing that has left a watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// A child was made or deleted; or the watch is gone with its connection, so that this would not be
-    /// noticed; or somebody asked for the lock that one of our own children holds.
+    /// A child was made or deleted; or the watch is gone with its connection, so that this would
+    /// not be noticed; or somebody asked for the lock that one of our own children holds.
     Changed,
 }
 
 impl FolderWatch {
-    pub(crate) fn new(dir: String, tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
+    pub(crate) fn new(
+        dir: String,
+        tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+    ) -> Arc<Self> {
         Arc::new(FolderWatch { dir, tell })
     }
 
@@ -111,8 +115,13 @@ impl Generation {
         report: Report,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
-        EventLoop::start(format!("zkm-loop-{number}"), settings, hosts, policy, alive, |connection| {
-            Generation {
+        EventLoop::start(
+            format!("zkm-loop-{number}"),
+            settings,
+            hosts,
+            policy,
+            alive,
+            |connection| Generation {
                 number,
                 lease: Lease::default(),
                 nodes: Bells::default(),
@@ -127,8 +136,8 @@ impl Generation {
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
                 timers: Mutex::default(),
-            }
-        })
+            },
+        )
     }
 
     pub(crate) fn session_id(&self) -> Option<i64> {
@@ -178,12 +187,13 @@ impl Generation {
         self.failures.lock().clone()
     }
 
-    /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a while.
+    /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a
+    /// while.
     pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
         let now = BootTime::now();
         self.lease.grant(hold, now)?;
-        // Most often the event loop looks in time by itself, and this hold is none of those that live
-        // for so long.
+        // Most often the event loop looks in time by itself, and this hold is none of those that
+        // live for so long.
         if self.next_look.get() > now + WATCH_AFTER + WATCH_AFTER / 5 {
             self.connection.wake();
         }
@@ -192,9 +202,9 @@ impl Generation {
 
     // ---- requests whose callers wait ----
 
-    /// Sends these requests together, and waits for all their answers as long as `limit` says. If the
-    /// caller leaves before, what its requests have made or may still make is removed, as the removal
-    /// beside each says.
+    /// Sends these requests together, and waits for all their answers as long as `limit` says. If
+    /// the caller leaves before, what its requests have made or may still make is removed, as the
+    /// removal beside each says.
     ///
     /// Each request is answered within T/6, whatever the network does.
     pub(crate) fn flight(
@@ -220,12 +230,14 @@ impl Generation {
         if self.connection.with(|machine, now| machine.abandon(number, now)) {
             return Err(why);
         }
-        // The answers came before this caller left. They may still stand among the outputs, behind one
-        // whose foreign code (a logger, say) keeps the event loop. This caller takes them from there.
+        // The answers came before this caller left. They may still stand among the outputs, behind
+        // one whose foreign code (a logger, say) keeps the event loop. This caller takes them from
+        // there.
         if let Some(answers) = self.connection.with(|machine, _| machine.take_answers(number)) {
             return Ok(answers);
         }
-        // Otherwise another thread is handing them over. It has nothing to do before that which blocks.
+        // Otherwise another thread is handing them over. It has nothing to do before that which
+        // blocks.
         answers.recv().map_err(|_| CallError::Expired)
     }
 
@@ -239,12 +251,21 @@ impl Generation {
     }
 
     /// Sends one request that makes nothing which must go, and waits for its answer.
-    pub(crate) fn call(&self, operation: Operation<'_>, limit: &Limit<'_>) -> Result<Reply, CallError> {
+    pub(crate) fn call(
+        &self,
+        operation: Operation<'_>,
+        limit: &Limit<'_>,
+    ) -> Result<Reply, CallError> {
         self.flight(&[(operation, None)], limit)?.take(0)
     }
 
     /// Makes a container and the containers above it that are missing.
-    pub(crate) fn make_parents(&self, dir: &str, acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
+    pub(crate) fn make_parents(
+        &self,
+        dir: &str,
+        acl: &Acl,
+        limit: &Limit<'_>,
+    ) -> Result<(), CallError> {
         // From the bottom: an ACL further up may forget to allow what is not needed.
         let create = Operation::Create { path: dir, data: &[], acl, mode: CreateMode::Container };
         match self.call(create, limit) {
@@ -252,7 +273,8 @@ impl Generation {
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
                 match self.call(create, limit) {
-                    // Somebody may delete the parent meanwhile; the caller's own loop starts again then.
+                    // Somebody may delete the parent meanwhile; the caller's own loop starts again
+                    // then.
                     Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
                     Err(e) => Err(e),
                 }
@@ -262,18 +284,28 @@ impl Generation {
     }
 
     /// Lists a node's children; `watch` leaves a watch on the list, if the node exists.
-    pub(crate) fn children(&self, dir: &str, watch: bool, limit: &Limit<'_>) -> Result<Listed, CallError> {
+    pub(crate) fn children(
+        &self,
+        dir: &str,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Listed, CallError> {
         let list = Operation::GetChildren { path: dir, watch };
         self.flight(&[(list, None)], limit)?.listed(0)
     }
 
     /// Reads a node; `watch` leaves a watch on it, if it exists.
-    pub(crate) fn read(&self, path: &str, watch: bool, limit: &Limit<'_>) -> Result<Node, CallError> {
+    pub(crate) fn read(
+        &self,
+        path: &str,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Node, CallError> {
         self.call(Operation::GetData { path, watch }, limit)?.node()
     }
 
-    /// Waits until the lease is renewed so far that it is fresh. The write of the renewal, which has
-    /// no effect, goes to `dir`, a directory of our locks. Where this takes longer than T/6 the
+    /// Waits until the lease is renewed so far that it is fresh. The write of the renewal, which
+    /// has no effect, goes to `dir`, a directory of our locks. Where this takes longer than T/6 the
     /// session is attached anew, and the caller gets `ConnectionLoss`.
     pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
@@ -288,8 +320,8 @@ impl Generation {
 
     // ---- the application's client ----
 
-    /// Takes a request of the client; the answer goes to the client's end, under this number. The end of
-    /// the session answers what is not taken any more.
+    /// Takes a request of the client; the answer goes to the client's end, under this number. The
+    /// end of the session answers what is not taken any more.
     #[cfg(feature = "client")]
     pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::of_client(number, op, body);
@@ -303,7 +335,8 @@ impl Generation {
         self.connection.with(|machine, now| machine.add_task(Task::Remove(removal), now));
     }
 
-    /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next change.
+    /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next
+    /// change.
     pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
         // What it takes the place of is dropped when the lock is released: that may run any code.
         let replaced = self.folders.lock().insert(watch.dir.clone(), watch.clone());
@@ -311,8 +344,8 @@ impl Generation {
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
     }
 
-    /// Runs this at that time, on the event loop's thread, as long as the session lives. It must not
-    /// block.
+    /// Runs this at that time, on the event loop's thread, as long as the session lives. It must
+    /// not block.
     pub(crate) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
         let mut timers = self.timers.lock();
         timers.next += 1;
@@ -356,8 +389,9 @@ impl Generation {
 
     /// Ends the session at the server, then here; the receiver hears whether the server knows.
     pub(super) fn close(&self) -> Receiver<bool> {
-        // The lease ends before the server can hear of the close. When the server hears of it, it deletes
-        // our nodes, and other processes get the locks: no guard of ours may be valid by then.
+        // The lease ends before the server can hear of the close. When the server hears of it, it
+        // deletes our nodes, and other processes get the locks: no guard of ours may be valid by
+        // then.
         self.lease.end(LossReason::SessionClosed);
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
@@ -366,8 +400,8 @@ impl Generation {
 
     // ---- what comes out of the machine ----
 
-    /// Whether an output only wakes threads that wait. Then a calling thread that reads may carry it
-    /// out: it runs no foreign code, and waits for nobody.
+    /// Whether an output only wakes threads that wait. Then a calling thread that reads may carry
+    /// it out: it runs no foreign code, and waits for nobody.
     pub(super) fn is_light(&self, output: &Output) -> bool {
         match output {
             Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
@@ -376,8 +410,8 @@ impl Generation {
         }
     }
 
-    /// Carries out an output of the machine: on the event loop's thread, or, if it is light, on a calling
-    /// thread that reads.
+    /// Carries out an output of the machine: on the event loop's thread, or, if it is light, on a
+    /// calling thread that reads.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -422,7 +456,8 @@ impl Generation {
                 (self.report)(SessionEvent::Lost(reason));
             }
             Output::Heard(at) => self.tell_later(self.lease.extend(at, BootTime::now())),
-            // The caller may have left meanwhile. Then its channel is gone, and nothing is to be done.
+            // The caller may have left meanwhile. Then its channel is gone, and nothing is to be
+            // done.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             #[cfg(feature = "client")]
@@ -442,7 +477,10 @@ impl Generation {
             Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
             Output::TellLoss(lost) => lease::tell(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
-                self.tell_folder(watch.dir(), Folder::Listed { names: children.names(), pending: &pending });
+                self.tell_folder(
+                    watch.dir(),
+                    Folder::Listed { names: children.names(), pending: &pending },
+                );
             }
             Output::FolderListed(watch, None) => self.tell_folder(watch.dir(), Folder::Changed),
             Output::MayRemove { task, path } => {
@@ -459,14 +497,15 @@ impl Generation {
     }
 
     fn granted(&self, timeout: Duration) {
-        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+        self.timeout_ms
+            .store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
     /// Notifies whoever waits for an event of this node.
     fn watch_event(&self, kind: i32, path: &str) {
         let is_gone = kind == event::DELETED;
-        // First the hold is marked as lost, then the waiters are notified. In the other order a waiter of
-        // this process could take the lock while our guard still says that it is held.
+        // First the hold is marked as lost, then the waiters are notified. In the other order a
+        // waiter of this process could take the lock while our guard still says that it is held.
         if is_gone {
             self.held_node_gone(path);
         }
@@ -476,8 +515,8 @@ impl Generation {
         if kind == event::CHILDREN_CHANGED || is_gone {
             self.tell_folder(path, Folder::Changed);
         }
-        // Once more behind the notification: a caller may have made its node a hold in between. Either it
-        // finds the notification after that, or its hold is found here.
+        // Once more behind the notification: a caller may have made its node a hold in between.
+        // Either it finds the notification after that, or its hold is found here.
         if is_gone {
             self.held_node_gone(path);
         } else if let Some(hold) = self.lease.hold_on(path) {
@@ -493,8 +532,8 @@ impl Generation {
         }
     }
 
-    /// These holds are marked as lost. The event loop tells their holders, since that runs foreign code, and
-    /// this thread may be one that waits for something else.
+    /// These holds are marked as lost. The event loop tells their holders, since that runs foreign
+    /// code, and this thread may be one that waits for something else.
     fn tell_later(&self, lost: Vec<Arc<Hold>>) {
         if !lost.is_empty() {
             self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
@@ -506,7 +545,9 @@ impl Answers {
     /// The answer to one of the requests.
     pub(crate) fn take(&mut self, at: usize) -> Result<Reply, CallError> {
         let taken = Err(CallError::ConnectionLoss);
-        self.all.get_mut(at).map_or(taken, |answer| std::mem::replace(answer, Err(CallError::ConnectionLoss)))
+        self.all
+            .get_mut(at)
+            .map_or(taken, |answer| std::mem::replace(answer, Err(CallError::ConnectionLoss)))
     }
 
     pub(crate) fn listed(&mut self, at: usize) -> Result<Listed, CallError> {
@@ -541,8 +582,8 @@ fn unexpected() -> CallError {
     CallError::Other("an answer to another request".to_owned())
 }
 
-/// The request for a contender's node; the id is a part of its name. If the node may exist although the
-/// call fails, it is deleted.
+/// The request for a contender's node; the id is a part of its name. If the node may exist although
+/// the call fails, it is deleted.
 pub(crate) fn contender<'a>(
     path: &'a str,
     id: &str,

@@ -19,8 +19,9 @@
 //!    leader's pings and its answer to this request reach the learner in one stream. So when the
 //!    client has the answer, the learner has answered every ping that the leader sent before.
 //! 3. The leader served a **write that the client sent after the answer of step 2** and that is
-//!    acknowledged. The learner's answers to pings and this write reach the leader in one stream. So
-//!    the leader has heard those answers, and was the leader still, since the write needs a quorum.
+//!    acknowledged. The learner's answers to pings and this write reach the leader in one stream.
+//!    So the leader has heard those answers, and was the leader still, since the write needs a
+//!    quorum.
 //!
 //! Then the leader heard of the session at *s* or later, and expires it at *s* + T or later. The
 //! connection's own handshake needs no ping: it counts as a request that passed steps 1 and 2, and
@@ -100,7 +101,12 @@ impl Heard {
 
     /// A request is being sent.
     pub(super) fn send(&mut self, now: BootTime) -> Stamp {
-        Stamp { sent: now, zxid: self.zxid, answered: self.answered_before(now), relayed: self.relayed }
+        Stamp {
+            sent: now,
+            zxid: self.zxid,
+            answered: self.answered_before(now),
+            relayed: self.relayed,
+        }
     }
 
     /// Whether an ordered request that is sent now would show more than earlier ones have shown, by
@@ -134,7 +140,9 @@ impl Heard {
             self.relayed = self.relayed.max(stamp.answered);
         }
         let last = self.answered.back();
-        if last.is_none_or(|(sent, answered)| stamp.sent > *sent && *answered + self.lag / GRAINS <= now) {
+        if last.is_none_or(|(sent, answered)| {
+            stamp.sent > *sent && *answered + self.lag / GRAINS <= now
+        }) {
             self.answered.push_back((stamp.sent, now));
         }
         is_written

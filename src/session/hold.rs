@@ -1,4 +1,5 @@
-//! One znode of ours that is a hold: whether it stands, and the signals that it was lost, or is asked for.
+//! One znode of ours that is a hold: whether it stands, and the signals that it was lost, or is
+//! asked for.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,10 +12,12 @@ use crate::signal::{Once, Signal};
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{Mutex, Receiver};
 
-/// What is written to the node of a holder who is asked to let go; Curator's `LockInternals.REVOKE_MESSAGE`.
+/// What is written to the node of a holder who is asked to let go; Curator's
+/// `LockInternals.REVOKE_MESSAGE`.
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not block.
+/// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not
+/// block.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
 /// A hold: a znode of ours that was granted the lock.
@@ -74,7 +77,8 @@ impl Hold {
         self.czxid
     }
 
-    /// Whether a read that armed the watch on this node showed it, and no other one of the same name.
+    /// Whether a read that armed the watch on this node showed it, and no other one of the same
+    /// name.
     pub(crate) fn seen(&self, czxid: i64) -> bool {
         !self.is_fixed || self.czxid == czxid
     }
@@ -136,8 +140,8 @@ impl Hold {
         self.armed_on.store(attach, Ordering::Release);
     }
 
-    /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody can
-    /// see a hold that the lease has let go and that still looks held.
+    /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody
+    /// can see a hold that the lease has let go and that still looks held.
     pub(super) fn mark(&self, reason: LossReason) -> bool {
         self.loss.happen(reason)
     }
@@ -212,8 +216,8 @@ impl LostSignal {
     /// The signal as a channel, for `select!` with other channels. No message ever comes:
     /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the hold is lost.
     ///
-    /// Keep the `LostSignal`, or clone that. A clone of this receiver alone becomes ready as soon as
-    /// the last `LostSignal` of its guard is dropped, though nothing was lost.
+    /// Keep the `LostSignal`, or clone that. A clone of this receiver alone becomes ready as soon
+    /// as the last `LostSignal` of its guard is dropped, though nothing was lost.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }
@@ -226,8 +230,8 @@ impl fmt::Debug for LostSignal {
 }
 
 /// A guard gives out this signal. It becomes ready if somebody asks for the lock before that guard
-/// is released, and never otherwise: a release, a loss, or a request to a later holder does not make
-/// it ready. All clones of this value are one signal, which stays ready.
+/// is released, and never otherwise: a release, a loss, or a request to a later holder does not
+/// make it ready. All clones of this value are one signal, which stays ready.
 #[derive(Clone)]
 pub struct RevokeSignal(Arc<Signal<()>>);
 
@@ -242,8 +246,8 @@ impl RevokeSignal {
         self.0.wait(timeout).is_some()
     }
 
-    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]: ready once the holder is
-    /// asked. Keep the `RevokeSignal`, or clone that, and not the receiver alone.
+    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]: ready once the holder
+    /// is asked. Keep the `RevokeSignal`, or clone that, and not the receiver alone.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }

@@ -1,4 +1,5 @@
-//! The session's lease: until when the leader cannot have expired us, and the holds that live by it.
+//! The session's lease: until when the leader cannot have expired us, and the holds that live by
+//! it.
 //!
 //! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at or
 //! after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12 is
@@ -92,9 +93,9 @@ impl Lease {
         self.publish_end(&state);
     }
 
-    /// It is proven that the leader heard of the session at `heard` or later. For the holds that are
-    /// given the proof comes too late: they are marked as lost, and the caller sees to it that they are
-    /// [told](tell).
+    /// It is proven that the leader heard of the session at `heard` or later. For the holds that
+    /// are given the proof comes too late: they are marked as lost, and the caller sees to it that
+    /// they are [told](tell).
     pub(crate) fn extend(&self, heard: BootTime, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
@@ -139,8 +140,8 @@ impl Lease {
         self.state.lock().over.is_some()
     }
 
-    /// Whether enough of the lease is left for a new hold: so much that the session renews it before
-    /// it ends, even if the server that it is connected to fails just now.
+    /// Whether enough of the lease is left for a new hold: so much that the session renews it
+    /// before it ends, even if the server that it is connected to fails just now.
     pub(crate) fn is_fresh(&self, now: BootTime) -> bool {
         self.state.lock().is_fresh(now)
     }
@@ -184,8 +185,8 @@ impl Lease {
         hold.loss().is_none()
     }
 
-    /// Whether `stands` would say that the hold stands if its process read this time now. Takes no lock, so
-    /// that the simulation's observer can ask between any two steps of any thread.
+    /// Whether `stands` would say that the hold stands if its process read this time now. Takes no
+    /// lock, so that the simulation's observer can ask between any two steps of any thread.
     #[cfg(zk_sim)]
     pub(crate) fn would_stand(&self, hold: &Hold, now: BootTime) -> bool {
         now < self.end.get() && hold.loss().is_none()
@@ -250,7 +251,8 @@ impl Lease {
         due
     }
 
-    /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at once.
+    /// When [`to_watch`](Self::to_watch) is to be asked again; the start of the clock means at
+    /// once.
     pub(crate) fn next_watch(&self, epoch: u64) -> Option<BootTime> {
         let state = self.state.lock();
         if state.epoch == epoch { state.next_watch() } else { Some(BootTime::default()) }
@@ -268,11 +270,12 @@ impl Lease {
         tell(&self.mark_gone(hold, now));
     }
 
-    /// The same for a caller that must run no foreign code, such as a logger. The holds that are lost are
-    /// marked so; the caller sees to it that they are [told](tell).
+    /// The same for a caller that must run no foreign code, such as a logger. The holds that are
+    /// lost are marked so; the caller sees to it that they are [told](tell).
     pub(super) fn mark_gone(&self, hold: &Arc<Hold>, now: BootTime) -> Vec<Arc<Hold>> {
         let mut state = self.state.lock();
-        // A process that was stopped reads of its node's end when it wakes: it was the lease that ended first.
+        // A process that was stopped reads of its node's end when it wakes: it was the lease that
+        // ended first.
         let mut lost = self.lapse(&mut state, now);
         lost.extend(state.take_out(hold).filter(|hold| hold.mark(LossReason::NodeDeleted)));
         lost
@@ -329,18 +332,20 @@ impl State {
         self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
     }
 
-    /// Of the holds at the front of `unwatched` that were let go meanwhile, only the newest stays. While
-    /// locks are taken over and over, the event loop then wakes once in `WATCH_AFTER`: for the newest,
-    /// and not for each of them.
+    /// Of the holds at the front of `unwatched` that were let go meanwhile, only the newest stays.
+    /// While locks are taken over and over, the event loop then wakes once in `WATCH_AFTER`: for
+    /// the newest, and not for each of them.
     fn forget_released(&mut self) {
-        while self.unwatched.len() > 1 && self.unwatched.front().is_some_and(|hold| !self.stands(hold)) {
+        while self.unwatched.len() > 1
+            && self.unwatched.front().is_some_and(|hold| !self.stands(hold))
+        {
             self.unwatched.pop_front();
         }
     }
 
-    /// When the first hold without a watch is due for one. One that was let go meanwhile counts too: so
-    /// the event loop sleeps for `WATCH_AFTER` at most while locks are taken over and over, and need not be
-    /// woken by each of them.
+    /// When the first hold without a watch is due for one. One that was let go meanwhile counts
+    /// too: so the event loop sleeps for `WATCH_AFTER` at most while locks are taken over and over,
+    /// and need not be woken by each of them.
     fn next_watch(&self) -> Option<BootTime> {
         let first = self.unwatched.front()?;
         Some(if first.armed_on() == 0 { first.since() + WATCH_AFTER } else { BootTime::default() })
@@ -423,7 +428,9 @@ mod tests {
             assert_eq!(lease.grant(&hold, start + WATCH_AFTER * i / 10), Ok(()));
             hold
         };
-        let look = |tenths: u32| (lease.to_watch(1, start + WATCH_AFTER * tenths / 10), lease.next_watch(1));
+        let look = |tenths: u32| {
+            (lease.to_watch(1, start + WATCH_AFTER * tenths / 10), lease.next_watch(1))
+        };
         look(0);
         (0..5).for_each(|i| lease.release(&grant(i)));
         assert_eq!(look(5).1, Some(start + WATCH_AFTER * 14 / 10));
@@ -443,7 +450,10 @@ mod tests {
         assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
         lease.end(LossReason::SessionExpired);
         assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-        assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Over(LossReason::SessionExpired)));
+        assert_eq!(
+            lease.grant(&hold, BootTime::now()),
+            Err(Refused::Over(LossReason::SessionExpired))
+        );
     }
 
     #[test]

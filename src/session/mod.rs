@@ -43,9 +43,9 @@ use crate::world::Receiver;
 ///
 /// # Threads
 ///
-/// A session has two threads, one for the connection and one for the supervision, and one more if an
-/// [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up on a
-/// thread that ends with that. A session listens on no port. A client of the application,
+/// A session has two threads, one for the connection and one for the supervision, and one more if
+/// an [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up
+/// on a thread that ends with that. A session listens on no port. A client of the application,
 /// `ZkSession::client`, has threads of its own.
 ///
 /// # Statics, forks
@@ -125,7 +125,8 @@ impl ZkSession {
     /// For how long no server can have expired this session, as far as the answers of the servers
     /// show; see [`Held`](crate::Held). It is renewed in the background only while a guard lives.
     pub fn lease_remaining(&self) -> Duration {
-        let remaining = |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
+        let remaining =
+            |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
         self.core().generation().map_or(Duration::ZERO, remaining)
     }
 
@@ -139,9 +140,9 @@ impl ZkSession {
     }
 
     /// The application's own client on this session: a [`zookeeper::ZooKeeper`], for what is not a
-    /// lock (to register a service, to read configuration, to publish who leads). A process then has
-    /// one session at the server, and a node that it makes here as ephemeral lives exactly as long as
-    /// its locks do.
+    /// lock (to register a service, to read configuration, to publish who leads). A process then
+    /// has one session at the server, and a node that it makes here as ephemeral lives exactly as
+    /// long as its locks do.
     ///
     /// As long as the client lives, every call gives the same one. Like any call this waits for the
     /// session to be connected, as long as the [`RetryPolicy`] says. The paths are below the chroot
@@ -150,57 +151,56 @@ impl ZkSession {
     /// # Outages
     ///
     /// The client does not see connections come and go: its state stays `Connected`. A call returns
-    /// `ConnectionLoss` after a sixth of the session timeout at the latest; whether a write was done
-    /// is unknown then. Watches live on: after a reconnection they are set again, and what changed
-    /// meanwhile is delivered.
+    /// `ConnectionLoss` after a sixth of the session timeout at the latest; whether a write was
+    /// done is unknown then. Watches live on: after a reconnection they are set again, and what
+    /// changed meanwhile is delivered.
     ///
     /// # The end of the session
     ///
-    /// When the session is lost or closed, every call of its client returns `SessionExpired`, and its
-    /// watches never fire again. Ephemeral nodes go with the session. The client tells nobody by
-    /// itself: listen to the session ([`subscribe`](Self::subscribe)), and at
+    /// When the session is lost or closed, every call of its client returns `SessionExpired`, and
+    /// its watches never fire again. Ephemeral nodes go with the session. The client tells nobody
+    /// by itself: listen to the session ([`subscribe`](Self::subscribe)), and at
     /// [`SessionEvent::Connected`] call `client` again. It gives a client of the new session. The
     /// client does not keep the session open.
     ///
     /// # Closing
     ///
-    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its locks
-    /// go on, and so do the ephemeral nodes that the client made. A later call of this method gives a
-    /// new client. (To close it does the same; but the crate logs an error where a closed client is
-    /// dropped.)
+    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its
+    /// locks go on, and so do the ephemeral nodes that the client made. A later call of this method
+    /// gives a new client. (To close it does the same; but the crate logs an error where a closed
+    /// client is dropped.)
     ///
     /// # Watches
     ///
-    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The events of
-    /// those with a flag (`exists(path, true)`) go nowhere. The crate keeps the watcher of a call that
-    /// failed, and calls it at the next event of that path that another watch brings. A watcher runs
-    /// on the client's event thread and may make calls, but holds up the watchers behind it. A state
-    /// listener (`add_listener`) runs on the client's io thread: a call from there waits for itself for
-    /// ever.
+    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The events
+    /// of those with a flag (`exists(path, true)`) go nowhere. The crate keeps the watcher of a
+    /// call that failed, and calls it at the next event of that path that another watch brings. A
+    /// watcher runs on the client's event thread and may make calls, but holds up the watchers
+    /// behind it. A state listener (`add_listener`) runs on the client's io thread: a call from
+    /// there waits for itself for ever.
     ///
     /// # What differs from a client with a session of its own
     ///
-    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`: credentials belong to the
-    /// session ([`SessionBuilder::auth`]), which presents them on each connection; a lasting watch
-    /// would miss changes in an outage, and nobody would know; and to remove watches would remove
-    /// those of locks on the same node. (After a `remove_watches`, refused or not, the crate forgets
-    /// other watchers of that path.) A request of 1 MiB or more returns `BadArguments` and is not
-    /// sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`; shorter ones, of
-    /// many MiB, hold up the locks' answers behind them on a slow line. `Container` makes a container,
-    /// where the crate alone makes a persistent node.
+    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`: credentials belong to
+    /// the session ([`SessionBuilder::auth`]), which presents them on each connection; a lasting
+    /// watch would miss changes in an outage, and nobody would know; and to remove watches would
+    /// remove those of locks on the same node. (After a `remove_watches`, refused or not, the crate
+    /// forgets other watchers of that path.) A request of 1 MiB or more returns `BadArguments` and
+    /// is not sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`;
+    /// shorter ones, of many MiB, hold up the locks' answers behind them on a slow line.
+    /// `Container` makes a container, where the crate alone makes a persistent node.
     ///
     /// # Threads and port
     ///
     /// The first call starts four threads: three of the crate (`event`, `io`, and a timer's, which
-    /// bears no name of its own), and `zkm-client-N`.
-    /// They talk over a loopback connection in this process. Its port listens only until the client
-    /// is in, and nobody else is let in. A client that is stuck, or that reads nothing, holds up only
-    /// itself, never a lock.
+    /// bears no name of its own), and `zkm-client-N`. They talk over a loopback connection in this
+    /// process. Its port listens only until the client is in, and nobody else is let in. A client
+    /// that is stuck, or that reads nothing, holds up only itself, never a lock.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) where the session is not connected in time,
-    /// or this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
+    /// [`Error::Unavailable`](crate::Error::Unavailable) where the session is not connected in
+    /// time, or this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
     /// [`Error::Auth`](crate::Error::Auth) as from a lock.
     ///
     /// # Example
@@ -229,10 +229,10 @@ impl ZkSession {
     /// and the server expires the session by itself. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// Returns once the session's threads have ended, [`EventHandler`] included, or after that second
-    /// (the handler may take longer). Called by the handler itself it does not wait for the threads.
-    /// The first call closes the session. Further calls, at the same time or later, wait for the first
-    /// and give its outcome.
+    /// Returns once the session's threads have ended, [`EventHandler`] included, or after that
+    /// second (the handler may take longer). Called by the handler itself it does not wait for the
+    /// threads. The first call closes the session. Further calls, at the same time or later, wait
+    /// for the first and give its outcome.
     ///
     /// # Errors
     ///

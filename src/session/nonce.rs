@@ -1,4 +1,5 @@
-//! What makes a node with a fixed name known for ours: its data begins with a nonce, on a line of its own.
+//! What makes a node with a fixed name known for ours: its data begins with a nonce, on a line of
+//! its own.
 
 use uuid::Uuid;
 
@@ -20,7 +21,8 @@ pub(crate) fn sign(nonce: &str, data: &[u8]) -> Vec<u8> {
 pub(crate) fn split(data: &[u8]) -> (Option<&str>, &[u8]) {
     let signed = || {
         let (nonce, rest) = data.split_at_checked(LENGTH)?;
-        let nonce = std::str::from_utf8(nonce).ok().filter(|nonce| Uuid::try_parse(nonce).is_ok())?;
+        let nonce =
+            std::str::from_utf8(nonce).ok().filter(|nonce| Uuid::try_parse(nonce).is_ok())?;
         Some((nonce, rest.strip_prefix(b"\n")?))
     };
     signed().map_or((None, data), |(nonce, rest)| (Some(nonce), rest))
@@ -34,7 +36,9 @@ mod tests {
     #[test]
     fn what_others_wrote_bears_no_nonce() {
         let nonce = new();
-        for data in ["", "\n", &nonce, &format!("{nonce} x"), &format!("x{nonce}\n"), &"-".repeat(40)] {
+        for data in
+            ["", "\n", &nonce, &format!("{nonce} x"), &format!("x{nonce}\n"), &"-".repeat(40)]
+        {
             assert_eq!(split(data.as_bytes()), (None, data.as_bytes()), "{data:?}");
         }
     }

@@ -3,8 +3,9 @@
 use crate::{Error, Result};
 use zk_wire::path::check;
 
-/// The longest lock path in bytes, chroot included. ZooKeeper's own bound is a whole request (1 MB); each request, watch event
-/// and log line carries the path, so ours is where a path can only be a mistake.
+/// The longest lock path in bytes, chroot included. ZooKeeper's own bound is a whole request (1
+/// MB); each request, watch event and log line carries the path, so ours is where a path can only
+/// be a mistake.
 pub(crate) const MAX_LOCK_PATH: usize = 4096;
 
 /// Checks a lock's path, as it is given to a session with this chroot ("" for none).

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::config::RetryPolicy;
 use crate::world::Instant;
 
-/// The state of one call, from its first request to its end. A call that waits for its turn, with its node
-/// and its watches in place, does not fail, however long that takes.
+/// The state of one call, from its first request to its end. A call that waits for its turn, with
+/// its node and its watches in place, does not fail, however long that takes.
 pub(crate) struct Retry {
     /// Goes on whatever the retry policy says.
     endures: bool,
@@ -50,8 +50,9 @@ impl Retry {
         self.not_before.set(None);
     }
 
-    /// The connection or the session was lost before a useful answer came. The first attempt after that is made as soon as there is a connection; where it fails too, the
-    /// next ones wait, ever longer.
+    /// The connection or the session was lost before a useful answer came. The first attempt after
+    /// that is made as soon as there is a connection; where it fails too, the next ones wait, ever
+    /// longer.
     pub(super) fn failed(&self, policy: &RetryPolicy, longest: Duration) {
         self.failing_since.set(self.failing_since.get().or(Some(self.asked.get())));
         let before = self.failures.get();

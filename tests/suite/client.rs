@@ -1,5 +1,5 @@
-//! The application's own client on the lock's session: what it can do, when it ends, what it costs, and that it shares one session
-//! with the locks.
+//! The application's own client on the lock's session: what it can do, when it ends, what it costs,
+//! and that it shares one session with the locks.
 use crate::support::{
     Raw, Server, Shared, logged,
     own::{listening, threads},
@@ -21,7 +21,8 @@ use std::{
 use zk_mutex::{
     Error, SessionEvent, ZkMutex,
     zookeeper::{
-        Acl, AddWatchMode, CreateMode, WatchedEvent, WatchedEventType, WatcherType, ZkError, ZooKeeper,
+        Acl, AddWatchMode, CreateMode, WatchedEvent, WatchedEventType, WatcherType, ZkError,
+        ZooKeeper,
     },
 };
 
@@ -80,7 +81,10 @@ fn all_calls_of_the_client_work_below_the_chroot() {
     let (watch, events) = watcher();
     client.get_children_w("/", watch).unwrap();
     make(&client, "/b", CreateMode::Persistent);
-    assert_eq!(events.recv_timeout(SOON).unwrap(), (WatchedEventType::NodeChildrenChanged, "/".into()));
+    assert_eq!(
+        events.recv_timeout(SOON).unwrap(),
+        (WatchedEventType::NodeChildrenChanged, "/".into())
+    );
 }
 
 fn the_client_and_the_locks_are_one_session_at_the_server() {
@@ -113,7 +117,10 @@ fn a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection() {
     assert_eq!(client.add_auth("digest", b"me:pw".to_vec()), Err(ZkError::Unimplemented));
     assert_eq!(client.add_auth("nonsense", vec![]), Err(ZkError::Unimplemented));
     for length in [1 << 20, 20 << 20] {
-        assert_eq!(client.set_data("/n", vec![0; length], None).map(drop), Err(ZkError::BadArguments));
+        assert_eq!(
+            client.set_data("/n", vec![0; length], None).map(drop),
+            Err(ZkError::BadArguments)
+        );
     }
     assert_eq!(client.get_data("/n", false).unwrap().0, b"data");
     assert!(!events.try_iter().any(|event| event == SessionEvent::Suspended));
@@ -129,8 +136,9 @@ fn watches_of_the_client_and_of_locks_on_the_same_nodes_all_fire() {
         let guard = other.lock().unwrap();
         let path = format!("{LOCK}/{}", client.get_children(LOCK, false).unwrap()[0]);
         thread::scope(|scope| {
-            let waiter =
-                scope.spawn(|| mutex.lock_timeout(SOON).unwrap().expect("the release wakes us").unlock());
+            let waiter = scope.spawn(|| {
+                mutex.lock_timeout(SOON).unwrap().expect("the release wakes us").unlock()
+            });
             until("a second contender", SOON, || {
                 (client.get_children(LOCK, false).unwrap().len() == 2).then_some(())
             });
@@ -163,7 +171,11 @@ fn many_threads_use_one_client_while_others_lock() {
                     let data = path.clone().into_bytes();
                     let acl = Acl::open_unsafe().clone();
                     client.create(&path, data.clone(), acl, CreateMode::Ephemeral).unwrap();
-                    assert_eq!(client.get_data(&path, false).unwrap().0, data, "somebody else's answer");
+                    assert_eq!(
+                        client.get_data(&path, false).unwrap().0,
+                        data,
+                        "somebody else's answer"
+                    );
                     client.delete(&path, None).unwrap();
                     if i < 4 {
                         mutex.lock().unwrap().unlock().unwrap();
@@ -275,7 +287,9 @@ fn strangers_at_the_clients_port_disturb_neither_client_nor_locks() {
                 for port in listening() {
                     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 5000], &[0; 49], &[]] {
                         let port = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-                        if let Ok(mut stranger) = TcpStream::connect_timeout(&port, Duration::from_secs(1)) {
+                        if let Ok(mut stranger) =
+                            TcpStream::connect_timeout(&port, Duration::from_secs(1))
+                        {
                             let _ = stranger.write_all(words);
                             strangers.push(stranger);
                         }
@@ -305,7 +319,8 @@ fn a_stuck_client_holds_up_no_lock() {
     let (watch, fired) = watcher();
     client.get_data_w("/n", watch).unwrap();
     thread::scope(|scope| {
-        // The close is answered, and before its caller is told the listener blocks the client's io thread.
+        // The close is answered, and before its caller is told the listener blocks the client's io
+        // thread.
         let closing = scope.spawn(|| client.close());
         let other = until("a client that is not closed", SOON, || {
             let other = session.client().unwrap();
@@ -323,7 +338,8 @@ fn a_stuck_client_holds_up_no_lock() {
     until_empty(&at, LOCK);
 }
 
-/// A logger of the application that panics on the thread of the crate that reads. The session has other users: it goes on.
+/// A logger of the application that panics on the thread of the crate that reads. The session has
+/// other users: it goes on.
 fn a_client_whose_thread_dies_is_replaced_and_costs_no_lock() {
     let at = Shared::chroot();
     let session = session(&at);
@@ -357,7 +373,8 @@ fn a_listing_that_is_too_long_is_an_error_of_that_call_alone() {
     let mut raw = Raw::connect(&server.connect_string()).unwrap();
     raw.create("/many", b"", raw::PERSISTENT).unwrap();
     for i in 0..17 {
-        raw.create(&format!("/many/{i:02}{}", "x".repeat(1_000_000)), b"", raw::PERSISTENT).unwrap();
+        raw.create(&format!("/many/{i:02}{}", "x".repeat(1_000_000)), b"", raw::PERSISTENT)
+            .unwrap();
     }
     let client = session.client().unwrap();
     assert_eq!(client.get_children("/many", false).map(drop), Err(ZkError::APIError));

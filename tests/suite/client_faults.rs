@@ -1,5 +1,5 @@
-//! The application's client on the lock's session, under faults: its requests and watches go on where the session does, end as the
-//! session ends, and no fault of the client reaches a lock.
+//! The application's client on the lock's session, under faults: its requests and watches go on
+//! where the session does, end as the session ends, and no fault of the client reaches a lock.
 use crate::client::{Fired, make, watcher};
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, raw, scenarios,
@@ -110,7 +110,8 @@ fn a_request_whose_reply_is_lost_is_a_connection_loss() {
     assert!(until_answered(|| client.exists("/n", false)).is_some(), "it was done all the same");
 }
 
-/// In a black hole, and while no server can be reached. The outage ends after both calls have returned.
+/// In a black hole, and while no server can be reached. The outage ends after both calls have
+/// returned.
 fn no_request_waits_for_the_end_of_an_outage() {
     let stage = Stage::new(T);
     let client = stage.session.client().unwrap();
@@ -143,7 +144,10 @@ fn nonsense_of_the_server_does_not_reach_the_client() {
         ("a watch event without a body", head(-1).frame()),
         ("a watch event of no type", head(-1).i32(99).i32(3).string(&stage.full("/n")).frame()),
         ("a watch event of no state", head(-1).i32(3).i32(77).string(&stage.full("/n")).frame()),
-        ("a watch event whose path is no text", head(-1).i32(2).i32(3).buffer(&[0xff, 0xfe]).frame()),
+        (
+            "a watch event whose path is no text",
+            head(-1).i32(2).i32(3).buffer(&[0xff, 0xfe]).frame(),
+        ),
         ("a watch event outside the chroot", head(-1).i32(3).i32(3).string("/").frame()),
     ];
     for (what, words) in cases {
@@ -222,7 +226,8 @@ fn what_changed_in_an_outage_is_delivered_after_it() {
     }
 }
 
-/// The first connection after the outage dies before it has answered: the change is delivered on the next one.
+/// The first connection after the outage dies before it has answered: the change is delivered on
+/// the next one.
 fn what_changed_is_delivered_though_the_reconnection_fails_at_first() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
@@ -290,7 +295,10 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
     assert_ne!(Some(owner), before);
     assert!(old.try_recv().is_err(), "the old client's watches are gone");
     client.close().unwrap();
-    assert!(new.exists("/host", false).unwrap().is_some(), "the old client ends nothing of the new one");
+    assert!(
+        new.exists("/host", false).unwrap().is_some(),
+        "the old client ends nothing of the new one"
+    );
 }
 
 fn a_client_asked_for_in_an_outage_comes_with_the_connection() {
@@ -325,7 +333,9 @@ fn a_busy_client_does_not_cost_a_lock_its_lease() {
     let mutex = ZkMutex::new(&stage.session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
     let client = stage.session.client().unwrap();
-    client.create("/big", vec![7; 900_000], Acl::open_unsafe().clone(), CreateMode::Persistent).unwrap();
+    client
+        .create("/big", vec![7; 900_000], Acl::open_unsafe().clone(), CreateMode::Persistent)
+        .unwrap();
     let end = Instant::now() + 2 * T;
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -54,7 +54,8 @@ impl Sent {
     /// As the page has it: `create → getChildren`, one flight behind the other; what is not waited
     /// for in brackets.
     fn parse(text: &str) -> Sent {
-        let names = |part: &str| part.split(", ").map(|name| name.trim().to_owned()).collect::<Vec<_>>();
+        let names =
+            |part: &str| part.split(", ").map(|name| name.trim().to_owned()).collect::<Vec<_>>();
         let (waited, beside) = match text.split_once('(') {
             Some((waited, beside)) => {
                 (waited.trim_end_matches([' ', ',']), names(beside.trim_end_matches(')')))
@@ -71,8 +72,9 @@ impl Sent {
 
     /// Each is a transaction of its own at the server.
     fn writes(&self) -> usize {
-        let is_write =
-            |name: &&String| ["create", "delete", "set", "multi"].iter().any(|w| name.starts_with(w));
+        let is_write = |name: &&String| {
+            ["create", "delete", "set", "multi"].iter().any(|w| name.starts_with(w))
+        };
         self.all().filter(is_write).count()
     }
 
@@ -88,7 +90,9 @@ impl fmt::Display for Sent {
         let flights: Vec<_> = self.flights.iter().map(|flight| flight.join(", ")).collect();
         parts.extend(Some(flights.join(" → ")).filter(|flights| !flights.is_empty()));
         parts.extend(
-            Some(self.beside.join(", ")).filter(|names| !names.is_empty()).map(|names| format!("({names})")),
+            Some(self.beside.join(", "))
+                .filter(|names| !names.is_empty())
+                .map(|names| format!("({names})")),
         );
         f.write_str(if parts.is_empty() { "–" } else { "" })?;
         f.write_str(&parts.join(", "))
@@ -97,10 +101,15 @@ impl fmt::Display for Sent {
 
 /// The rows of the table below a heading, each as its cells.
 fn table(heading: &str) -> Vec<Vec<String>> {
-    let rest =
-        PAGE.split_once(&format!("# {heading}\n")).unwrap_or_else(|| panic!("the page has no {heading}")).1;
-    let lines = rest.lines().take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
-    let cells = |line: &str| line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect();
+    let rest = PAGE
+        .split_once(&format!("# {heading}\n"))
+        .unwrap_or_else(|| panic!("the page has no {heading}"))
+        .1;
+    let lines =
+        rest.lines().take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
+    let cells = |line: &str| {
+        line.trim_matches('|').split(" | ").map(|cell| cell.trim().to_owned()).collect()
+    };
     lines.skip(2).map(cells).collect()
 }
 
@@ -139,7 +148,8 @@ impl Scene {
         let (value, sent) = thread::scope(|scope| {
             let counting = self.counting(End::Return);
             let returned = &returned;
-            let thread = scope.spawn(move || counting.count(&said, || returned.load(Ordering::SeqCst)));
+            let thread =
+                scope.spawn(move || counting.count(&said, || returned.load(Ordering::SeqCst)));
             let value = operation();
             returned.store(true, Ordering::SeqCst);
             (value, thread.join().expect("the count"))
@@ -217,7 +227,8 @@ impl Scene {
     }
 
     fn until_watched(&self, guard: &Held) {
-        let is_watch = |request: &Request| is_read(request) && request.path.as_deref() == Some(guard.path());
+        let is_watch =
+            |request: &Request| is_read(request) && request.path.as_deref() == Some(guard.path());
         until("the holder watches its node", SOON, || {
             self.proxy.answered().iter().any(is_watch).then_some(())
         });
@@ -263,7 +274,9 @@ impl Before {
     /// Whether the next request is the first read of a node that this session made. A holder sends
     /// such a read, with a watch, once it has held the node for 50 ms. That may be in any row.
     fn is_own_watch(&mut self, request: &Request) -> bool {
-        let Some(path) = request.path.as_ref().filter(|path| path.contains("_c_")) else { return false };
+        let Some(path) = request.path.as_ref().filter(|path| path.contains("_c_")) else {
+            return false;
+        };
         if request.kind == OpKind::Create {
             self.created.push(path.clone());
         }
@@ -290,7 +303,8 @@ impl Counting<'_> {
                 let may_end = !is_last || self.end != End::Return || returned();
                 may_end && more(&names(&self.requests(counted)), said).is_some()
             };
-            let is_otherwise = || if is_last { !self.requests(counted).is_empty() } else { returned() };
+            let is_otherwise =
+                || if is_last { !self.requests(counted).is_empty() } else { returned() };
             let limit = Instant::now() + SOON;
             while !is_as_said() && Instant::now() < limit {
                 if is_otherwise() {
@@ -309,7 +323,9 @@ impl Counting<'_> {
                 return sent;
             }
             sent.flights.push(sent_now);
-            until("the flight's replies are here", SOON, || (self.proxy.unanswered() == 0).then_some(()));
+            until("the flight's replies are here", SOON, || {
+                (self.proxy.unanswered() == 0).then_some(())
+            });
             self.proxy.pass_replies();
         }
     }
@@ -327,8 +343,8 @@ impl Counting<'_> {
         }
     }
 
-    /// All but heartbeats and the watches on what is held, without the first ones. While an operation
-    /// waits and holds nothing, the watch on its own node is a part of it.
+    /// All but heartbeats and the watches on what is held, without the first ones. While an
+    /// operation waits and holds nothing, the watch on its own node is a part of it.
     fn requests(&self, skipped: usize) -> Vec<Request> {
         let mut before = self.before.clone();
         let mut requests = self.proxy.requests();
@@ -393,7 +409,10 @@ impl<'s> Waiter<'s> {
 
     /// Returns when it waits.
     #[track_caller]
-    fn start_waiting<G>(scope: &'s Scope<'s, '_>, take: impl FnOnce() -> G + Send + 's) -> Waiter<'s> {
+    fn start_waiting<G>(
+        scope: &'s Scope<'s, '_>,
+        take: impl FnOnce() -> G + Send + 's,
+    ) -> Waiter<'s> {
         Waiter::spawned(take, |run| spawn_waiting(scope, run))
     }
 
@@ -426,12 +445,15 @@ fn a_mutex_costs_what_the_page_says() {
     let mut scene = Scene::of("`ZkMutex`");
     let near = &ZkMutex::builder(&scene.near, LOCK).hand_over(TIMEOUT).build().unwrap();
     let far = &ZkMutex::new(&scene.far, LOCK).unwrap();
-    drop(ZkMutex::new(&scene.far, "/locks/other").unwrap().lock().unwrap()); // makes the folder above
+    // makes the folder above
+    drop(ZkMutex::new(&scene.far, "/locks/other").unwrap().lock().unwrap());
     let guard = scene.row("`lock()`, the first one on its path", || near.lock().unwrap());
     guard.unlock().unwrap();
     let guard = scene.row("`lock()`, free", || near.lock().unwrap());
     scene.until_watched(&guard);
-    scene.row("`lock()` by the thread that holds it, and its release", || drop(near.lock().unwrap()));
+    scene.row("`lock()` by the thread that holds it, and its release", || {
+        drop(near.lock().unwrap())
+    });
     scene.row("`is_held()`, `check()`, `valid_for()`", || {
         assert!(guard.is_held() && guard.check().is_ok() && guard.valid_for() > Duration::ZERO);
     });
@@ -534,7 +556,9 @@ fn a_read_write_lock_costs_what_the_page_says() {
     thread::scope(|scope| {
         let name = "`write()`, held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || near.write().unwrap());
-        scene.woken_row("its wake-up by the release elsewhere", &waiter, || beside.unlock().unwrap());
+        scene.woken_row("its wake-up by the release elsewhere", &waiter, || {
+            beside.unlock().unwrap()
+        });
         waiter.let_go();
     });
     scene.until_free();
@@ -575,7 +599,9 @@ fn a_semaphore_costs_what_the_page_says() {
     scene.until_watched(&permit);
     permit.unlock().unwrap();
     let held = (far.acquire().unwrap(), far.acquire_many(2).unwrap());
-    scene.row("`try_acquire()`, all held elsewhere", || assert!(near.try_acquire().unwrap().is_none()));
+    scene.row("`try_acquire()`, all held elsewhere", || {
+        assert!(near.try_acquire().unwrap().is_none())
+    });
     thread::scope(|scope| {
         let name = "`acquire()`, all held elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::WaitAndHold, || near.acquire().unwrap());
@@ -588,7 +614,8 @@ fn a_semaphore_costs_what_the_page_says() {
 fn a_semaphore_mutex_costs_what_the_page_says() {
     let mut scene = Scene::of("`ZkSemaphoreMutex`");
     let near = &ZkSemaphoreMutex::new(&scene.near, LOCK).unwrap();
-    ZkSemaphoreMutex::new(&scene.far, LOCK).unwrap().lock().unwrap().unlock().unwrap(); // makes the folders
+    // makes the folders
+    ZkSemaphoreMutex::new(&scene.far, LOCK).unwrap().lock().unwrap().unlock().unwrap();
     let guard = scene.row("`lock()`, free", || near.lock().unwrap());
     scene.until_watched(&guard);
     scene.row("`unlock()`", || guard.unlock().unwrap());
@@ -655,7 +682,8 @@ fn an_election_costs_what_the_page_says() {
     thread::scope(|scope| {
         let name = "`join()` behind a leader elsewhere, until it waits";
         let waiter = scene.waiting_row(name, scope, End::Wait, || join(near));
-        scene.woken_row("from the leader's end until it leads", &waiter, || leader.leave().unwrap());
+        scene
+            .woken_row("from the leader's end until it leads", &waiter, || leader.leave().unwrap());
         waiter.let_go();
     });
     scene.check();
@@ -742,10 +770,12 @@ fn threads_of_one_session_queue_as_one() {
         until("the holder watches", SOON, || (embedded.watch_count() == 1).then_some(()));
         embedded.clear_log();
         thread::scope(|scope| {
-            let waiters: Vec<_> =
-                (0..threads).map(|_| Waiter::start_waiting(scope, || near.lock().unwrap())).collect();
+            let waiters: Vec<_> = (0..threads)
+                .map(|_| Waiter::start_waiting(scope, || near.lock().unwrap()))
+                .collect();
             until("all is watched", SOON, || (embedded.watch_count() == 3).then_some(()));
-            let requests = embedded.requests().iter().filter(|request| request.op != Op::Ping).count();
+            let requests =
+                embedded.requests().iter().filter(|request| request.op != Op::Ping).count();
             let nodes = until_queue(&at, LOCK, 2).len() - 1;
             drop(held);
             waiters.into_iter().for_each(Waiter::let_go);
@@ -786,7 +816,8 @@ fn threads_are_as_many_as_the_page_says() {
     let sessions: Vec<_> = (0..MANY).map(|_| session_of(&at, TIMEOUT)).collect();
     count("a session", before, 0);
     let path = |number: usize| format!("/locks/{number}");
-    let mutexes: Vec<_> = (0..MANY).map(|i| ZkMutex::new(&sessions[0], &path(i)).unwrap()).collect();
+    let mutexes: Vec<_> =
+        (0..MANY).map(|i| ZkMutex::new(&sessions[0], &path(i)).unwrap()).collect();
     let before = lasting_threads();
     let held: Vec<_> = mutexes.iter().map(|mutex| mutex.lock().unwrap()).collect();
     count("a held lock", before, 0);

@@ -1,10 +1,12 @@
-//! ACLs in the words of the client crate: what stands at the server, who is let in, and what is refused.
+//! ACLs in the words of the client crate: what stands at the server, who is let in, and what is
+//! refused.
 use crate::support::{
     Raw, Shared, raw, scenarios,
     scene::{SOON, full_path, queue, session, until_empty},
 };
 use zk_mutex::{
-    Acl, Error, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Acl, Error, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex,
+    ZkSession,
     zookeeper::{self, Permission},
 };
 
@@ -58,7 +60,10 @@ fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
         let acl = friend.get_acl(&path).unwrap();
         assert_eq!((acl.len(), acl[0].perms, acl[0].scheme.as_str()), (2, 31, "digest"), "{path}");
         assert!(acl[0].id.starts_with("service:"), "{path}");
-        assert_eq!((acl[1].perms, acl[1].scheme.as_str(), acl[1].id.as_str()), (3, "world", "anyone"));
+        assert_eq!(
+            (acl[1].perms, acl[1].scheme.as_str(), acl[1].id.as_str()),
+            (3, "world", "anyone")
+        );
     }
 }
 
@@ -100,13 +105,16 @@ fn one_path_with_other_entries_is_refused() {
 fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() {
     let at = Shared::chroot();
     let ours = session(&at); // without credentials
-    let one = |scheme: &str, id: &str| Acl::Custom(vec![zookeeper::Acl::new(Permission::ALL, scheme, id)]);
+    let one = |scheme: &str, id: &str| {
+        Acl::Custom(vec![zookeeper::Acl::new(Permission::ALL, scheme, id)])
+    };
     let wrong = [Acl::Custom(vec![]), one("nonsense", "me"), one("auth", ""), one("ip", "nowhere")];
     for (i, acl) in wrong.into_iter().enumerate() {
         let path = format!("/safe/lock-{i}");
         let mutex = ZkMutex::builder(&ours, &path).acl(acl.clone()).build().unwrap();
         let permit = ZkSemaphore::builder(&ours, &format!("{path}-permits"), 2).acl(acl.clone());
-        let exclusive = ZkExclusiveLock::builder(&ours, &format!("{path}-x")).acl(acl).build().unwrap();
+        let exclusive =
+            ZkExclusiveLock::builder(&ours, &format!("{path}-x")).acl(acl).build().unwrap();
         for refused in [
             mutex.lock().map(drop),
             mutex.try_lock().map(drop),
@@ -117,7 +125,9 @@ fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() 
             assert!(matches!(error, Error::Server { .. }), "{error:?}");
             let said = error.to_string();
             assert!(
-                said.contains(&path) && said.contains("InvalidACL") && said.contains("check auth()"),
+                said.contains(&path)
+                    && said.contains("InvalidACL")
+                    && said.contains("check auth()"),
                 "{said}"
             );
         }
@@ -134,9 +144,12 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
     let at = Shared::chroot();
     let ours = session(&at);
     let of = |count: usize| {
-        let entry =
-            |i: usize| zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250));
-        Acl::Custom((0..count).map(entry).chain([zookeeper::Acl::open_unsafe()[0].clone()]).collect())
+        let entry = |i: usize| {
+            zookeeper::Acl::new(Permission::ALL, "ip", format!("10.0.{}.{}", i / 250, i % 250))
+        };
+        Acl::Custom(
+            (0..count).map(entry).chain([zookeeper::Acl::open_unsafe()[0].clone()]).collect(),
+        )
     };
     match ZkMutex::builder(&ours, LOCK).acl(of(200)).build() {
         Err(Error::InvalidConfig { what, reason }) => {

@@ -19,8 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, ElectionEvent, Error, Leadership, LockBuilder, LossReason, SessionState, Wait, ZkCandidate,
-    ZkElection, ZkMutex, ZkSession,
+    CancelToken, ElectionEvent, Error, Leadership, LockBuilder, LossReason, SessionState, Wait,
+    ZkCandidate, ZkElection, ZkMutex, ZkSession,
 };
 
 pub const PATH: &str = "/elections/billing";
@@ -36,8 +36,9 @@ fn named(session: &ZkSession, id: &str) -> ZkElection {
     ZkElection::builder(session, PATH).data(id).build().unwrap()
 }
 
-/// Joins, and returns when its node stands and the candidate knows that. Until its create is answered, a
-/// cut of its connection would make it queue again with another node, and delete this one a little later.
+/// Joins, and returns when its node stands and the candidate knows that. Until its create is
+/// answered, a cut of its connection would make it queue again with another node, and delete this
+/// one a little later.
 #[track_caller]
 pub fn join(at: &str, election: &ZkElection) -> ZkCandidate {
     let before = queue(at, PATH).len();
@@ -91,7 +92,11 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
         assert_eq!((leader.data, leader.reads), (ids[0].clone().into_bytes(), false));
         assert_eq!(Some(leader.session_id), sessions[place % 2].session_id());
         assert_eq!(leader.name, name(leadership.path()));
-        assert!(leader.name.starts_with("_c_") && leader.name.contains("-latch-"), "{}", leader.name);
+        assert!(
+            leader.name.starts_with("_c_") && leader.name.contains("-latch-"),
+            "{}",
+            leader.name
+        );
         let czxid = stat(&at, leadership.path()).unwrap().czxid;
         assert_eq!(token.zxid(), czxid, "that of its node");
         candidate.leave().unwrap();
@@ -108,7 +113,9 @@ fn candidate_that_leaves_from_the_middle_promotes_nobody() {
     leads(&candidates[0]);
     candidates[1].leave().unwrap();
     assert!(candidates[2].wait_leader_timeout(A_WHILE).unwrap().is_none());
-    assert!(candidates[0].is_leader() && candidates[3].wait_leader_timeout(A_WHILE).unwrap().is_none());
+    assert!(
+        candidates[0].is_leader() && candidates[3].wait_leader_timeout(A_WHILE).unwrap().is_none()
+    );
     assert_eq!(queue(&at, PATH).len(), 3);
     candidates[0].leave().unwrap();
     leads(&candidates[2]);
@@ -119,7 +126,8 @@ fn leadership_rotates_over_the_candidates() {
     const CANDIDATES: usize = 5;
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at)];
-    let elections: Vec<_> = (0..CANDIDATES).map(|n| named(&sessions[n % 2], &n.to_string())).collect();
+    let elections: Vec<_> =
+        (0..CANDIDATES).map(|n| named(&sessions[n % 2], &n.to_string())).collect();
     let mut standing: Vec<_> = elections.iter().map(|election| join(&at, election)).collect();
     let mut last = None;
     for turn in 0..CANDIDATES * 3 {
@@ -133,7 +141,8 @@ fn leadership_rotates_over_the_candidates() {
         standing.push(elections[turn % CANDIDATES].join().unwrap());
         until("its node stands, the old one does not", SOON, || {
             let ids = ids(&elections[0]);
-            (ids.len() == CANDIDATES && *ids.last()? == (turn % CANDIDATES).to_string()).then_some(())
+            (ids.len() == CANDIDATES && *ids.last()? == (turn % CANDIDATES).to_string())
+                .then_some(())
         });
     }
     drop(standing);
@@ -147,7 +156,11 @@ fn nothing_is_left_after_leaving_and_joining_anew_is_another_candidate() {
     let candidate = election.join().unwrap();
     let leadership = leads(&candidate);
     let (lost, copy, token) = (leadership.lost(), leadership.clone(), leadership.fencing_token());
-    assert!(leadership.is_held() && leadership.check().is_ok() && leadership.valid_for() > Duration::ZERO);
+    assert!(
+        leadership.is_held()
+            && leadership.check().is_ok()
+            && leadership.valid_for() > Duration::ZERO
+    );
     assert_eq!((leadership.hold_count(), leadership.lost_reason()), (1, None));
     drop(leadership);
     assert!(candidate.is_leader(), "a view ends nothing");
@@ -167,7 +180,10 @@ fn nothing_is_left_after_leaving_and_joining_anew_is_another_candidate() {
     candidate.leave().unwrap();
     assert!(!candidate.is_leader() && candidate.leadership().is_none());
     let events: Vec<_> = candidate.events().iter().collect();
-    assert!(matches!(events[..], [ElectionEvent::Elected { .. }, ElectionEvent::Left]), "{events:?}");
+    assert!(
+        matches!(events[..], [ElectionEvent::Elected { .. }, ElectionEvent::Left]),
+        "{events:?}"
+    );
     let again = election.join().unwrap();
     assert!(leads(&again).is_held() && !copy.is_held());
     drop(again);
@@ -208,8 +224,9 @@ fn leaving_ends_the_waits_of_other_threads() {
     let cancel = CancelToken::new();
     thread::scope(|scope| {
         let waits = spawn_waiting(scope, || second.wait_leader().map(drop));
-        let cancelled =
-            spawn_waiting(scope, || second.wait_leader_with(Wait::forever().cancelled_by(&cancel)).map(drop));
+        let cancelled = spawn_waiting(scope, || {
+            second.wait_leader_with(Wait::forever().cancelled_by(&cancel)).map(drop)
+        });
         let told = spawn_waiting(scope, || leadership.lost().wait(SOON));
         cancel.cancel();
         assert_eq!(cancelled.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
@@ -301,7 +318,10 @@ fn closed_session_ends_the_candidacy() {
         ours.close().unwrap();
         assert!(matches!(waits.join().unwrap(), Err(Error::Closed { .. })));
     });
-    assert_eq!((leadership.is_held(), leadership.lost_reason()), (false, Some(LossReason::SessionClosed)));
+    assert_eq!(
+        (leadership.is_held(), leadership.lost_reason()),
+        (false, Some(LossReason::SessionClosed))
+    );
     leads(&next_one);
     let events: Vec<_> = first.events().iter().collect();
     let lost = ElectionEvent::Lost(LossReason::SessionClosed);
@@ -333,7 +353,10 @@ fn paths_that_are_none_are_refused() {
     let session = session(&at);
     for path in ["elections/billing", "", "/", "/a//b", "/a/", "/a/../b"] {
         let refused = ZkElection::new(&session, path).unwrap_err();
-        assert!(matches!(&refused, Error::InvalidPath { path: told, .. } if told == path), "{refused}");
+        assert!(
+            matches!(&refused, Error::InvalidPath { path: told, .. } if told == path),
+            "{refused}"
+        );
     }
 }
 
@@ -346,7 +369,8 @@ fn elections_and_locks_keep_off_each_others_paths() {
         matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("another kind")),
         "{refused}"
     );
-    let refused = ZkElection::builder(&ours, PATH).acl(zk_mutex::Acl::CreatorAll).build().unwrap_err();
+    let refused =
+        ZkElection::builder(&ours, PATH).acl(zk_mutex::Acl::CreatorAll).build().unwrap_err();
     assert!(matches!(refused, Error::InvalidConfig { .. }), "{refused}");
     assert!(ZkMutex::new(&theirs, PATH).is_err(), "through another session");
     // Of another process nobody can know: neither counts for the other.
@@ -354,7 +378,8 @@ fn elections_and_locks_keep_off_each_others_paths() {
     let mut raw = Raw::connect(&at).unwrap();
     for (path, mark) in [(PATH, "lock-"), (OTHER, "latch-")] {
         raw.mkdirs(&full_path(&at, path)).unwrap();
-        let prefix = full_path(&at, &format!("{path}/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-{mark}"));
+        let prefix =
+            full_path(&at, &format!("{path}/_c_6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42-{mark}"));
         raw.create(&prefix, b"", EPHEMERAL_SEQUENTIAL).unwrap();
     }
     let candidate = election.join().unwrap();
@@ -431,13 +456,15 @@ fn leader_that_is_killed_elects_the_next() {
         return lead_until_killed(&address);
     }
     let at = Shared::chroot();
-    let mut leader = Process::start(module_path!(), "leader_that_is_killed_elects_the_next", &at, &[]);
+    let mut leader =
+        Process::start(module_path!(), "leader_that_is_killed_elects_the_next", &at, &[]);
     let token: i64 = leader.says().parse().unwrap();
     let session = session(&at);
     let [second, third] = [(); 2].map(|()| join(&at, &election(&session)));
     assert!(second.wait_leader_timeout(A_WHILE).unwrap().is_none());
     drop(leader); // with SIGKILL
-    let leadership = second.wait_leader_timeout(SOON * 2).unwrap().expect("the server ended its session");
+    let leadership =
+        second.wait_leader_timeout(SOON * 2).unwrap().expect("the server ended its session");
     assert!(leadership.fencing_token().zxid() > token);
     assert!(!third.is_leader());
     drop((second, third));
@@ -492,14 +519,17 @@ fn runners_lead_one_after_the_other() {
     let (tell, told) = unbounded();
     thread::scope(|scope| {
         for runner in 0..RUNNERS {
-            let (election, section, tell) = (election(&sessions[runner % 2]), &section, tell.clone());
+            let (election, section, tell) =
+                (election(&sessions[runner % 2]), &section, tell.clone());
             let at = &at;
             scope.spawn(move || {
                 let mut terms = 0;
                 election.run(|leadership| {
                     // So that the order is the queue's, not that of the threads' start.
                     if terms == 0 {
-                        until("all stand", SOON, || (queue(at, PATH).len() >= RUNNERS).then_some(()));
+                        until("all stand", SOON, || {
+                            (queue(at, PATH).len() >= RUNNERS).then_some(())
+                        });
                     }
                     section.pass();
                     assert!(leadership.is_held());
@@ -559,7 +589,11 @@ fn runner_is_cancelled_while_it_waits_and_between_two_terms() {
     assert_eq!(calls.load(SeqCst), 0);
     until_queue(&at, PATH, 1);
     leader.leave().unwrap();
-    assert_eq!(election.run_until_cancelled(&cancel, |_| Break(())), cancelled, "cancelled is cancelled");
+    assert_eq!(
+        election.run_until_cancelled(&cancel, |_| Break(())),
+        cancelled,
+        "cancelled is cancelled"
+    );
     let cancel = CancelToken::new();
     let said = election.run_until_cancelled(&cancel, |leadership| -> std::ops::ControlFlow<()> {
         cancel.cancel();
@@ -596,11 +630,16 @@ fn what_debug_shows() {
     assert_eq!(format!("{election:?}"), format!("ZkElection {{ path: {PATH:?}, .. }}"));
     let candidate = election.join().unwrap();
     let leadership = leads(&candidate);
-    assert_eq!(format!("{candidate:?}"), format!("ZkCandidate {{ path: {PATH:?}, state: <leads>, .. }}"));
+    assert_eq!(
+        format!("{candidate:?}"),
+        format!("ZkCandidate {{ path: {PATH:?}, state: <leads>, .. }}")
+    );
     let shown = format!("{leadership:?}");
     assert!(shown.contains("-latch-") && shown.contains("<held>"), "{shown}");
     candidate.leave().unwrap();
-    assert!(format!("{candidate:?}").contains("<over>") && format!("{leadership:?}").contains("<lost>"));
+    assert!(
+        format!("{candidate:?}").contains("<over>") && format!("{leadership:?}").contains("<lost>")
+    );
     fn both<T: Send + Sync + 'static>() {}
     both::<(ZkElection, LockBuilder<ZkElection>, ZkCandidate, Leadership, ElectionEvent)>();
 }

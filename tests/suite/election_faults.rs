@@ -1,4 +1,5 @@
-//! What can go wrong with an election: no second leader, no node too many and none too few, whatever is lost and whoever meddles.
+//! What can go wrong with an election: no second leader, no node too many and none too few,
+//! whatever is lost and whoever meddles.
 use crate::{
     election::{PATH, election, join, leads, next},
     embedded_faults::{flap, raw, start},
@@ -8,7 +9,9 @@ use crate::{
         logged,
         raw::{EPHEMERAL, PERSISTENT},
         scenarios,
-        scene::{SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state},
+        scene::{
+            SOON, queue, session_of, until_empty, until_event, until_node_watched, until_state,
+        },
         until,
     },
 };
@@ -20,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Cause, ElectionEvent, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkCandidate, ZkMutex,
-    ZkSession,
+    Cause, ElectionEvent, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkCandidate,
+    ZkMutex, ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -43,7 +46,8 @@ fn go_away(server: &TestServer) {
 
 /// A session that is back at once: the more faults in little time.
 fn eager(at: &str) -> ZkSession {
-    let policy = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let policy =
+        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     ZkSession::builder(at).retry_policy(policy).connect().unwrap()
 }
 
@@ -54,7 +58,8 @@ fn until_settled(at: &str, candidates: &[ZkCandidate]) {
         let leading: Vec<_> = candidates.iter().filter_map(ZkCandidate::leadership).collect();
         let nodes = queue(at, PATH);
         let stands = |path: &str| nodes.iter().any(|node| node == name(path));
-        (nodes.len() == candidates.len() && leading.len() == 1 && stands(leading[0].path())).then_some(())
+        (nodes.len() == candidates.len() && leading.len() == 1 && stands(leading[0].path()))
+            .then_some(())
     });
 }
 
@@ -94,7 +99,10 @@ fn interrupted_leader_knows_before_the_next_one_leads() {
     proxy.black_hole(true);
     assert!(second.wait_leader().unwrap().is_held());
     assert!(!first.is_leader(), "two leaders");
-    assert!(leadership.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()), "and it was told");
+    assert!(
+        leadership.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()),
+        "and it was told"
+    );
     assert_eq!(leadership.lost_reason(), Some(LossReason::LeaseExpired));
     assert_eq!(next(first.events()), ElectionEvent::Lost(LossReason::LeaseExpired));
     proxy.black_hole(false);
@@ -176,7 +184,10 @@ fn outage_that_outlasts_the_retry_policy_ends_the_wait_and_not_the_candidacy() {
     until_state(&ours, SessionState::Suspended);
     for _ in 0..2 {
         let said = second.wait_leader().map(drop);
-        assert!(matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })), "{said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })),
+            "{said:?}"
+        );
     }
     assert!(second.events().is_empty());
     proxy.refuse(false);
@@ -221,7 +232,11 @@ fn flapping_connections_make_no_second_leader() {
     });
     assert_eq!(section.counter(), terms.load(SeqCst) * 2);
     until_empty(&at, PATH);
-    assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids, "swept by the sessions, not with them");
+    assert_eq!(
+        sessions.each_ref().map(ZkSession::session_id),
+        ids,
+        "swept by the sessions, not with them"
+    );
 }
 
 // ---- lost sessions, wiped data, meddling ----
@@ -239,7 +254,10 @@ fn expired_leader_stands_again_behind_the_next() {
     assert!(!leadership.is_held() && !candidates[0].is_leader());
     // The server may tell of the node before it tells of the session.
     let reason = leadership.lost_reason();
-    assert!(matches!(reason, Some(LossReason::SessionExpired | LossReason::NodeDeleted)), "{reason:?}");
+    assert!(
+        matches!(reason, Some(LossReason::SessionExpired | LossReason::NodeDeleted)),
+        "{reason:?}"
+    );
     until_settled(&at, &candidates);
     assert!(next_one.is_held());
     drop(candidates);
@@ -252,7 +270,8 @@ fn server_that_lost_everything_is_begun_with_anew() {
     let candidates: Vec<_> = (0..4).map(|n| join(&at, &election(&sessions[n % 2]))).collect();
     let leadership = leads(&candidates[0]);
     server.wipe();
-    // It takes nobody back who knows of a later time, until it is as far itself: the lease ends before.
+    // It takes nobody back who knows of a later time, until it is as far itself: the lease ends
+    // before.
     assert!(leadership.lost().wait(SOON).is_some());
     until_settled(&at, &candidates);
     drop(candidates);
@@ -274,7 +293,8 @@ fn node_ahead_that_goes_between_the_listing_and_the_watch_lets_the_next_lead() {
     assert_eq!(queue(&at, PATH).len(), 1);
 }
 
-/// Whose node goes before its time may believe that it leads until it hears of it: here the count of nodes is what matters.
+/// Whose node goes before its time may believe that it leads until it hears of it: here the count
+/// of nodes is what matters.
 fn reset_races_leave_exactly_one_node_for_each_candidate() {
     const ROUNDS: usize = 60;
     let (server, at) = start();
@@ -299,7 +319,8 @@ fn reset_races_leave_exactly_one_node_for_each_candidate() {
                 }
                 _ => {
                     if let Some(node) = queue(&at, PATH).first() {
-                        let _ = raw(&at).delete(&format!("{PATH}/{node}")); // it may have gone just now
+                        // it may have gone just now
+                        let _ = raw(&at).delete(&format!("{PATH}/{node}"));
                     }
                 }
             }
@@ -476,7 +497,10 @@ fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
         assert!(server.expire_session(ours.session_id().unwrap()));
         let theirs = leads(&other).fencing_token();
         until_queue(&at, PATH, 2);
-        assert!(told.recv_timeout(A_WHILE).is_err() && other.is_leader(), "not called beside another leader");
+        assert!(
+            told.recv_timeout(A_WHILE).is_err() && other.is_leader(),
+            "not called beside another leader"
+        );
         other.leave().unwrap();
         let second = told.recv_timeout(SOON).unwrap();
         assert!(first < theirs && theirs < second);

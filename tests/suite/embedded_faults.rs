@@ -1,5 +1,5 @@
-//! Each fault of the embedded server's network and of single requests, seen by a raw client and by the library: what it does, and
-//! that it does it exactly then.
+//! Each fault of the embedded server's network and of single requests, seen by a raw client and by
+//! the library: what it does, and that it does it exactly then.
 use crate::{
     embedded_hostile::{frame, hello},
     support::{
@@ -65,14 +65,22 @@ pub type Lose = fn(&TestServer, Matcher);
 pub const LOSE: [Lose; 2] =
     [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
 
-/// Cuts all connections as soon as somebody is connected again, `least` times at least and until `done` says `enough`; gives how often.
+/// Cuts all connections as soon as somebody is connected again, `least` times at least and until
+/// `done` says `enough`; gives how often.
 #[track_caller]
-pub fn flap(server: &TestServer, seed: u64, least: usize, enough: usize, done: impl Fn() -> usize) -> usize {
+pub fn flap(
+    server: &TestServer,
+    seed: u64,
+    least: usize,
+    enough: usize,
+    done: impl Fn() -> usize,
+) -> usize {
     let (mut random, mut cuts) = (fastrand::Rng::with_seed(seed), 0);
     while cuts < least || done() < enough {
         until("somebody is back", SOON, || (server.connection_count() > 0).then_some(()));
         thread::sleep(Duration::from_millis(random.u64(1..30)));
-        // On a busy machine nothing may ever be done between two cuts: so some of them wait until something was.
+        // On a busy machine nothing may ever be done between two cuts: so some of them wait until
+        // something was.
         if cuts % 4 == 3 {
             let before = done();
             until("it goes on", SOON * 3, || (done() > before || done() >= enough).then_some(()));
@@ -170,7 +178,8 @@ fn cut_ends_connections_that_were_not_accepted_yet() {
         server.cut_connections();
         let read = client.read(&mut [0]);
         assert!(
-            matches!(&read, Ok(0)) || read.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionReset),
+            matches!(&read, Ok(0))
+                || read.as_ref().is_err_and(|e| e.kind() == ErrorKind::ConnectionReset),
             "{read:?}"
         );
     }
@@ -220,7 +229,11 @@ fn refused_port_stays_the_servers_own() {
         let refused = TcpStream::connect(server.address());
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
         let taken = TcpListener::bind(server.address());
-        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse, "nobody else gets it meanwhile");
+        assert_eq!(
+            taken.unwrap_err().kind(),
+            ErrorKind::AddrInUse,
+            "nobody else gets it meanwhile"
+        );
         old.ping().unwrap();
         server.refuse(false);
         raw(&at).ping().unwrap();
@@ -252,7 +265,11 @@ fn black_hole_takes_everything_and_answers_nothing() {
     let nodes = server.node_count();
     thread::scope(|scope| {
         let create = scope.spawn(|| client.create("/late", b"", PERSISTENT));
-        assert_eq!(newcomer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "taken, but silent");
+        assert_eq!(
+            newcomer.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "taken, but silent"
+        );
         assert!(!create.is_finished());
         assert_eq!((server.node_count(), server.count(Op::Create)), (nodes, 0));
         server.black_hole(false);
@@ -336,7 +353,8 @@ fn delay_is_for_the_end_of_a_connection_too() {
     // Who is refused is not served while the refusal is on its way.
     server.clear_log();
     let mut refused = TcpStream::connect(server.address()).unwrap();
-    let hello = Writer::new().i32(0).i64(1 << 40).i32(30_000).i64(0).buffer(&[0; 16]).bool(false).frame();
+    let hello =
+        Writer::new().i32(0).i64(1 << 40).i32(30_000).i64(0).buffer(&[0; 16]).bool(false).frame();
     refused.write_all(&[hello, create(1, "/ghost")].concat()).unwrap();
     assert_eq!(replies(&mut refused), [0; 0]);
     assert_eq!(server.count(Op::Create), 0);
@@ -374,7 +392,9 @@ fn nothing_behind_a_lost_request_is_served() {
             assert_eq!(server.count(Op::Create.on("/behind")), 0);
             assert_eq!(server.pending_faults(), 0);
             drop(client);
-            until("the connection is gone", SOON, || (server.connection_count() == 0).then_some(()));
+            until("the connection is gone", SOON, || {
+                (server.connection_count() == 0).then_some(())
+            });
         }
     }
 }
@@ -436,7 +456,8 @@ fn dropped_reply_applies_the_request_and_cuts() {
     client.abandon();
 }
 
-/// The test that every implementation of the recipe should have: the create is done, its answer lost.
+/// The test that every implementation of the recipe should have: the create is done, its answer
+/// lost.
 fn lost_answer_to_a_create_leaves_no_orphan() {
     let (server, at) = start();
     let session = session(&at);
@@ -450,7 +471,9 @@ fn lost_answer_to_a_create_leaves_no_orphan() {
         assert_eq!(server.pending_faults(), 0);
         assert_eq!(server.count(Op::Create.on(NODE)), 2, "the lost one, and another");
         let name = guard.path().rsplit_once('/').unwrap().1.to_owned();
-        until("the holder's node is the only one", SOON, || (queue(&at, LOCK) == [&*name]).then_some(()));
+        until("the holder's node is the only one", SOON, || {
+            (queue(&at, LOCK) == [&*name]).then_some(())
+        });
         guard.unlock().unwrap();
         until_empty(&at, LOCK);
     }
@@ -552,7 +575,8 @@ fn held_requests_wait_and_others_pass() {
     let held = server.hold_requests(Op::Create.on("/first"));
     assert!(!held.wait(Duration::from_millis(10)));
     thread::scope(|scope| {
-        let both = scope.spawn(|| client.create_at_once(&["/first".into(), "/second".into()], PERSISTENT));
+        let both =
+            scope.spawn(|| client.create_at_once(&["/first".into(), "/second".into()], PERSISTENT));
         assert!(held.wait(SOON));
         assert_eq!(held.count(), 1);
         other.create("/third", b"", PERSISTENT).unwrap();
@@ -567,7 +591,8 @@ fn held_requests_wait_and_others_pass() {
     assert_eq!(other.children("/").unwrap(), ["first", "second", "third", "zookeeper"]);
 }
 
-/// The holder goes after the waiter has seen it and before the waiter watches it: the wake-up that a careless lock misses.
+/// The holder goes after the waiter has seen it and before the waiter watches it: the wake-up that
+/// a careless lock misses.
 fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));

@@ -1,4 +1,5 @@
-//! Hostile clients at the embedded server: the bad connection ends with a log line, memory stays bounded, the others are served.
+//! Hostile clients at the embedded server: the bad connection ends with a log line, memory stays
+//! bounded, the others are served.
 use crate::support::{
     Raw,
     logged::logged,
@@ -72,7 +73,8 @@ impl Stage {
         stream
     }
 
-    /// A connection with a session, and nothing but bytes from here on: nobody pings, however long it takes.
+    /// A connection with a session, and nothing but bytes from here on: nobody pings, however long
+    /// it takes.
     fn session(&self) -> TcpStream {
         let mut stream = self.dial();
         stream.write_all(&hello(LONG.as_millis() as i32)).unwrap();
@@ -90,7 +92,10 @@ pub fn hello(timeout: i32) -> Vec<u8> {
 pub fn frame(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let gone = |e: &io::Error| {
-        matches!(e.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+        matches!(
+            e.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+        )
     };
     match stream.read_exact(&mut length) {
         Err(e) if gone(&e) => return Ok(None),
@@ -132,7 +137,8 @@ fn growth<T>(watched: impl FnOnce() -> T) -> (usize, T) {
         let (running, ended) = bounded::<()>(0);
         let watch = scope.spawn(move || {
             let mut most = memory();
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(5)) {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_millis(5))
+            {
                 most = most.max(memory());
             }
             most
@@ -198,7 +204,8 @@ fn truncated_connect_requests_end_the_connection() {
     // A password of impossible length.
     for length in [-2, i32::MIN, i32::MAX, 1000] {
         let mut bad = stage.dial();
-        bad.write_all(&Writer::new().i32(0).i64(0).i32(4000).i64(0).i32(length).i64(0).frame()).unwrap();
+        bad.write_all(&Writer::new().i32(0).i64(0).i32(4000).i64(0).i32(length).i64(0).frame())
+            .unwrap();
         until_hung_up(&mut bad, &format!("a password of {length} bytes"));
         assert_eq!(said_of(&bad).len(), 1);
     }
@@ -230,13 +237,18 @@ fn unknown_requests_end_the_connection() {
         let mut bad = stage.session();
         let before = logged(Level::Warn, "").len();
         bad.write_all(&Writer::new().i32(1).i32(opcode).string("/good").frame()).unwrap();
-        assert_eq!(until_hung_up(&mut bad, &format!("opcode {opcode}")), [UNIMPLEMENTED], "opcode {opcode}");
+        assert_eq!(
+            until_hung_up(&mut bad, &format!("opcode {opcode}")),
+            [UNIMPLEMENTED],
+            "opcode {opcode}"
+        );
         assert_eq!(logged(Level::Warn, "").len(), before + 1, "opcode {opcode}");
         stage.serves();
     }
 }
 
-/// Requests whose body is not what it should be are refused, and cost no memory, whatever they claim.
+/// Requests whose body is not what it should be are refused, and cost no memory, whatever they
+/// claim.
 fn truncated_and_boastful_requests_are_refused() {
     let mut stage = Stage::new();
     let create = || Writer::new().i32(1).i32(1).string("/n").buffer(b"data");
@@ -245,21 +257,31 @@ fn truncated_and_boastful_requests_are_refused() {
         ("a path of 2 GB", Writer::new().i32(1).i32(4).i32(i32::MAX)),
         ("a path of negative length", Writer::new().i32(1).i32(4).i32(-7)),
         ("no path", Writer::new().i32(1).i32(4).i32(-1)),
-        ("a path that is no text", Writer::new().i32(1).i32(4).buffer(&[b'/', 0xff, 0xfe]).bool(false)),
+        (
+            "a path that is no text",
+            Writer::new().i32(1).i32(4).buffer(&[b'/', 0xff, 0xfe]).bool(false),
+        ),
         ("data of 2 GB", Writer::new().i32(1).i32(1).string("/n").i32(i32::MAX)),
         ("two thousand million ACLs", create().i32(i32::MAX)),
         ("a negative number of ACLs", create().i32(-9)),
         ("an ACL too few", create().i32(2).i32(31).string("world").string("anyone").i32(0)),
         ("watches without number", Writer::new().i32(-8).i32(101).i64(0).i32(i32::MAX)),
-        ("a transaction without end", Writer::new().i32(1).i32(14).i32(13).bool(false).i32(-1).string("/n")),
-        ("a transaction of nothing known", Writer::new().i32(1).i32(14).i32(77).bool(false).i32(-1)),
+        (
+            "a transaction without end",
+            Writer::new().i32(1).i32(14).i32(13).bool(false).i32(-1).string("/n"),
+        ),
+        (
+            "a transaction of nothing known",
+            Writer::new().i32(1).i32(14).i32(77).bool(false).i32(-1),
+        ),
     ];
     let whole = acl().frame();
     let cut = (12..whole.len() - 4).map(|length| {
         let body = &whole[4..length];
         ("a create that was cut short", [&(body.len() as i32).to_be_bytes()[..], body].concat())
     });
-    let all: Vec<_> = boasts.into_iter().map(|(what, writer)| (what, writer.frame())).chain(cut).collect();
+    let all: Vec<_> =
+        boasts.into_iter().map(|(what, writer)| (what, writer.frame())).chain(cut).collect();
     let (grown, ()) = growth(|| {
         for (what, words) in all {
             let mut bad = stage.session();
@@ -321,7 +343,8 @@ fn slow_loris_keeps_nobody_waiting_and_is_closed() {
         .start()
         .unwrap();
     let mut stage = Stage::on(server);
-    // Half of them greet a byte at a time, half have a session and a request that never becomes whole.
+    // Half of them greet a byte at a time, half have a session and a request that never becomes
+    // whole.
     let mut slow: Vec<TcpStream> = (0..50).map(|_| stage.dial()).collect();
     for _ in 0..50 {
         let mut stream = stage.dial();
@@ -359,11 +382,13 @@ fn slow_loris_keeps_nobody_waiting_and_is_closed() {
 /// Set in the process that has got its descriptors.
 const RAISED_VAR: &str = "ZK_MUTEX_TEST_RAISED";
 
-/// Runs the scenario in a process with so many descriptors, if this one has fewer; true if that was done.
+/// Runs the scenario in a process with so many descriptors, if this one has fewer; true if that was
+/// done.
 fn ran_with_descriptors(wanted: usize) -> bool {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    let most = line.split_whitespace().nth(3).and_then(|most| most.parse().ok()).unwrap_or(usize::MAX);
+    let most =
+        line.split_whitespace().nth(3).and_then(|most| most.parse().ok()).unwrap_or(usize::MAX);
     if most >= wanted {
         return false;
     }
@@ -389,7 +414,8 @@ fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
     if ran_with_descriptors(2_500) {
         return;
     }
-    let server = TestServer::builder().max_session_timeout(Duration::from_secs(300)).start().unwrap();
+    let server =
+        TestServer::builder().max_session_timeout(Duration::from_secs(300)).start().unwrap();
     let mut stage = Stage::on(server);
     let (grown, idle) = growth(|| {
         let mut idle: Vec<TcpStream> = (0..500).map(|_| stage.dial()).collect();
@@ -431,7 +457,13 @@ fn flood_of_creates_is_answered_in_order_and_others_are_served() {
                 for xid in 1..=CREATES as i32 {
                     let create = Writer::new().i32(xid).i32(1).string("/flood/n-").buffer(b"");
                     packet.extend(
-                        create.i32(1).i32(31).string("world").string("anyone").i32(SEQUENTIAL).frame(),
+                        create
+                            .i32(1)
+                            .i32(31)
+                            .string("world")
+                            .string("anyone")
+                            .i32(SEQUENTIAL)
+                            .frame(),
                     );
                     if packet.len() > 60_000 || xid == CREATES as i32 {
                         writes.write_all(&packet).unwrap();
@@ -442,7 +474,10 @@ fn flood_of_creates_is_answered_in_order_and_others_are_served() {
             let answers = scope.spawn(move || {
                 for xid in 1..=CREATES as i32 {
                     let reply = frame(&mut reads).unwrap().expect("an answer to each");
-                    assert_eq!((Reader(&reply).i32(), Reader(&reply[12..]).i32()), (Some(xid), Some(0)));
+                    assert_eq!(
+                        (Reader(&reply).i32(), Reader(&reply[12..]).i32()),
+                        (Some(xid), Some(0))
+                    );
                 }
             });
             let mut rounds = 0;
@@ -460,7 +495,8 @@ fn flood_of_creates_is_answered_in_order_and_others_are_served() {
     assert!(rounds > 2, "the others were served {rounds} times in all");
 }
 
-/// Writes without ever reading, until the other side takes no more or hangs up; gives the bytes written.
+/// Writes without ever reading, until the other side takes no more or hangs up; gives the bytes
+/// written.
 fn stuff(mut stream: &TcpStream, words: &[u8], most: usize) -> usize {
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut written = 0;
@@ -477,8 +513,9 @@ fn client_that_asks_for_much_and_reads_nothing_costs_little() {
     let mut stage = Stage::new();
     stage.good.create("/big", &vec![7; 1_000_000], PERSISTENT).unwrap();
     let bad = [stage.session(), stage.session(), stage.session()];
-    let ask: Vec<u8> =
-        (1..=100).flat_map(|xid| Writer::new().i32(xid).i32(4).string("/big").bool(false).frame()).collect();
+    let ask: Vec<u8> = (1..=100)
+        .flat_map(|xid| Writer::new().i32(xid).i32(4).string("/big").bool(false).frame())
+        .collect();
     let (grown, written) = growth(|| {
         let written: usize = thread::scope(|scope| {
             let floods = bad.each_ref().map(|bad| scope.spawn(|| stuff(bad, &ask, 64 * MB)));
@@ -496,7 +533,8 @@ fn client_that_asks_for_much_and_reads_nothing_costs_little() {
         grown / 1024,
         stage.worst
     );
-    // What is asked is not taken from the sockets: these, with their buffers in the kernel, are full long before the end.
+    // What is asked is not taken from the sockets: these, with their buffers in the kernel, are
+    // full long before the end.
     assert!(written < 3 * 32 * MB, "the server has taken {written} bytes");
     assert!(grown < 64 * MB, "{grown}");
     drop(bad);
@@ -534,15 +572,19 @@ fn client_that_reads_gets_it_all() {
     let mut reader = stage.session();
     reader.write_all(&Writer::new().i32(1).i32(106).string("/").i32(1).frame()).unwrap();
     assert!(frame(&mut reader).unwrap().is_some());
-    reader.set_read_timeout(None).unwrap(); // all nodes of a session go before anything is said of the first
+    // all nodes of a session go before anything is said of the first
+    reader.set_read_timeout(None).unwrap();
     let mut owner = Raw::connect(&stage.at).unwrap();
     let path = format!("/{}", "x".repeat(1000));
     thread::scope(|scope| {
-        // A node that is made and one that goes, each tells of itself; its parent is told of it in the same.
+        // A node that is made and one that goes, each tells of itself; its parent is told of it in
+        // the same.
         let events = scope.spawn(move || {
             let mut seen = 0;
             while seen < 2 * EVENTS {
-                let event = frame(&mut reader).unwrap().unwrap_or_else(|| panic!("cut after {seen} events"));
+                let event = frame(&mut reader)
+                    .unwrap()
+                    .unwrap_or_else(|| panic!("cut after {seen} events"));
                 seen += usize::from(event.len() > 1000);
             }
         });

@@ -1,4 +1,5 @@
-//! The embedded server's life: restart and wipe, numbers, time that is made to pass, the logs, and its end.
+//! The embedded server's life: restart and wipe, numbers, time that is made to pass, the logs, and
+//! its end.
 use crate::{
     embedded_faults::{attach, exists, is_connected, lost_by_expiry, mutex, raw, start},
     support::{
@@ -94,7 +95,8 @@ fn wiped_server_knows_nobody() {
     assert!(client.ping().is_err());
     assert!(!exists(&at, "/gone"));
     assert_eq!(raw(&at).children("/").unwrap(), ["zookeeper"]);
-    // A client that has seen more than the server knows of is refused, until the server has come so far.
+    // A client that has seen more than the server knows of is refused, until the server has come so
+    // far.
     until_event(&events, |event| *event == SessionEvent::Suspended);
     let mut writer = raw(&at);
     for i in 0..20 {
@@ -185,7 +187,10 @@ fn advance_hears_those_who_came_before() {
         let hello = Writer::new().i32(0).i64(0).i32(10_000).i64(id).buffer(&password).bool(false);
         again.write_all(&hello.frame()).unwrap();
         server.advance(timeout * 2 / 3);
-        assert!(server.sessions().iter().any(|session| session.id == id), "it had come back in time");
+        assert!(
+            server.sessions().iter().any(|session| session.id == id),
+            "it had come back in time"
+        );
         assert!(server.expire_session(id));
     }
 }
@@ -194,12 +199,14 @@ fn event_is_waited_for() {
     let (server, at) = start();
     let mut client = raw(&at);
     client.create("/n", b"", PERSISTENT).unwrap();
-    let set = |event: &zk_test_server::Event| event.kind == EventKind::DataChanged && event.path == "/n";
+    let set =
+        |event: &zk_test_server::Event| event.kind == EventKind::DataChanged && event.path == "/n";
     assert_eq!(server.wait_event(set, Duration::ZERO), None);
     client.watch("/n").unwrap();
     thread::scope(|scope| {
         // What is asked of an event may ask the server.
-        let waits = scope.spawn(|| server.wait_event(|event| set(event) && server.node_count() > 0, SOON));
+        let waits =
+            scope.spawn(|| server.wait_event(|event| set(event) && server.node_count() > 0, SOON));
         client.set_data("/n", b"new").unwrap();
         assert_eq!(waits.join().unwrap().map(|event| event.session), Some(client.session_id()));
     });
@@ -286,7 +293,9 @@ fn log_keeps_the_newest_and_forgets_when_told() {
 fn sockets() -> usize {
     let links = fs::read_dir("/proc/self/fd").unwrap().flatten();
     links
-        .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:")))
+        .filter(|fd| {
+            fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+        })
         .count()
 }
 

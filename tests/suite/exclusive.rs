@@ -74,7 +74,11 @@ fn every_waiting_process_gets_it_in_the_end() {
                 })
             })
             .collect();
-        assert_eq!((section.counter(), queue(&at, LOCK)), (0, vec!["lock".to_owned()]), "they have no nodes");
+        assert_eq!(
+            (section.counter(), queue(&at, LOCK)),
+            (0, vec!["lock".to_owned()]),
+            "they have no nodes"
+        );
         guard.unlock().unwrap();
         for waiter in waiters {
             waiter.join().unwrap();
@@ -174,7 +178,10 @@ fn node_says_whose_it_is_and_missing_parents_are_made() {
         assert_eq!(guard.fencing_token().zxid(), node.czxid);
         let (data, _) = Raw::connect(&at).unwrap().get_data(&full_path(&at, NODE)).unwrap();
         let (nonce, rest) = data.split_at(37);
-        assert!(uuid::Uuid::try_parse(std::str::from_utf8(&nonce[..36]).unwrap()).is_ok(), "{data:?}");
+        assert!(
+            uuid::Uuid::try_parse(std::str::from_utf8(&nonce[..36]).unwrap()).is_ok(),
+            "{data:?}"
+        );
         assert_eq!((nonce[36], rest), (b'\n', &b"billing"[..]));
         guard.unlock().unwrap();
         until_empty(&at, LOCK);
@@ -207,7 +214,10 @@ fn another_clients_node_keeps_us_out_until_it_goes() {
         assert!(lock.try_lock().unwrap().is_none());
         assert!(lock.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
         let holder = lock.holders().unwrap().remove(0);
-        assert_eq!((holder.data.as_slice(), holder.session_id == 0), (&b"somebody"[..], flags == PERSISTENT));
+        assert_eq!(
+            (holder.data.as_slice(), holder.session_id == 0),
+            (&b"somebody"[..], flags == PERSISTENT)
+        );
         thread::scope(|scope| {
             let waiter = spawn_waiting(scope, || drop(lock.lock().unwrap()));
             raw.set_data(&full_path(&at, NODE), b"still me").unwrap();
@@ -236,7 +246,9 @@ fn acl_is_on_node_and_parents() {
     assert_eq!(stranger.delete(&full_path(&at, NODE)).unwrap_err().code(), Some(raw::NO_AUTH));
     let theirs = session(&at);
     let shut_out = ZkExclusiveLock::new(&theirs, LOCK).unwrap();
-    for refused in [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.holders().map(drop)] {
+    for refused in
+        [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.holders().map(drop)]
+    {
         assert!(matches!(refused, Err(Error::NoAuth { .. })), "{refused:?}");
     }
     guard.unlock().unwrap();
@@ -263,14 +275,18 @@ fn timeout_and_cancellation_leave_nothing() {
     let guard = first.lock().unwrap();
     let begun = Instant::now();
     assert!(second.lock_timeout(Duration::from_millis(300)).unwrap().is_none());
-    assert!((Duration::from_millis(300)..Duration::from_millis(300) + SLACK).contains(&begun.elapsed()));
+    assert!(
+        (Duration::from_millis(300)..Duration::from_millis(300) + SLACK).contains(&begun.elapsed())
+    );
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let waiter =
-            spawn_waiting(scope, || second.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let waiter = spawn_waiting(scope, || {
+            second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+        });
         // One that waits for its turn behind that, too.
-        let behind =
-            spawn_waiting(scope, || second.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let behind = spawn_waiting(scope, || {
+            second.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+        });
         token.cancel();
         for waiter in [waiter, behind] {
             assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -298,7 +314,10 @@ fn close_frees_it_and_ends_those_who_wait() {
         assert_eq!(guard.lost_reason(), Some(LossReason::SessionClosed));
         assert!(matches!(local.join().unwrap(), Err(Error::Closed { op: "lock", .. })));
         other.join().unwrap();
-        assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LossReason::SessionClosed, .. })));
+        assert!(matches!(
+            guard.unlock(),
+            Err(Error::Lost { reason: LossReason::SessionClosed, .. })
+        ));
         assert!(matches!(first.try_lock().map(drop), Err(Error::Closed { .. })));
     });
     let waiting = session(&at);

@@ -1,4 +1,5 @@
-//! What can go wrong with a lock whose node has a name that everybody uses: whose is it, and may it be deleted?
+//! What can go wrong with a lock whose node has a name that everybody uses: whose is it, and may it
+//! be deleted?
 use crate::{
     embedded_faults::{LOSE, raw, start},
     support::{
@@ -6,7 +7,8 @@ use crate::{
         raw::EPHEMERAL,
         scenarios,
         scene::{
-            SOON, queue, session_of, until_empty, until_event, until_renewed, until_state, until_watched,
+            SOON, queue, session_of, until_empty, until_event, until_renewed, until_state,
+            until_watched,
         },
         until,
     },
@@ -60,7 +62,11 @@ fn create_whose_answer_is_lost_is_known_again() {
             server.drop_reply(which)
         }
         let guard = mine.lock().unwrap();
-        assert_eq!((server.pending_faults(), server.count(Op::Create.on(NODE))), (0, 2), "lost, and again");
+        assert_eq!(
+            (server.pending_faults(), server.count(Op::Create.on(NODE))),
+            (0, 2),
+            "lost, and again"
+        );
         assert_eq!(server.count(Op::Delete.on(NODE)), 0, "it is had, not deleted");
         let node = stat(&at, NODE).unwrap();
         assert_eq!(node.ephemeral_owner, ours);
@@ -134,7 +140,8 @@ fn create_whose_answer_is_lost_is_removed_when_its_time_is_up() {
         let again = server.hold_requests(Op::Create.on(NODE).session(session).skip(1));
         let token = CancelToken::new();
         thread::scope(|scope| {
-            let locker = scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+            let locker =
+                scope.spawn(|| mine.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
             until("it is made", SOON, || stat(&at, NODE));
             if refused {
                 // It comes back in between or not: its create is not answered, and nobody takes it.
@@ -170,7 +177,11 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
         let begun = Instant::now();
         let said = mine.try_lock().map(drop);
         assert!(matches!(said, Err(Error::Unavailable { .. })), "not somebody else's: {said:?}");
-        assert!((limit..limit + SLACK).contains(&begun.elapsed()), "it waited: {:?}", begun.elapsed());
+        assert!(
+            (limit..limit + SLACK).contains(&begun.elapsed()),
+            "it waited: {:?}",
+            begun.elapsed()
+        );
     }
     assert!(other.try_lock().unwrap().is_none(), "to others it is a lock like any");
     thread::scope(|scope| {
@@ -183,7 +194,8 @@ fn node_of_ours_that_is_on_its_way_out_is_waited_for_and_is_no_contention() {
 
 // ---- a release whose request or answer is lost ----
 
-/// The one that must never be: our delete is done, another takes the lock, and our delete is sent again.
+/// The one that must never be: our delete is done, another takes the lock, and our delete is sent
+/// again.
 fn release_sent_again_spares_the_next_owners_node() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
@@ -194,7 +206,8 @@ fn release_sent_again_spares_the_next_owners_node() {
         thread::scope(|scope| {
             let theirs = spawn_waiting(scope, || other.lock().unwrap());
             server.drop_reply(Op::Delete.on(NODE).session(ours));
-            // What follows on the next connection waits until the other has it: the one write that is sent before passes.
+            // What follows on the next connection waits until the other has it: the one write that
+            // is sent before passes.
             let again = server.hold_requests(Op::Delete.on(NO_OP).session(ours).skip(1));
             drop(guard);
             let theirs = theirs.join().unwrap();
@@ -226,7 +239,10 @@ fn release_whose_requests_are_lost_is_done() {
             assert!(other.lock_timeout(SOON).unwrap().is_some(), "{which:?}");
             assert_eq!(server.pending_faults(), 0);
             until_empty(&at, LOCK);
-            assert!(lost.receiver().try_recv().is_err_and(|e| e.is_empty()), "a release is no loss");
+            assert!(
+                lost.receiver().try_recv().is_err_and(|e| e.is_empty()),
+                "a release is no loss"
+            );
         }
     }
     assert_eq!(id(&ours), session);
@@ -296,7 +312,10 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
             assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
             assert!(guard.fencing_token() < theirs.fencing_token(), "a lost hold keeps its token");
             server.clear_log();
-            assert!(matches!(guard.unlock(), Err(Error::Lost { reason: LossReason::NodeDeleted, .. })));
+            assert!(matches!(
+                guard.unlock(),
+                Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
+            ));
             assert!(mine.try_lock().unwrap().is_none());
             until("ours has looked", SOON, || {
                 (server.count(Op::GetData.on(NODE).session(id(&ours))) > 0).then_some(())
@@ -310,7 +329,8 @@ fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
     }
 }
 
-/// Somebody puts a node of their own in its place before it was seen behind its create: it is not held.
+/// Somebody puts a node of their own in its place before it was seen behind its create: it is not
+/// held.
 fn node_replaced_behind_its_create_is_not_granted() {
     let (server, at) = start();
     let ([ours, theirs], [mine, other]) = two(&at);
@@ -327,7 +347,9 @@ fn node_replaced_behind_its_create_is_not_granted() {
                 until("ours has seen it", SOON, || {
                     (server.count(Op::Create.on(NODE).session(id(&ours))) > 0).then_some(())
                 });
-                assert!(other.holders().unwrap().iter().any(|holder| holder.session_id == id(&theirs)));
+                assert!(
+                    other.holders().unwrap().iter().any(|holder| holder.session_id == id(&theirs))
+                );
                 assert!(!locker.is_finished() && guard.is_held());
                 guard.unlock().unwrap();
             }
@@ -532,7 +554,10 @@ fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
     let limit = ours.timeout() / 6;
     for _ in 0..2 {
         for (said, limit) in [
-            (Box::new(|| mine.try_lock().map(drop)) as Box<dyn Fn() -> zk_mutex::Result<()>>, limit),
+            (
+                Box::new(|| mine.try_lock().map(drop)) as Box<dyn Fn() -> zk_mutex::Result<()>>,
+                limit,
+            ),
             (Box::new(|| mine.lock_timeout(A_WHILE).map(drop)), A_WHILE),
             (Box::new(|| mine.holders().map(drop)), limit * 2),
         ] {
@@ -579,8 +604,12 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
             .collect();
         for round in 0..60 {
             let before = section.counter();
-            let which =
-                [Op::Create.on(NODE), Op::Delete.on(NODE), Op::GetData.on(NODE), Op::Delete.on(NO_OP)];
+            let which = [
+                Op::Create.on(NODE),
+                Op::Delete.on(NODE),
+                Op::GetData.on(NODE),
+                Op::Delete.on(NO_OP),
+            ];
             let which = which[round % 4].clone();
             match round % 3 {
                 0 => server.drop_reply(which),

@@ -1,4 +1,5 @@
-//! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked for and released.
+//! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked
+//! for and released.
 use crate::support::{
     Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, over_exclusive, per_recipe, raw,
     recipe::{Guard, Lock},
@@ -46,14 +47,15 @@ struct Stage {
 impl Stage {
     fn new(recipe: Recipe, fault: Fault) -> Stage {
         let server = (fault == Restart).then(Server::start);
-        // A server takes its time to start on a busy machine, and must be back within the lease. Only a black hole is noticed the
-        // later the longer the timeout is.
+        // A server takes its time to start on a busy machine, and must be back within the lease.
+        // Only a black hole is noticed the later the longer the timeout is.
         let timeout = Duration::from_secs(if fault == BlackHole { 12 } else { 24 });
         let clean = server.as_ref().map_or_else(Shared::chroot, Server::connect_string);
-        let (host, chroot) = clean.split_once('/').map_or((&*clean, None), |(host, path)| (host, Some(path)));
+        let (host, chroot) =
+            clean.split_once('/').map_or((&*clean, None), |(host, path)| (host, Some(path)));
         let proxy = Proxy::start(host.parse().unwrap());
-        let through =
-            chroot.map_or(proxy.connect_string(), |path| format!("{}/{path}", proxy.connect_string()));
+        let through = chroot
+            .map_or(proxy.connect_string(), |path| format!("{}/{path}", proxy.connect_string()));
         let victim = session_of(&through, timeout);
         let bystander = session_of(&clean, timeout);
         let events = victim.subscribe();
@@ -125,7 +127,9 @@ impl Stage {
     /// Waits until the session, or its successor, has come back from the fault.
     fn recovered(&self) {
         let seen = match self.fault {
-            Expiry => until_event(&self.events, |event| matches!(event, SessionEvent::Connected { .. })),
+            Expiry => {
+                until_event(&self.events, |event| matches!(event, SessionEvent::Connected { .. }))
+            }
             _ => until_event(&self.events, |event| *event == SessionEvent::Reconnected),
         };
         assert_eq!(
@@ -135,7 +139,8 @@ impl Stage {
         );
         assert_eq!(self.proxy.plans(), 0, "the fault has struck");
         assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
-        // A restarted server takes some connections that it never answers; the link tries again after a while.
+        // A restarted server takes some connections that it never answers; the link tries again
+        // after a while.
         until("the bystander is back", SOON * 2, || {
             (self.bystander.state() == SessionState::Connected).then_some(())
         });
@@ -163,8 +168,8 @@ impl Stage {
 fn holding(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
     let lock = stage.lock();
-    // A holder's own node is read once, for its watch: a moment after the grant, or earlier if somebody
-    // asks for the lost signal. So this fault is planned before the grant.
+    // A holder's own node is read once, for its watch: a moment after the grant, or earlier if
+    // somebody asks for the lost signal. So this fault is planned before the grant.
     let is_by_the_read_of_its_node = fault == LostReply(OpKind::GetData);
     if is_by_the_read_of_its_node {
         stage.proxy.drop_reply(OpKind::GetData.on(recipe.mark()));
@@ -183,13 +188,16 @@ fn holding(recipe: Recipe, fault: Fault) {
     stage.strike();
     if fault == Expiry {
         lost_by_expiry(&stage, &lock, &guard);
-        let gone = Error::Lost { path: guard.path().to_owned(), reason: LossReason::SessionExpired };
+        let gone =
+            Error::Lost { path: guard.path().to_owned(), reason: LossReason::SessionExpired };
         assert_eq!(guard.unlock(), Err(gone), "each lock answers so");
         return stage.end();
     }
     stage.recovered();
     assert!(
-        guard.is_held() && guard.check().is_ok() && lost.receiver().try_recv().is_err_and(|e| e.is_empty())
+        guard.is_held()
+            && guard.check().is_ok()
+            && lost.receiver().try_recv().is_err_and(|e| e.is_empty())
     );
     assert_eq!((guard.lost_reason(), stage.queue().len()), (None, 1));
     assert_ne!(lock.is_owned_here(), Some(false));
@@ -296,7 +304,8 @@ fn waiting(recipe: Recipe, fault: Fault) {
         let before = stage.queue();
         assert_eq!(before.len(), 2);
         let holder = stage.path_of(&recipe.name(theirs.path()));
-        let own = before.iter().map(|name| stage.path_of(name)).find(|path| *path != holder).unwrap();
+        let own =
+            before.iter().map(|name| stage.path_of(name)).find(|path| *path != holder).unwrap();
         stage.plan();
         match fault {
             // Who watches the list reads again when that changes, and its own node when that does.
@@ -316,7 +325,8 @@ fn waiting(recipe: Recipe, fault: Fault) {
             LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
                 // Its own node is watched once it has waited a little.
                 let armed = || {
-                    (stage.proxy.count(OpKind::GetData.on(own.rsplit_once('/').unwrap().1)) > 0).then_some(())
+                    (stage.proxy.count(OpKind::GetData.on(own.rsplit_once('/').unwrap().1)) > 0)
+                        .then_some(())
                 };
                 if recipe != Recipe::Permit {
                     until("the victim watches its own node", SOON, armed);
@@ -339,7 +349,8 @@ fn waiting(recipe: Recipe, fault: Fault) {
         may_have.store(true, Ordering::SeqCst);
         theirs.unlock().unwrap();
         let granted = told.recv_timeout(SOON).expect("the waiter gets the lock");
-        let replaced = matches!(fault, Expiry | LostReply(OpKind::Create) | LostRequest(OpKind::Create));
+        let replaced =
+            matches!(fault, Expiry | LostReply(OpKind::Create) | LostRequest(OpKind::Create));
         assert_eq!(own.ends_with(&granted), !replaced, "{granted} after {own}");
     });
     stage.end();
@@ -384,8 +395,11 @@ fn creating(recipe: Recipe, fault: Fault) {
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
     // What interrupts comes when the server has made the node and the victim has no answer.
     let create = OpKind::Create.on(recipe.mark());
-    let created =
-        if interrupts { stage.proxy.hold_reply(create, SOON) } else { stage.proxy.on_request(create, SOON) };
+    let created = if interrupts {
+        stage.proxy.hold_reply(create, SOON)
+    } else {
+        stage.proxy.on_request(create, SOON)
+    };
     let (first, had) = thread::scope(|scope| {
         let locker = scope.spawn(|| {
             let guard = lock.lock().unwrap();
@@ -462,7 +476,10 @@ fn releasing(recipe: Recipe, fault: Fault) {
     let lost = guard.lost();
     stage.plan();
     let interrupts = !matches!(fault, LostReply(_) | LostRequest(_));
-    stage.proxy.hold(if fault == BlackHole { Direction::ToServer } else { Direction::ToClient }, interrupts);
+    stage.proxy.hold(
+        if fault == BlackHole { Direction::ToServer } else { Direction::ToClient },
+        interrupts,
+    );
     let deleted = stage.proxy.on_request(OpKind::Delete.on(recipe.mark()), SOON);
     drop(guard);
     if !matches!(fault, BlackHole | LostRequest(_)) {
@@ -502,7 +519,10 @@ fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
     stage.proxy.black_hole(true);
     let start = std::time::Instant::now();
     let said = guard.unlock();
-    assert!(matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[1]), "{said:?}");
+    assert!(
+        matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[1]),
+        "{said:?}"
+    );
     assert!(start.elapsed() < stage.victim.timeout() / 6 + Duration::from_millis(1500));
     stage.proxy.black_hole(false);
     until_empty(&stage.clean, PATH);

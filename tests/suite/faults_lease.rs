@@ -1,4 +1,5 @@
-//! Exclusion where it is hardest: the server ends a session whose holder hears nothing of it. And what a queue costs.
+//! Exclusion where it is hardest: the server ends a session whose holder hears nothing of it. And
+//! what a queue costs.
 use crate::support::{
     Ensemble, Isolation, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, per_recipe,
     recipe::Lock,
@@ -32,7 +33,8 @@ impl Ends {
     fn assert_in_order(self, what: &str) {
         let Ends { held, node_gone } = self;
         println!("{what}: is_held() was true until {held:?}, the node was gone at {node_gone:?}");
-        // However late the threads that ask come to it: a hold that was asked for behind this answer was one beside the next.
+        // However late the threads that ask come to it: a hold that was asked for behind this
+        // answer was one beside the next.
         assert!(held < node_gone, "two holders are possible: {self:?}");
     }
 }
@@ -83,7 +85,8 @@ fn keep_trying(other: &Lock, session: &ZkSession, stop: &AtomicBool) -> usize {
     tried
 }
 
-/// Holds through `victim` while the fault lasts; a contender past it gets the lock when the hold is over.
+/// Holds through `victim` while the fault lasts; a contender past it gets the lock when the hold is
+/// over.
 fn outlived(
     recipe: Recipe,
     what: &str,
@@ -116,7 +119,11 @@ fn outlived(
         assert!(held && second > first);
         assert!(granted - start > ends.held, "granted while the first still held");
         assert!(lost.wait(Duration::ZERO).is_some());
-        assert!(matches!(guard.lost_reason(), Some(LossReason::LeaseExpired)), "{:?}", guard.lost_reason());
+        assert!(
+            matches!(guard.lost_reason(), Some(LossReason::LeaseExpired)),
+            "{:?}",
+            guard.lost_reason()
+        );
         heal(start);
         until_state(victim, SessionState::Connected);
         stop.store(true, SeqCst);
@@ -158,7 +165,8 @@ fn holder_in_a_black_hole_stops_in_time_with_a_longer_session(recipe: Recipe) {
     black_hole(recipe, Duration::from_secs(6));
 }
 
-/// The lease may end though the session is resumed: the hold stays lost, and the node goes with the guard.
+/// The lease may end though the session is resumed: the hold stays lost, and the node goes with the
+/// guard.
 fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
@@ -179,7 +187,10 @@ fn hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed(recipe:
     assert_eq!(victim.session_id(), id, "the session was resumed");
     assert!(!guard.is_held() && guard.lost_reason() == Some(LossReason::LeaseExpired));
     if recipe.is_a_threads() {
-        assert!(matches!(lock.lock().map(drop), Err(Error::Lost { reason: LossReason::LeaseExpired, .. })));
+        assert!(matches!(
+            lock.lock().map(drop),
+            Err(Error::Lost { reason: LossReason::LeaseExpired, .. })
+        ));
     }
     assert_eq!(queue(&at, PATH).len(), 1, "its node is kept until it has finished");
     let others = session_of(&at, timeout);
@@ -199,7 +210,8 @@ fn ensemble() -> Ensemble {
     Ensemble::start_with(3, server)
 }
 
-/// The holder knows one follower only, which is cut off from its leader and answers pings for a while yet.
+/// The holder knows one follower only, which is cut off from its leader and answers pings for a
+/// while yet.
 fn cut_off_follower(which: usize) {
     let ensemble = ensemble();
     let followers = ensemble.followers();
@@ -228,7 +240,8 @@ fn holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is
     cut_off_follower(1);
 }
 
-/// Where it can, the session moves to another server within its lease, and the hold is not even disturbed.
+/// Where it can, the session moves to another server within its lease, and the hold is not even
+/// disturbed.
 fn holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader() {
     let ensemble = ensemble();
     let (victim, at) = connected_to_a_follower(&ensemble);
@@ -265,7 +278,10 @@ fn connected_to_a_follower(ensemble: &Ensemble) -> (ZkSession, usize) {
         let session = session_of(&ensemble.connect_string(), Duration::from_secs(4));
         let id = format!("0x{:x}", session.session_id()?);
         let at = ensemble.followers().into_iter().find(|member| {
-            ensemble.member(*member).four_letter("cons").is_ok_and(|connections| connections.contains(&id))
+            ensemble
+                .member(*member)
+                .four_letter("cons")
+                .is_ok_and(|connections| connections.contains(&id))
         });
         at.map(|at| (session, at))
     })
@@ -283,13 +299,15 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
     let first = session_of(&proxy.connect_string(), timeout);
     let holder = ZkMutex::builder(&first, PATH).hand_over(Duration::ZERO).build().unwrap();
     let guard = holder.lock().unwrap();
-    let (inside, passed, ready) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(WAITERS + 1));
+    let (inside, passed, ready) =
+        (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(WAITERS + 1));
     let through = proxy.connect_string();
     let (requests, events) = thread::scope(|scope| {
         for _ in 0..WAITERS {
             scope.spawn(|| {
                 let session = session_of(&through, timeout);
-                let mutex = ZkMutex::builder(&session, PATH).hand_over(Duration::ZERO).build().unwrap();
+                let mutex =
+                    ZkMutex::builder(&session, PATH).hand_over(Duration::ZERO).build().unwrap();
                 let guard = mutex.lock().unwrap();
                 assert_eq!(inside.fetch_add(1, SeqCst), 0, "two holders");
                 inside.fetch_sub(1, SeqCst);
@@ -300,7 +318,8 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
         }
         // Everybody is in the queue and watches the one ahead and itself.
         until("all wait", Duration::from_secs(60), || {
-            (queue(&at, PATH).len() == WAITERS + 1 && server.watches() > 2 * WAITERS as i64).then_some(())
+            (queue(&at, PATH).len() == WAITERS + 1 && server.watches() > 2 * WAITERS as i64)
+                .then_some(())
         });
         let beyond_replies = || {
             let (received, sent) = server.packets();
@@ -319,13 +338,14 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
         (requests, events)
     });
     let releases = WAITERS + 1;
-    let of_the_lock = |request: &&Request| request.path.as_deref().is_some_and(|path| path.starts_with(PATH));
+    let of_the_lock =
+        |request: &&Request| request.path.as_deref().is_some_and(|path| path.starts_with(PATH));
     let locks: Vec<_> = requests.iter().filter(of_the_lock).collect();
     println!("{releases} releases: {} requests, {events} events", locks.len());
     assert!(locks.len() <= 2 * releases, "{} requests: {locks:?}", locks.len());
     assert_eq!(locks.iter().filter(|request| request.kind == OpKind::Delete).count(), releases);
-    // Each deletion tells the next in line, and the one whose node it was; a herd would be hundreds. The counters are not read at one
-    // instant, so a few more may be seen.
+    // Each deletion tells the next in line, and the one whose node it was; a herd would be
+    // hundreds. The counters are not read at one instant, so a few more may be seen.
     assert!(events <= 2 * releases as i64 + 6, "{events} events for {releases} releases");
     until_empty(&at, PATH);
 }

@@ -1,4 +1,5 @@
-//! Holders that end without a word: a panic, a kill, a stop past the session. Each scenario runs its own part for the child again.
+//! Holders that end without a word: a panic, a kill, a stop past the session. Each scenario runs
+//! its own part for the child again.
 use crate::support::{
     Raw, Server, Shared,
     runner::TEST_VAR,
@@ -49,7 +50,8 @@ impl Process {
             .unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
         let (send, lines) = unbounded();
-        let read = move || said.map_while(Result::ok).for_each(|line| send.send(line).unwrap_or(()));
+        let read =
+            move || said.map_while(Result::ok).for_each(|line| send.send(line).unwrap_or(()));
         Process { child, lines, reader: Some(thread::spawn(read)) }
     }
 
@@ -71,13 +73,15 @@ impl Process {
     }
 
     pub fn signal(&self, name: &str) {
-        let done = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        let done =
+            Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
         assert!(done.success());
     }
 
     /// Waits for its end, which must be a good one.
     pub fn ends_well(mut self) {
-        let ended = until("the child ends", Duration::from_secs(60), || self.child.try_wait().unwrap());
+        let ended =
+            until("the child ends", Duration::from_secs(60), || self.child.try_wait().unwrap());
         assert!(ended.success(), "{ended}");
     }
 }
@@ -92,7 +96,8 @@ impl Drop for Process {
 fn lock_of_a_thread_that_panics_is_released() {
     let at = Shared::chroot();
     let (mine, theirs) = (session(&at), session(&at));
-    let (mutex, other) = (Arc::new(ZkMutex::new(&mine, PATH).unwrap()), ZkMutex::new(&theirs, PATH).unwrap());
+    let (mutex, other) =
+        (Arc::new(ZkMutex::new(&mine, PATH).unwrap()), ZkMutex::new(&theirs, PATH).unwrap());
     let id = mine.session_id();
     let panics = {
         let mutex = Arc::clone(&mutex);
@@ -116,7 +121,8 @@ fn lock_of_a_thread_that_panics_is_released() {
     assert_eq!(mine.session_id(), id);
 }
 
-/// The child's part: holds the lock until it is ended, and tells whether the hold stood when it woke from a long sleep.
+/// The child's part: holds the lock until it is ended, and tells whether the hold stood when it
+/// woke from a long sleep.
 fn hold_until_ended(address: &str, timeout: Duration) {
     let session = session_of(address, timeout);
     let mutex = ZkMutex::new(&session, PATH).unwrap();
@@ -149,7 +155,8 @@ fn lock_of_a_process_that_is_killed_is_released_by_the_server() {
     let mutex = ZkMutex::new(&session, PATH).unwrap();
     assert!(mutex.try_lock().unwrap().is_none());
     holder.signal("-KILL");
-    let guard = mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
+    let guard =
+        mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
     assert!(guard.fencing_token().zxid() > token);
     guard.unlock().unwrap();
     until_empty(&at, PATH);
@@ -168,7 +175,8 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
     let mutex = ZkMutex::new(&session, PATH).unwrap();
     assert!(mutex.try_lock().unwrap().is_none());
     sleeper.signal("-STOP");
-    let guard = mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
+    let guard =
+        mutex.lock_timeout(timeout * 2 + SOON).unwrap().expect("the server ended its session");
     assert!(guard.fencing_token().zxid() > token, "the sleeper's writes can be told by their age");
     thread::sleep(timeout); // in any case past the child's own measure of a long sleep
     sleeper.signal("-CONT");
@@ -182,11 +190,12 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
     until_empty(&at, PATH);
 }
 
-/// A part of a run of several processes: threads that count in a file until told to stop. Says the session's id before and after,
-/// the sections passed, and the holds lost.
+/// A part of a run of several processes: threads that count in a file until told to stop. Says the
+/// session's id before and after, the sections passed, and the holds lost.
 fn count(address: &str) {
     let (file, stop) = (env::var("COUNTER").unwrap(), env::var("STOP").unwrap());
-    let session = ZkSession::builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
+    let session =
+        ZkSession::builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
     let mutex = ZkMutex::new(&session, PATH).unwrap();
     let before = session.session_id();
     println!("ready");
@@ -204,7 +213,10 @@ fn count(address: &str) {
             (sections, lost)
         };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).fold((0, 0), |(s, l), (a, b)| (s + a, l + b))
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .fold((0, 0), |(s, l), (a, b)| (s + a, l + b))
     });
     assert_eq!(session.session_id(), before, "the same session");
     session.close().unwrap();
@@ -221,19 +233,26 @@ fn four_processes_count_exactly_while_the_server_is_killed_and_restarted_ten_tim
     std::fs::write(&file, "0\n").unwrap();
     let vars = [("COUNTER", file.to_str().unwrap()), ("STOP", stop.to_str().unwrap())];
     let here = "four_processes_count_exactly_while_the_server_is_killed_and_restarted_ten_times";
-    let mut processes: Vec<Process> =
-        (0..4).map(|_| Process::start(module_path!(), here, &server.connect_string(), &vars)).collect();
+    let mut processes: Vec<Process> = (0..4)
+        .map(|_| Process::start(module_path!(), here, &server.connect_string(), &vars))
+        .collect();
     processes.iter_mut().for_each(|process| assert_eq!(process.says(), "ready"));
-    let counted = || std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let counted =
+        || std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let mut longest = Duration::ZERO;
     for _ in 0..10 {
         let from = until("the counter can be read", SOON, counted);
-        until("the run goes on", Duration::from_secs(30), || counted().filter(|now| *now > from + 20));
+        until("the run goes on", Duration::from_secs(30), || {
+            counted().filter(|now| *now > from + 20)
+        });
         let start = Instant::now();
         server.restart();
         longest = longest.max(start.elapsed());
     }
-    assert!(longest < Duration::from_secs(10), "an outage of {longest:?} is not under T/4: nothing is shown");
+    assert!(
+        longest < Duration::from_secs(10),
+        "an outage of {longest:?} is not under T/4: nothing is shown"
+    );
     std::fs::write(&stop, "").unwrap();
     let said: Vec<String> = processes.iter_mut().map(Process::says).collect();
     println!("{said:?}, the longest outage {longest:?}");

@@ -38,7 +38,11 @@ fn gives_up_where_nothing_answers(recipe: Recipe, unanswered: Matcher) {
     );
     drop(held);
     let reconnected = |event: &SessionEvent| *event == SessionEvent::Reconnected;
-    assert!(until_event(&events, reconnected).iter().all(|event| !matches!(event, SessionEvent::Lost(_))));
+    assert!(
+        until_event(&events, reconnected)
+            .iter()
+            .all(|event| !matches!(event, SessionEvent::Lost(_)))
+    );
     until_empty(&server.connect_string(), PATH);
     lock.lock_timeout(SOON).unwrap().expect("it is free").unlock().unwrap();
 }

@@ -1,8 +1,11 @@
-//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is told, and when.
+//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is
+//! told, and when.
 use crate::support::{
     Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
     recipe::Lock,
-    scene::{SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state},
+    scene::{
+        SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state,
+    },
     until,
 };
 use crossbeam_channel::bounded;
@@ -10,7 +13,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, Wait, ZkSession};
+use zk_mutex::{
+    CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, Wait, ZkSession,
+};
 
 const PATH: &str = "/locks/orders";
 /// For threads that get their turn late on a busy machine.
@@ -80,7 +85,9 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     stage.proxy.clear();
     let zero = Wait::timeout(Duration::ZERO);
     let later = Instant::now() + SOON * 6;
-    for wait in [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())] {
+    for wait in
+        [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())]
+    {
         assert!(stage.lock.lock_with(wait.clone()).unwrap().is_none(), "{wait:?}");
     }
     assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
@@ -90,7 +97,10 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     }
     held.unlock().unwrap();
     for wait in [&zero, &zero.clone().or_until(later)] {
-        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_some_and(|guard| guard.is_held()), "{wait:?}");
+        assert!(
+            stage.lock.lock_with(wait.clone()).unwrap().is_some_and(|guard| guard.is_held()),
+            "{wait:?}"
+        );
         until_empty(&stage.at, PATH);
     }
     let cancelled = CancelToken::new();
@@ -109,7 +119,8 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     let (wait, token) = (Duration::from_millis(400), CancelToken::new());
     for by_deadline in [false, true] {
         let start = Instant::now();
-        let (timeout, deadline) = if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
+        let (timeout, deadline) =
+            if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
         let all = Wait::timeout(timeout).or_until(deadline).cancelled_by(&token);
         assert!(stage.lock.lock_with(all).unwrap().is_none());
         let took = start.elapsed();
@@ -152,7 +163,10 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     let mut raw = stage.raw();
     raw.set_acl(&stage.folder(), CREATE_ADMIN).unwrap();
     let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
-    assert_eq!(stage.lock.lock().map(drop), Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) }));
+    assert_eq!(
+        stage.lock.lock().map(drop),
+        Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) })
+    );
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(queue(&stage.at, PATH).len(), 1, "it could not be deleted");
@@ -173,7 +187,10 @@ fn close_during_the_call_after_the_create_is_told_and_leaves_nothing(recipe: Rec
         assert!(matches!(locker.join().unwrap(), Err(Error::Closed { op: "lock", .. })));
     });
     let (_other, theirs) = stage.rival();
-    assert!(theirs.lock_timeout(T * 2).unwrap().is_some(), "at the latest the server ends the session");
+    assert!(
+        theirs.lock_timeout(T * 2).unwrap().is_some(),
+        "at the latest the server ends the session"
+    );
     until_empty(&stage.at, PATH);
 }
 
@@ -207,7 +224,8 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
     stage.end();
 }
 
-/// `lock_timeout` gives up while its create is on its way in a black hole; `heal_when` the hole closes.
+/// `lock_timeout` gives up while its create is on its way in a black hole; `heal_when` the hole
+/// closes.
 fn abandoned(recipe: Recipe, hold: Direction, heal_when: impl FnOnce(&Stage)) {
     let stage = Stage::new(recipe);
     let events = stage.session.subscribe();
@@ -220,7 +238,10 @@ fn abandoned(recipe: Recipe, hold: Direction, heal_when: impl FnOnce(&Stage)) {
         Err(Error::Unavailable { op: recipe.ops()[0], path: PATH.into(), cause: Cause::Deadline }),
         "nobody was seen ahead"
     );
-    assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK, "{took:?}");
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK,
+        "{took:?}"
+    );
     heal_when(&stage);
     drop(events);
     // What was held back has passed before what is asked now.
@@ -240,7 +261,9 @@ impl Stage {
     }
 }
 
-fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once(recipe: Recipe) {
+fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once(
+    recipe: Recipe,
+) {
     abandoned(recipe, Direction::ToServer, |stage| stage.proxy.black_hole(false));
 }
 
@@ -276,8 +299,9 @@ fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Rec
     stage.proxy.hold(Direction::ToClient, true);
     let made = stage.proxy.on_request(OpKind::Create.on(recipe.first_mark()), SOON);
     thread::scope(|scope| {
-        let locker = scope
-            .spawn(|| (stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop), Instant::now()));
+        let locker = scope.spawn(|| {
+            (stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop), Instant::now())
+        });
         made.wait();
         let cancelled = Instant::now();
         token.cancel();
@@ -299,7 +323,10 @@ fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout(recipe: Recipe) {
         let start = Instant::now();
         let said = stage.lock.try_lock().map(drop);
         let took = start.elapsed();
-        assert!(matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]), "{said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
+            "{said:?}"
+        );
         assert!(took < T / 6 + SLACK, "{took:?}");
     }
     stage.proxy.black_hole(false);
@@ -313,7 +340,10 @@ fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Rec
         let (start, limit) = (Instant::now(), Duration::from_millis(millis));
         let said = stage.lock.lock_timeout(limit).map(drop);
         let took = start.elapsed();
-        assert!(matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]), "{said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
+            "{said:?}"
+        );
         assert!(took >= limit && took < limit + SLACK, "{limit:?} took {took:?}");
     }
     stage.proxy.black_hole(false);
@@ -334,7 +364,8 @@ fn none_means_that_somebody_else_has_it(recipe: Recipe) {
     let start = Instant::now();
     assert!(stage.lock.lock_timeout(Duration::from_millis(500)).unwrap().is_none());
     assert!(
-        start.elapsed() >= Duration::from_millis(500) && start.elapsed() < Duration::from_millis(500) + SLACK
+        start.elapsed() >= Duration::from_millis(500)
+            && start.elapsed() < Duration::from_millis(500) + SLACK
     );
     until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
@@ -373,7 +404,8 @@ fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
     let events = stage.session.subscribe();
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let first = scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let first =
+            scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
         assert!(
             stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
@@ -415,7 +447,10 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
     thread::scope(|scope| {
         scope.spawn(|| tell.send(lock.lock().map(drop)).unwrap());
         let said = told.recv_timeout(Duration::from_secs(2) + T / 6 + SLACK).expect("it ends");
-        assert!(matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })), "{said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })),
+            "{said:?}"
+        );
     });
     proxy.refuse(false);
     until_state(&session, SessionState::Connected); // the budget is spent until then

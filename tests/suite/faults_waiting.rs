@@ -1,4 +1,5 @@
-//! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while locks are held and waited for.
+//! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while
+//! locks are held and waited for.
 use crate::support::{
     Direction, OpKind, Proxy, Raw, Recipe, Shared,
     contend::spawn_waiting,
@@ -196,7 +197,10 @@ fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe)
     assert!(lost.wait(SOON).is_some());
     if recipe.is_a_threads() {
         let said = lock.lock().map(drop);
-        assert!(matches!(said, Err(Error::Lost { reason: LossReason::NodeDeleted, .. })), "{said:?}");
+        assert!(
+            matches!(said, Err(Error::Lost { reason: LossReason::NodeDeleted, .. })),
+            "{said:?}"
+        );
     }
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -276,8 +280,11 @@ fn waiter_whose_node_is_deleted_while_first_in_line_queues_again(recipe: Recipe)
     folder.end();
 }
 
-/// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a holder without a node.
-fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node(recipe: Recipe) {
+/// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a
+/// holder without a node.
+fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node(
+    recipe: Recipe,
+) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let mut foreign = folder.raw();
@@ -303,7 +310,8 @@ fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_with
 
 fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe: Recipe) {
     let folder = Folder::new();
-    // Their new nodes come when the folder is gone: those of the waiters, and that of a leader, who stands again at once.
+    // Their new nodes come when the folder is gone: those of the waiters, and that of a leader, who
+    // stands again at once.
     let timeout = Duration::from_secs(24);
     let (proxy_a, _a, first) = folder.proxied(recipe.sole(), timeout);
     let (proxy_b, _b, second) = folder.proxied(recipe, timeout);
@@ -344,8 +352,8 @@ fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe
 
 // ---- what happens while a listing is on its way ----
 
-/// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node is deleted. Gives the last one's
-/// contender and the one before it as `meanwhile` left them.
+/// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node
+/// is deleted. Gives the last one's contender and the one before it as `meanwhile` left them.
 fn deleted_while_the_listing_travels(
     recipe: Recipe,
     also: impl FnOnce(&Folder, &str) + Send,
@@ -430,15 +438,22 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
             let guard = match third.lock() {
                 Ok(guard) => guard,
                 // One lock of several, which is lost while the next is taken.
-                Err(Error::Lost { reason: LossReason::NodeDeleted, .. }) if recipe == Recipe::Multi => return,
+                Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
+                    if recipe == Recipe::Multi =>
+                {
+                    return;
+                }
                 Err(e) => panic!("{e}"),
             };
-            // The last one to be granted: this may be with the deleted node, or with another after that.
+            // The last one to be granted: this may be with the deleted node, or with another after
+            // that.
             tell.send((guard.path().to_owned(), guard.lost())).unwrap();
             let _ = released.recv(); // until the other end is dropped
         });
         let own = folder.newcomer(&before);
-        until("it watches its own node", SOON, || (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(()));
+        until("it watches its own node", SOON, || {
+            (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
+        });
         holder.unlock().unwrap();
         two.granted();
         let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
@@ -453,7 +468,11 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
         };
         if let Some((_, lost)) = granted.filter(|(path, _)| path.ends_with(&own)) {
             let told = lost.wait(SOON);
-            assert_eq!(told, Some(LossReason::NodeDeleted), "holds a node that is gone, and does not know");
+            assert_eq!(
+                told,
+                Some(LossReason::NodeDeleted),
+                "holds a node that is gone, and does not know"
+            );
         }
         drop(release);
     });
@@ -463,12 +482,18 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
 /// The event comes right behind the answer to the read that left its watch. Who registers for the
 /// event only after that answer sleeps on.
 fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
-    the_one_ahead_goes_while_its_read_travels(recipe, |_, _| (), |own, granted| assert_eq!(granted, own));
+    the_one_ahead_goes_while_its_read_travels(
+        recipe,
+        |_, _| (),
+        |own, granted| assert_eq!(granted, own),
+    );
 }
 
-/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's own,
-/// then the one ahead. The end of the one ahead is no grant.
-fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(recipe: Recipe) {
+/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's
+/// own, then the one ahead. The end of the one ahead is no grant.
+fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(
+    recipe: Recipe,
+) {
     the_one_ahead_goes_while_its_read_travels(
         recipe,
         |folder, own| folder.delete(own),
@@ -497,7 +522,9 @@ fn the_one_ahead_goes_while_its_read_travels(
         read.wait();
         before(&folder, &own);
         one.release();
-        until("the holder's node is gone", SOON, || (!folder.names().contains(&holder)).then_some(()));
+        until("the holder's node is gone", SOON, || {
+            (!folder.names().contains(&holder)).then_some(())
+        });
         thread::sleep(Duration::from_millis(300)); // the events reach the proxy behind the answers
         proxy.hold(Direction::ToClient, false);
         then(own, two.granted());
@@ -581,7 +608,8 @@ fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe)
     folder.end();
 }
 
-/// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the folder.
+/// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the
+/// folder.
 fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recipe: Recipe) {
     let folder = Folder::new();
     let (_theirs, other) = folder.lock(recipe.rival());
@@ -600,7 +628,8 @@ fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recip
                 let path = guard.path().to_owned();
                 let mut raw = folder.raw();
                 until("what it holds and what there is agree", SOON, || {
-                    (guard.is_held() == raw.exists(&folder.full(&path)).unwrap().is_some()).then_some(())
+                    (guard.is_held() == raw.exists(&folder.full(&path)).unwrap().is_some())
+                        .then_some(())
                 });
             });
             let mine = folder.newcomer(&before);

@@ -1,4 +1,5 @@
-//! What bad input and bad luck at the start get: an error in time that says what was wrong, where, and what to do.
+//! What bad input and bad luck at the start get: an error in time that says what was wrong, where,
+//! and what to do.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared, Stub, own_loopback, raw, scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty},
@@ -51,7 +52,9 @@ fn bad_path_is_refused_with_its_rule_and_nothing_is_sent() {
         ("/zookeeper/quota/a", "server's own"),
         (&long, "4096 bytes"),
     ] {
-        for made in [ZkMutex::new(&session, path), ZkMutex::builder(&session, path).data("x").build()] {
+        for made in
+            [ZkMutex::new(&session, path), ZkMutex::builder(&session, path).data("x").build()]
+        {
             let error = made.unwrap_err();
             let Error::InvalidPath { path: given, rule } = &error else {
                 panic!("{path:?}: {error:?}");
@@ -83,7 +86,9 @@ fn path_beside_the_servers_own_is_fine_below_a_chroot() {
 #[track_caller]
 fn refused(made: Result<ZkSession>, what: &str, word: &str) {
     let error = made.unwrap_err();
-    let Error::InvalidConfig { what: about, reason } = &error else { panic!("{what} {word}: {error:?}") };
+    let Error::InvalidConfig { what: about, reason } = &error else {
+        panic!("{what} {word}: {error:?}")
+    };
     assert_eq!(*about, what);
     assert!(reason.contains(word), "no {word:?} in {reason:?}");
     assert_eq!(error.to_string(), format!("invalid {what}: {reason}"));
@@ -148,7 +153,11 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
         policy.base(second * 10),
         policy.cap(Duration::ZERO),
     ] {
-        refused(builder().retry_policy(bad).connect(), "retry policy", "above zero and at most the cap");
+        refused(
+            builder().retry_policy(bad).connect(),
+            "retry policy",
+            "above zero and at most the cap",
+        );
     }
     refused(builder().auth("", "user:password").connect(), "auth", "scheme");
     assert_eq!(stub.taken(), 0);
@@ -156,9 +165,13 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
 
 fn extreme_settings_that_are_allowed_work() {
     let longest = Duration::from_millis(i32::MAX as u64);
-    let policy = RetryPolicy::default().base(Duration::MAX).cap(Duration::MAX).max_elapsed(Duration::MAX);
+    let policy =
+        RetryPolicy::default().base(Duration::MAX).cap(Duration::MAX).max_elapsed(Duration::MAX);
     let builder = |address: &str| {
-        ZkSession::builder(address).session_timeout(longest).connect_timeout(longest).retry_policy(policy)
+        ZkSession::builder(address)
+            .session_timeout(longest)
+            .connect_timeout(longest)
+            .retry_policy(policy)
     };
     let address = Shared::chroot();
     let session = builder(&address).connect().unwrap();
@@ -174,7 +187,8 @@ fn extreme_settings_that_are_allowed_work() {
 
 // ---- hosts ----
 
-/// Expects `Error::Connect` in time, with each host of the connect string named once and its reason.
+/// Expects `Error::Connect` in time, with each host of the connect string named once and its
+/// reason.
 #[track_caller]
 fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
     let mut took = Duration::MAX;
@@ -187,7 +201,9 @@ fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
             .connect();
         took = took.min(start.elapsed());
         let error = tried.unwrap_err();
-        let Error::Connect { hosts, waited } = &error else { panic!("{connect_string}: {error:?}") };
+        let Error::Connect { hosts, waited } = &error else {
+            panic!("{connect_string}: {error:?}")
+        };
         assert!(*waited >= timeout, "it gave up after {waited:?}");
         let named: Vec<&str> = hosts.iter().map(|failure| failure.host.as_str()).collect();
         assert_eq!(named.join(","), connect_string);
@@ -202,7 +218,10 @@ fn fails(connect_string: &str, timeout: Duration) -> Vec<HostFailure> {
         if took < timeout + SLACK && all_asked {
             return hosts.clone();
         }
-        assert!(attempt < 3, "connect took {took:?} at best, with a timeout of {timeout:?}: {said}");
+        assert!(
+            attempt < 3,
+            "connect took {took:?} at best, with a timeout of {timeout:?}: {said}"
+        );
     }
     unreachable!()
 }
@@ -254,7 +273,9 @@ fn black_holed_handshake_is_named_with_its_cause_in_time_and_leaves_no_session()
     fails_because(&proxy.connect_string(), "gave no session within");
     proxy.black_hole(false);
     // The connect requests arrive now, from clients that are gone: nobody keeps their sessions.
-    crate::support::until("no connection is left", SOON, || (proxy.connections() == 0).then_some(()));
+    crate::support::until("no connection is left", SOON, || {
+        (proxy.connections() == 0).then_some(())
+    });
 }
 
 fn port_that_answers_http_is_named_with_its_cause_in_time() {
@@ -290,7 +311,8 @@ fn every_host_is_named_with_a_cause_of_its_own() {
     let (silent, http) = (Stub::silent(), Stub::start("HTTP/1.1 200 OK\r\n\r\n", Then::Close));
     let hosts = [refused_host(), unknown_host(), silent.connect_string(), http.connect_string()];
     let failures = fails(&hosts.join(","), Duration::from_secs(2));
-    for (failure, word) in failures.iter().zip(["refused", "could not be resolved", "no session", "protocol"])
+    for (failure, word) in
+        failures.iter().zip(["refused", "could not be resolved", "no session", "protocol"])
     {
         assert!(failure.reason.contains(word), "no {word:?} in {failures:?}");
     }
@@ -325,7 +347,10 @@ fn node_data_beyond_the_limit_is_refused_at_build_time() {
         let error = ZkMutex::builder(&session, "/lock").data(vec![0; size]).build().unwrap_err();
         assert!(matches!(&error, Error::InvalidConfig { what: "node data", .. }), "{error:?}");
         let said = error.to_string();
-        assert!(said.contains(&size.to_string()) && said.contains(&MOST_DATA.to_string()), "{said}");
+        assert!(
+            said.contains(&size.to_string()) && said.contains(&MOST_DATA.to_string()),
+            "{said}"
+        );
     }
     assert_eq!(queue(&address, "/lock"), Vec::<String>::new());
 }
@@ -360,11 +385,15 @@ fn unknown_auth_scheme_is_an_auth_error_that_says_what_to_check() {
     assert!(start.elapsed() < SOON, "at once, not by timeout");
     assert!(matches!(&error, Error::Auth { op: "connect", .. }), "{error:?}");
     let said = error.to_string();
-    assert!(said.starts_with("connect") && said.contains("check the scheme and the credentials"), "{said}");
+    assert!(
+        said.starts_with("connect") && said.contains("check the scheme and the credentials"),
+        "{said}"
+    );
 }
 
 fn with_auth(address: &str, credentials: &str) -> ZkSession {
-    let builder = ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    let builder =
+        ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
     builder.auth("digest", credentials).connect().unwrap()
 }
 
@@ -375,14 +404,18 @@ fn no_auth<T: std::fmt::Debug>(made: Result<T>, path: &str) {
     let Error::NoAuth { op, path: refused } = &error else { panic!("{error:?}") };
     assert!(refused.starts_with(path), "{error:?}");
     let said = error.to_string();
-    assert!(said.starts_with(&format!("{op} {path}")) && said.contains("check auth() and the ACL"), "{said}");
+    assert!(
+        said.starts_with(&format!("{op} {path}")) && said.contains("check auth() and the ACL"),
+        "{said}"
+    );
 }
 
 fn wrong_password_on_a_creator_all_lock_is_no_auth_naming_the_path() {
     let address = Shared::chroot();
     let (owner, stranger) = (with_auth(&address, "user:right"), with_auth(&address, "user:wrong"));
-    let mutex =
-        |session: &ZkSession| ZkMutex::builder(session, "/safe/lock").acl(Acl::CreatorAll).build().unwrap();
+    let mutex = |session: &ZkSession| {
+        ZkMutex::builder(session, "/safe/lock").acl(Acl::CreatorAll).build().unwrap()
+    };
     let (ours, theirs) = (mutex(&owner), mutex(&stranger));
     let guard = ours.lock().unwrap();
     let refused = || {

@@ -111,7 +111,8 @@ fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
     let at = server.connect_string();
     let timeout = Duration::from_secs(6);
     let (ours, others) = (session_of(&at, timeout), session(&at));
-    let (mutex, theirs) = (ZkMutex::new(&ours, PATH).unwrap(), ZkMutex::new(&others, PATH).unwrap());
+    let (mutex, theirs) =
+        (ZkMutex::new(&ours, PATH).unwrap(), ZkMutex::new(&others, PATH).unwrap());
     let guard = mutex.lock().unwrap();
     let lost = guard.lost();
     mem::forget(guard);

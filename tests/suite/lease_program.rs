@@ -66,7 +66,9 @@ fn arguments() -> Option<Arguments> {
             "--rounds" => said.rounds = number,
             "--seed" => said.seed = number,
             "--timeout" => said.timeout = Some(Duration::from_secs(number)),
-            "--parallel" => said.parallel = usize::try_from(number).ok().filter(|number| *number > 0)?,
+            "--parallel" => {
+                said.parallel = usize::try_from(number).ok().filter(|number| *number > 0)?
+            }
             _ => return None,
         }
     }
@@ -147,9 +149,12 @@ pub fn main() -> ExitCode {
         for line in lines {
             println!("{line}");
             let _ = std::io::stdout().flush();
-            let value =
-                |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-            if let (Some(result), Some(t), Some(took)) = (value("result"), value("T"), value("took")) {
+            let value = |key: &str| {
+                line.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+            };
+            if let (Some(result), Some(t), Some(took)) =
+                (value("result"), value("T"), value("took"))
+            {
                 let margin = value("margin").and_then(|margin| margin.parse().ok());
                 let (t, took) = (t.parse().unwrap_or_default(), took.parse().unwrap_or_default());
                 all.add(result, margin, took);
@@ -159,7 +164,10 @@ pub fn main() -> ExitCode {
         players.into_iter().map(|player| player.join().unwrap_or(1)).sum::<usize>()
     });
     let each: Vec<String> = each.iter().map(|(t, tally)| format!("\"{t}\":{{{tally}}}")).collect();
-    println!("{{{all},\"failed_batches\":{failed},\"per_session_timeout\":{{{}}}}}", each.join(","));
+    println!(
+        "{{{all},\"failed_batches\":{failed},\"per_session_timeout\":{{{}}}}}",
+        each.join(",")
+    );
     ExitCode::from(u8::from(all.overlaps > 0 || failed > 0))
 }
 
@@ -179,7 +187,8 @@ fn play(seeds: &[u64], end: Option<u128>, scratch: &Scratch, tell: &Sender<Strin
     end.map(|end| command.env(END_VAR, end.to_string()));
     let mut process = command.spawn().expect("our own program starts");
     let (mut played, mut overlaps) = (0, false);
-    for line in BufReader::new(process.stdout.take().expect("a pipe")).lines().map_while(Result::ok) {
+    for line in BufReader::new(process.stdout.take().expect("a pipe")).lines().map_while(Result::ok)
+    {
         played += usize::from(line.starts_with("seed="));
         overlaps |= line.contains("result=overlap");
         let _ = tell.send(line);

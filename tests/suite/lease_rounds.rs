@@ -104,7 +104,8 @@ impl Plan {
         let mut part = |from: f64, to: f64| timeout.mul_f64(from + random.f64() * (to - from));
         let (first, length) = (part(0.3, 1.3), part(0.1, 1.2));
         let (gap, second, second_length) = (part(0.0, 0.2), part(0.02, 0.4), part(0.1, 1.2));
-        let (late, stall, open, healed) = (part(0.0, 0.6), part(0.1, 0.6), part(0.0, 0.1), part(0.3, 1.3));
+        let (late, stall, open, healed) =
+            (part(0.0, 0.6), part(0.1, 0.6), part(0.0, 0.1), part(0.3, 1.3));
         let mut acts = Vec::new();
         let mut stop = |from: Duration, length: Duration| {
             acts.extend([(from, Act::Stop), (from + length, Act::Continue)]);
@@ -131,13 +132,15 @@ impl Plan {
         if awaits {
             acts.push((end, Act::AwaitProof));
         }
-        let mut direction = || if random.u32(0..3) > 0 { Direction::ToServer } else { Direction::ToClient };
+        let mut direction =
+            || if random.u32(0..3) > 0 { Direction::ToServer } else { Direction::ToClient };
         let (one, other) = (direction(), direction());
         let mut over = isolated;
         match random.u32(0..6) {
             0..=2 => acts.push((isolated, Act::BlackHole)),
             3 => acts.push((isolated, Act::Hold(one))),
-            // One direction stalls. Then it passes again, and one is cut, at once or a little later.
+            // One direction stalls. Then it passes again, and one is cut, at once or a little
+            // later.
             _ => {
                 let released = isolated + stall;
                 over = if one == other || random.bool() { released + open } else { released };
@@ -155,7 +158,13 @@ impl Plan {
             acts.push((over + healed, Act::Heal));
         }
         acts.sort_by_key(|(at, _)| *at);
-        Plan { setup, holder, follower: random.usize(0..2), rival_at_leader: random.u32(0..3) > 0, acts }
+        Plan {
+            setup,
+            holder,
+            follower: random.usize(0..2),
+            rival_at_leader: random.u32(0..3) > 0,
+            acts,
+        }
     }
 
     /// The leader has expired the holder this long after the last act, if it ever does.
@@ -172,7 +181,8 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Setup { timeout, tick, eager } = self.setup;
-        let holder = HOLDERS.iter().find(|(holder, _)| *holder == self.holder).map_or("", |(_, name)| name);
+        let holder =
+            HOLDERS.iter().find(|(holder, _)| *holder == self.holder).map_or("", |(_, name)| name);
         let rival = if self.rival_at_leader { "leader" } else { "follower" };
         let (t, tick) = (timeout.as_millis(), tick.as_millis());
         write!(
@@ -318,7 +328,9 @@ fn rest(_guard: &Held) -> ! {
 /// Says how long the guard is held. Returns false when it is lost, true at the `end`.
 fn watch(guard: &Held, from: i64, end: Option<Instant>) -> bool {
     let (mut last, mut lease, mut said, mut new) = (from, from, 0, true);
-    let say = |word: &str, last: i64, lease: i64| println!("{word} {} {from} {last} {lease}", guard.path());
+    let say = |word: &str, last: i64, lease: i64| {
+        println!("{word} {} {from} {last} {lease}", guard.path())
+    };
     loop {
         let before = now();
         if !guard.is_held() {
@@ -378,7 +390,8 @@ impl Said {
     /// Whether the leader has removed every node that the holder had not released.
     fn is_expired(&self, removed: &BTreeMap<String, i64>) -> bool {
         let mut kept = self.holds.iter().filter(|(_, hold)| hold.word != "free").peekable();
-        kept.peek().is_some() && kept.all(|(node, _)| removed.contains_key(&format!("{CHROOT}{node}")))
+        kept.peek().is_some()
+            && kept.all(|(node, _)| removed.contains_key(&format!("{CHROOT}{node}")))
     }
 
     /// Takes what the holder says until `until`.
@@ -466,7 +479,8 @@ impl Members {
         let leader = self.ensemble.leader();
         let follower = self.ensemble.followers()[plan.follower];
         let rival_at = if plan.rival_at_leader { leader } else { 3 - leader - follower };
-        let at = |member: usize| format!("{}{CHROOT}", self.ensemble.member(member).connect_string());
+        let at =
+            |member: usize| format!("{}{CHROOT}", self.ensemble.member(member).connect_string());
         let path = format!("/locks/{}", self.rounds.fetch_add(1, SeqCst));
         let timeout = self.setup.timeout;
         let rivals = session_of(&at(rival_at), timeout);
@@ -484,8 +498,9 @@ impl Members {
             assert_eq!(holder.says(), "ready");
             let (begin, begins) = bounded(1);
             let keeps = plan.holder != Holder::Busy;
-            let contender = scope
-                .spawn(move || begins.recv().map_or_else(|_| Vec::new(), |()| contend(&rival, keeps, stop)));
+            let contender = scope.spawn(move || {
+                begins.recv().map_or_else(|_| Vec::new(), |()| contend(&rival, keeps, stop))
+            });
             if !keeps {
                 begin.send(()).unwrap();
             }
@@ -507,8 +522,12 @@ impl Members {
                         start += begun.elapsed();
                     }
                     Act::BlackHole => self.ensemble.isolate(follower, Isolation::BlackHole),
-                    Act::Hold(direction) => self.ensemble.way(follower, leader)[0].hold(*direction, true),
-                    Act::Release(direction) => self.ensemble.way(follower, leader)[0].hold(*direction, false),
+                    Act::Hold(direction) => {
+                        self.ensemble.way(follower, leader)[0].hold(*direction, true)
+                    }
+                    Act::Release(direction) => {
+                        self.ensemble.way(follower, leader)[0].hold(*direction, false)
+                    }
                     Act::Heal => self.ensemble.heal(follower),
                 }
                 if matches!(act, Act::BlackHole | Act::Hold(_)) {
@@ -524,7 +543,8 @@ impl Members {
             while Instant::now() < end && said.holds.values().any(|hold| hold.word == "held") {
                 said.listen(holder.lines(), Instant::now() + LOOK * 10);
             }
-            said.listen(holder.lines(), Instant::now() + timeout / 20); // for the rival to get the lock
+            // for the rival to get the lock
+            said.listen(holder.lines(), Instant::now() + timeout / 20);
             holder.kill();
             holder.lines().iter().for_each(|line| said.take(&line));
             drop((all, begin));
@@ -539,7 +559,9 @@ impl Members {
         self.ensemble.heal(follower);
         let address = self.ensemble.member(follower).connect_string();
         until("the follower takes sessions again", PATIENCE, || Raw::connect(&address).ok());
-        until("both others follow", PATIENCE, || (self.ensemble.followers().len() == 2).then_some(()));
+        until("both others follow", PATIENCE, || {
+            (self.ensemble.followers().len() == 2).then_some(())
+        });
     }
 }
 
@@ -558,7 +580,9 @@ fn judge(said: &Said, removed: &BTreeMap<String, i64>, spans: &[Span]) -> Outcom
         if let Some(removal) = removed.get(&format!("{CHROOT}{node}")) {
             if hold.word != "free" {
                 expired = true;
-                margin = Some(margin.map_or(removal - hold.lease, |margin| margin.min(removal - hold.lease)));
+                margin = Some(
+                    margin.map_or(removal - hold.lease, |margin| margin.min(removal - hold.lease)),
+                );
             }
             if hold.span.last >= *removal {
                 overlap = overlap.max(Some(hold.span.last - removal));
@@ -574,8 +598,12 @@ fn judge(said: &Said, removed: &BTreeMap<String, i64>, spans: &[Span]) -> Outcom
     if let Some(margin) = margin.filter(|margin| *margin < 0) {
         overlap = overlap.max(Some(-margin));
     }
-    let relative =
-        said.holds.values().map(|hold| hold.span.from).chain(spans.iter().map(|span| span.from)).min();
+    let relative = said
+        .holds
+        .values()
+        .map(|hold| hold.span.from)
+        .chain(spans.iter().map(|span| span.from))
+        .min();
     let since = |at: i64| (at - relative.unwrap_or(at)) / 1000;
     let seen = said.holds.iter().map(|(node, hold)| {
         let Hold { span, lease, word } = hold;
@@ -587,9 +615,17 @@ fn judge(said: &Said, removed: &BTreeMap<String, i64>, spans: &[Span]) -> Outcom
             since(*lease)
         )
     });
-    let rival = spans.iter().map(|span| format!("rival: from {} to {}", since(span.from), since(span.last)));
+    let rival = spans
+        .iter()
+        .map(|span| format!("rival: from {} to {}", since(span.from), since(span.last)));
     let seen: Vec<String> = seen.chain(rival).collect();
     let millis = |micros: i64| micros as f64 / 1000.0;
     let held = !said.holds.is_empty();
-    Outcome { held, expired, margin: margin.map(millis), overlap: overlap.map(millis), seen: seen.join("\n") }
+    Outcome {
+        held,
+        expired,
+        margin: margin.map(millis),
+        overlap: overlap.map(millis),
+        seen: seen.join("\n"),
+    }
 }

@@ -1,4 +1,5 @@
-//! Answers that are longer than the library reads: the operation that asked fails with what to do, and the others go on undisturbed.
+//! Answers that are longer than the library reads: the operation that asked fails with what to do,
+//! and the others go on undisturbed.
 use crate::support::{
     Raw, Server,
     logged::logged,
@@ -11,8 +12,8 @@ use crossbeam_channel::Receiver;
 use log::Level;
 use std::{fmt::Debug, thread, time::Duration};
 use zk_mutex::{
-    ElectionEvent, Error, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore,
-    ZkSession,
+    ElectionEvent, Error, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSession,
 };
 use zk_test_server::{Op, TestServer};
 
@@ -115,7 +116,8 @@ fn a_huge_listing_is_an_error_of_every_recipe() {
     drop(lock);
     until_empty(&at, BAD);
     for folder in ["leases", "locks"] {
-        let (path, folder) = (format!("/semaphores/{folder}"), format!("/semaphores/{folder}/{folder}"));
+        let (path, folder) =
+            (format!("/semaphores/{folder}"), format!("/semaphores/{folder}/{folder}"));
         let semaphore = ZkSemaphore::new(&session, &path, 2).unwrap();
         let made = swell(&at, &folder);
         too_long(semaphore.acquire(), &folder);
@@ -139,8 +141,9 @@ fn a_waiter_whose_queue_has_grown_too_long_ends_with_the_error() {
     let [first, second, third] = sessions.each_ref().map(|s| ZkMutex::new(s, BAD).unwrap());
     let guard = first.lock().unwrap();
     thread::scope(|scope| {
-        let queued =
-            |count| until("the waiter queues", SOON, || (queue(&at, BAD).len() == count).then_some(()));
+        let queued = |count| {
+            until("the waiter queues", SOON, || (queue(&at, BAD).len() == count).then_some(()))
+        };
         // The next in line takes the lock over without a listing, the one behind it needs one.
         let next = scope.spawn(|| second.lock().map(drop));
         queued(2);
@@ -176,7 +179,8 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
     until_empty(&at, BAD);
 }
 
-/// The sweep for a node whose create was not answered cannot list the folder. It tries on until it can.
+/// The sweep for a node whose create was not answered cannot list the folder. It tries on until it
+/// can.
 fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
     let server = Server::embedded().start();
     let at = server.connect_string();
@@ -189,7 +193,10 @@ fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
         (!logged(Level::Warn, "may not be listed").is_empty()).then_some(())
     });
     let said = logged(Level::Warn, "may not be listed");
-    assert!(said[0].contains(BAD) && said[0].contains("delete what does not belong there"), "{said:?}");
+    assert!(
+        said[0].contains(BAD) && said[0].contains("delete what does not belong there"),
+        "{said:?}"
+    );
     clean_up(&at, &made);
     until("the node is swept", SOON * 6, || queue(&at, BAD).is_empty().then_some(()));
 }
@@ -200,7 +207,8 @@ fn a_node_that_is_too_long_fails_alone() {
     let at = server.connect_string();
     let session = session_of(&at, T);
     let events = session.subscribe();
-    let (good, bad) = (ZkMutex::new(&session, GOOD).unwrap(), ZkExclusiveLock::new(&session, BAD).unwrap());
+    let (good, bad) =
+        (ZkMutex::new(&session, GOOD).unwrap(), ZkExclusiveLock::new(&session, BAD).unwrap());
     let guard = good.lock().unwrap();
     let mut raw = Raw::connect(&at).unwrap();
     raw.mkdirs(BAD).unwrap();

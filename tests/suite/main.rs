@@ -1,8 +1,10 @@
-//! The one test binary: collects the scenario modules and runs each scenario in a process of its own.
+//! The one test binary: collects the scenario modules and runs each scenario in a process of its
+//! own.
 //!
-//! A scenario is a plain function named in its module's `scenarios![..]` table; one left out of the table, or a module's table left
-//! out of the list below, is dead code and does not compile. It runs on the real ZooKeeper and on the embedded server unless its table
-//! says otherwise. `tests/run` runs them all and installs what is missing before.
+//! A scenario is a plain function named in its module's `scenarios![..]` table; one left out of the
+//! table, or a module's table left out of the list below, is dead code and does not compile. It
+//! runs on the real ZooKeeper and on the embedded server unless its table says otherwise.
+//! `tests/run` runs them all and installs what is missing before.
 #![deny(dead_code)]
 
 #[cfg(feature = "client")]

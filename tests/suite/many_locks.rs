@@ -29,7 +29,8 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     let at = server.connect_string();
     let session = session(&at);
     let embedded = server.embedded_server();
-    let locks: Vec<ZkMutex> = (0..LIVE).map(|i| ZkMutex::new(&session, &path(i)).unwrap()).collect();
+    let locks: Vec<ZkMutex> =
+        (0..LIVE).map(|i| ZkMutex::new(&session, &path(i)).unwrap()).collect();
     for op in [Op::Create, Op::GetChildren, Op::GetData, Op::Exists] {
         assert_eq!(embedded.count(op), 0, "making a lock sends nothing");
     }
@@ -50,7 +51,8 @@ fn a_hundred_thousand_locks_live_at_once_and_leave_nothing() {
     drop(second);
     assert!(is_free(&session, 0));
     // And as many of another kind on the same paths.
-    let others: Vec<_> = (0..LIVE).map(|i| ZkExclusiveLock::new(&session, &path(i)).unwrap()).collect();
+    let others: Vec<_> =
+        (0..LIVE).map(|i| ZkExclusiveLock::new(&session, &path(i)).unwrap()).collect();
     drop(others[LIVE - 1].lock().unwrap());
     until_empty(&at, &path(LIVE - 1));
     until_empty(&at, &path(0));

@@ -11,8 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, LossReason, Member, Wait, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex,
-    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    CancelToken, Error, LossReason, Member, Wait, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock,
+    ZkMutex, ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 
 const A: &str = "/locks/a";
@@ -62,7 +62,8 @@ fn opposite_orders_never_deadlock() {
     let passed: usize = thread::scope(|scope| {
         let threads: Vec<_> = (0..6)
             .map(|number| {
-                let (session, sections, reading) = (&sessions[number % 3], &sections, &rates[number % 3]);
+                let (session, sections, reading) =
+                    (&sessions[number % 3], &sections, &rates[number % 3]);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(number as u64);
                     let mut passed = 0;
@@ -74,10 +75,12 @@ fn opposite_orders_never_deadlock() {
                             .iter()
                             .map(|&account| ZkMutex::new(session, PATHS[account]).unwrap().into())
                             .collect();
-                        let rates = ZkRwLock::builder(session, "/locks/bb").hand_over(Duration::ZERO);
+                        let rates =
+                            ZkRwLock::builder(session, "/locks/bb").hand_over(Duration::ZERO);
                         let rates = rates.build().unwrap();
                         let writes = random.u8(..8) == 0;
-                        let rates = if writes { Member::write(&rates) } else { Member::read(&rates) };
+                        let rates =
+                            if writes { Member::write(&rates) } else { Member::read(&rates) };
                         members.insert(random.usize(..=members.len()), rates);
                         let lock = ZkMultiLock::new(members).unwrap();
                         let guard = lock.lock_timeout(SOON * 6).unwrap().expect("no deadlock");
@@ -107,13 +110,18 @@ fn all_are_held_and_all_are_let_go() {
     let free = || others.iter().filter(|other| other.try_lock().unwrap().is_some()).count();
     for unlocks in [true, false] {
         let guard = lock.lock().unwrap();
-        assert!(guard.is_held() && guard.valid_for() > Duration::ZERO && guard.lost_reason().is_none());
+        assert!(
+            guard.is_held() && guard.valid_for() > Duration::ZERO && guard.lost_reason().is_none()
+        );
         guard.check().unwrap();
         assert!(guard.valid_until().is_some_and(|end| end > Instant::now()));
         assert_eq!(free(), 0);
         // In the order in which the members were given.
         let paths: Vec<_> = guard.holds().map(|held| held.path().to_owned()).collect();
-        assert!([C, A, B].iter().zip(&paths).all(|(lock, node)| node.starts_with(lock)), "{paths:?}");
+        assert!(
+            [C, A, B].iter().zip(&paths).all(|(lock, node)| node.starts_with(lock)),
+            "{paths:?}"
+        );
         let tokens = guard.fencing_tokens();
         assert_eq!(tokens, guard.holds().map(|held| held.fencing_token()).collect::<Vec<_>>());
         assert!(tokens[1] < tokens[2] && tokens[2] < tokens[0], "{tokens:?}");
@@ -190,7 +198,9 @@ fn a_member_that_refuses_rolls_the_others_back() {
     let ours = session(&at);
     let (lock, others) = (multi(&ours, &[D, C, B, A]), mutexes(&session(&at), &[A, B]));
     allow(&at, C, NO_CREATE);
-    for refused in [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)] {
+    for refused in
+        [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)]
+    {
         assert_eq!(refused, Err(Error::NoAuth { op: "lock", path: C.into() }));
         assert!(others.iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
     }
@@ -232,7 +242,8 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     [B, C].iter().for_each(|path| allow(&at, path, NO_DELETE));
     let guard = lock.lock().unwrap();
     let paths: Vec<_> = guard.holds().map(|held| held.path().to_owned()).collect();
-    let failures = [2, 1].map(|which| Error::NoAuth { op: "unlock", path: paths[which].clone() }).to_vec();
+    let failures =
+        [2, 1].map(|which| Error::NoAuth { op: "unlock", path: paths[which].clone() }).to_vec();
     let error = guard.unlock().unwrap_err();
     assert_eq!(error, Error::Several { failures });
     let said = error.to_string();
@@ -240,7 +251,9 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
         said.starts_with("2 locks failed; ") && paths[1..3].iter().all(|path| said.contains(path)),
         "{said}"
     );
-    assert!([&others[0], &others[2]].iter().all(|other| other.lock_timeout(SOON).unwrap().is_some()));
+    assert!(
+        [&others[0], &others[2]].iter().all(|other| other.lock_timeout(SOON).unwrap().is_some())
+    );
     [B, C].iter().for_each(|path| drop(until_queue(&at, path, 1)));
 }
 
@@ -251,7 +264,8 @@ fn what_would_wait_for_itself_is_refused_when_it_is_made() {
     let above = session(server);
     let full = format!("/{chroot}{A}");
     let (a, b) = (ZkMutex::new(&ours, A).unwrap(), ZkMutex::new(&ours, B).unwrap());
-    let (same, elsewhere) = (ZkMutex::new(&again, A).unwrap(), ZkMutex::new(&above, &full).unwrap());
+    let (same, elsewhere) =
+        (ZkMutex::new(&again, A).unwrap(), ZkMutex::new(&above, &full).unwrap());
     let rates = ZkRwLock::new(&ours, C).unwrap();
     let twice: [(&str, Vec<Member>); 5] = [
         (A, vec![a.clone().into(), b.clone().into(), a.clone().into()]),
@@ -274,7 +288,10 @@ fn what_would_wait_for_itself_is_refused_when_it_is_made() {
     let lock = ZkMultiLock::new([Member::write(&rates), (&a).into()]).unwrap();
     assert_eq!(lock.members().iter().map(Member::path).collect::<Vec<_>>(), [C, A]);
     let shown = format!("{lock:?}");
-    assert!(shown.contains("\"write\"") && shown.contains("\"mutex\"") && shown.contains(C), "{shown}");
+    assert!(
+        shown.contains("\"write\"") && shown.contains("\"mutex\"") && shown.contains(C),
+        "{shown}"
+    );
 }
 
 fn what_this_thread_holds_already_is_refused_at_once() {
@@ -282,12 +299,18 @@ fn what_this_thread_holds_already_is_refused_at_once() {
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, rates) = (ZkMutex::new(&ours, B).unwrap(), ZkRwLock::new(&ours, C).unwrap());
     let far = ZkMutex::new(&theirs, A).unwrap();
-    let lock = ZkMultiLock::new([Member::from(ZkMutex::new(&ours, A).unwrap()), (&mutex).into()]).unwrap();
+    let lock =
+        ZkMultiLock::new([Member::from(ZkMutex::new(&ours, A).unwrap()), (&mutex).into()]).unwrap();
     let reading = ZkMultiLock::new([Member::read(&rates), (&far).into()]).unwrap();
     let refused = |lock: &ZkMultiLock, holds: &str| {
         let begun = Instant::now();
-        for said in [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)] {
-            assert!(matches!(&said, Err(Error::WouldDeadlock { path, .. }) if path == holds), "{said:?}");
+        for said in
+            [lock.lock().map(drop), lock.try_lock().map(drop), lock.lock_timeout(SOON).map(drop)]
+        {
+            assert!(
+                matches!(&said, Err(Error::WouldDeadlock { path, .. }) if path == holds),
+                "{said:?}"
+            );
         }
         assert!(begun.elapsed() < SOON);
     };
@@ -326,7 +349,8 @@ fn one_order_through_different_chroots() {
     Raw::connect(&at).unwrap().mkdirs(&full_path(&at, "/locks")).unwrap();
     let path = |path: &str| format!("/{chroot}{path}");
     let mixed = |first: &ZkSession, one: &str, second: &ZkSession, other: &str| {
-        let (one, other) = (ZkMutex::new(first, one).unwrap(), ZkMutex::new(second, other).unwrap());
+        let (one, other) =
+            (ZkMutex::new(first, one).unwrap(), ZkMutex::new(second, other).unwrap());
         ZkMultiLock::new([one, other]).unwrap()
     };
     let one = mixed(&below, "/x", &above, &path("/locks/y"));
@@ -354,8 +378,9 @@ fn a_cancelled_wait_leaves_nothing() {
     let (lock, other) = (multi(&ours, &[C, B, A]), ZkMutex::new(&theirs, B).unwrap());
     let (cancel, held) = (CancelToken::new(), other.lock().unwrap());
     thread::scope(|scope| {
-        let waiting =
-            spawn_waiting(scope, || lock.lock_with(Wait::forever().cancelled_by(&cancel)).map(drop));
+        let waiting = spawn_waiting(scope, || {
+            lock.lock_with(Wait::forever().cancelled_by(&cancel)).map(drop)
+        });
         until_queue(&at, B, 2);
         assert_eq!(queue(&at, A).len(), 1, "it is held meanwhile");
         cancel.cancel();
@@ -366,8 +391,16 @@ fn a_cancelled_wait_leaves_nothing() {
     assert_eq!(queue(&at, C), [""; 0]);
     drop(held);
     // Sticky, and nothing is sent then.
-    assert!(matches!(lock.lock_with(Wait::forever().cancelled_by(&cancel)), Err(Error::Cancelled { .. })));
-    assert!(lock.lock_with(Wait::forever().cancelled_by(&CancelToken::new())).unwrap().unwrap().is_held());
+    assert!(matches!(
+        lock.lock_with(Wait::forever().cancelled_by(&cancel)),
+        Err(Error::Cancelled { .. })
+    ));
+    assert!(
+        lock.lock_with(Wait::forever().cancelled_by(&CancelToken::new()))
+            .unwrap()
+            .unwrap()
+            .is_held()
+    );
     until_all_empty(&at);
 }
 
@@ -398,7 +431,8 @@ fn which_types_may_go_to_other_threads() {
 }
 
 fn every_kind_of_lock_is_a_member() {
-    const PATHS: [&str; 6] = ["/l/mutex", "/l/read", "/l/write", "/l/permits", "/l/one", "/l/simple"];
+    const PATHS: [&str; 6] =
+        ["/l/mutex", "/l/read", "/l/write", "/l/permits", "/l/one", "/l/simple"];
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let members = |session| {
@@ -417,7 +451,8 @@ fn every_kind_of_lock_is_a_member() {
     for (one, path) in alone.iter().zip(PATHS) {
         let theirs = elsewhere(|| {
             let guard = one.lock().unwrap();
-            let is_free = thread::scope(|s| s.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap());
+            let is_free =
+                thread::scope(|s| s.spawn(|| lock.try_lock().unwrap().is_some()).join().unwrap());
             guard.unlock().unwrap();
             is_free
         });

@@ -16,7 +16,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession};
+use zk_mutex::{
+    Error, LossReason, RetryPolicy, SessionState, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession,
+};
 use zk_test_server::{Op, TestServer};
 
 const A: &str = "/locks/a";
@@ -135,7 +137,10 @@ fn a_member_out_of_reach_rolls_the_others_back() {
     for (ask, within) in asks {
         let begun = Instant::now();
         let said = ask(&lock);
-        assert!(matches!(&said, Err(Error::Unavailable { op: "lock", path, .. }) if path == A), "{said:?}");
+        assert!(
+            matches!(&said, Err(Error::Unavailable { op: "lock", path, .. }) if path == A),
+            "{said:?}"
+        );
         assert!(begun.elapsed() < within + SLACK, "{:?}", begun.elapsed());
         until_empty(&at, A);
     }
@@ -182,7 +187,8 @@ fn a_lost_answer_leaves_nothing_of_any_member() {
 fn releases_are_begun_before_any_is_waited_for_and_the_last_taken_goes_first() {
     let (server, at) = start();
     let sessions = [session(&at), session(&at), session(&at)];
-    let members = sessions.iter().zip([C, A, B]).map(|(session, path)| ZkMutex::new(session, path).unwrap());
+    let members =
+        sessions.iter().zip([C, A, B]).map(|(session, path)| ZkMutex::new(session, path).unwrap());
     let lock = ZkMultiLock::new(members).unwrap();
     let guard = lock.lock().unwrap();
     let held = server.hold_requests(Op::Delete.on(LOCK));
@@ -236,7 +242,10 @@ fn releases_without_an_answer_wait_once_in_all() {
     assert!(begun.elapsed() < timeout / 6 + SLACK, "{:?}", begun.elapsed());
     let Err(Error::Several { failures }) = said else { panic!("{said:?}") };
     assert_eq!(failures.len(), 3);
-    assert!(failures.iter().all(|e| matches!(e, Error::Unavailable { op: "unlock", .. })), "{failures:?}");
+    assert!(
+        failures.iter().all(|e| matches!(e, Error::Unavailable { op: "unlock", .. })),
+        "{failures:?}"
+    );
     servers.iter().for_each(|(server, _)| server.black_hole(false));
     servers.iter().for_each(|(_, at)| until_empty(at, A));
 }
@@ -244,7 +253,8 @@ fn releases_without_an_answer_wait_once_in_all() {
 fn transfers_stay_exact_while_connections_are_cut() {
     const PATHS: [&str; 3] = [A, B, C];
     let (server, at) = start();
-    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager =
+        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     let sessions = [(); 3].map(|()| {
         let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
         builder.retry_policy(eager).connect().unwrap()
@@ -261,7 +271,10 @@ fn transfers_stay_exact_while_connections_are_cut() {
                     let mut chosen = [0, 1, 2];
                     random.shuffle(&mut chosen);
                     let chosen = &chosen[..random.usize(2..=3)];
-                    let lock = multi(session, &chosen.iter().map(|&which| PATHS[which]).collect::<Vec<_>>());
+                    let lock = multi(
+                        session,
+                        &chosen.iter().map(|&which| PATHS[which]).collect::<Vec<_>>(),
+                    );
                     let guard = lock.lock_timeout(SOON * 6).unwrap().expect("no deadlock");
                     chosen.iter().for_each(|&which| sections[which].pass());
                     passed.fetch_add(chosen.len(), SeqCst);
@@ -270,8 +283,8 @@ fn transfers_stay_exact_while_connections_are_cut() {
                 done.fetch_add(1, SeqCst);
             });
         }
-        // Each cut waits until something was done since the one before: on a busy machine nothing would ever be done between two
-        // cuts that come at their own time.
+        // Each cut waits until something was done since the one before: on a busy machine nothing
+        // would ever be done between two cuts that come at their own time.
         while done.load(SeqCst) < 6 {
             let before = passed.load(SeqCst);
             server.cut_connections();
@@ -338,7 +351,10 @@ fn a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_
             until_queue(at, A, 2);
             drop(guard); // it closes both sessions; the silent server gives no answer to that
             let dropped = Instant::now();
-            assert!(waiter.join().unwrap() < dropped, "the other member waited for the silent server");
+            assert!(
+                waiter.join().unwrap() < dropped,
+                "the other member waited for the silent server"
+            );
         });
         servers[silent].0.black_hole(false);
     }

@@ -110,7 +110,8 @@ fn persistent_acls_on_node_and_parents() {
 
     let theirs = session(&at);
     let shut_out = ZkMutex::new(&theirs, LOCK).unwrap();
-    for refused in [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.contenders().map(drop)]
+    for refused in
+        [shut_out.lock().map(drop), shut_out.try_lock().map(drop), shut_out.contenders().map(drop)]
     {
         match refused {
             Err(Error::NoAuth { path, .. }) => assert_eq!(path, LOCK),
@@ -131,7 +132,11 @@ fn works_under_a_chroot() {
         let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
         let guard = mutex.lock().unwrap();
         assert_eq!(mutex.path(), LOCK);
-        assert!(guard.path().starts_with(&format!("{LOCK}/_c_")), "without the chroot: {}", guard.path());
+        assert!(
+            guard.path().starts_with(&format!("{LOCK}/_c_")),
+            "without the chroot: {}",
+            guard.path()
+        );
         assert!(stat(&at, guard.path()).is_some(), "below the chroot");
         let contenders = mutex.contenders().unwrap();
         assert_eq!(format!("{LOCK}/{}", contenders[0].name), guard.path());
@@ -153,7 +158,11 @@ fn six_contenders_in_fifo_order() {
                 let mutex = ZkMutex::new(session, LOCK).unwrap();
                 let guard = mutex.lock().unwrap();
                 tell.send(i).unwrap();
-                assert_eq!(queue(at, LOCK).len(), 6 - i, "who came before is gone, who came later waits");
+                assert_eq!(
+                    queue(at, LOCK).len(),
+                    6 - i,
+                    "who came before is gone, who came later waits"
+                );
                 drop(guard);
             });
             until_queue(at, LOCK, i + 2);
@@ -190,7 +199,11 @@ fn contenders_shows_the_holder() {
         .zip(data)
         .map(|(session, data)| {
             let builder = ZkMutex::builder(session, LOCK);
-            if data.is_empty() { builder.build().unwrap() } else { builder.data(data).build().unwrap() }
+            if data.is_empty() {
+                builder.build().unwrap()
+            } else {
+                builder.data(data).build().unwrap()
+            }
         })
         .collect();
     assert_eq!(mutexes[0].contenders().unwrap(), [], "no parent, nobody there");
@@ -254,10 +267,13 @@ fn parents_are_containers_and_go_by_themselves() {
     for _ in 0..2 {
         proxy.clear();
         mutex.lock().unwrap().unlock().unwrap();
-        let made = proxy.requests().into_iter().filter(|request| request.opcode == 19); // createContainer
+        // createContainer
+        let made = proxy.requests().into_iter().filter(|request| request.opcode == 19);
         let made: HashSet<String> = made.filter_map(|request| request.path).collect();
         assert_eq!(made, HashSet::from([LOCK.into(), "/locks".into()]));
-        until("the server removes the parents", SOON, || stat(&at, "/locks").is_none().then_some(()));
+        until("the server removes the parents", SOON, || {
+            stat(&at, "/locks").is_none().then_some(())
+        });
     }
     session.close().unwrap();
 }

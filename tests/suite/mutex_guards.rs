@@ -22,8 +22,11 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
     let at = Shared::chroot();
     let session = session(&at);
     let one = ZkMutex::new(&session, LOCK).unwrap();
-    let other =
-        ZkMutex::builder(&session.clone(), LOCK).data("other").hand_over(Duration::ZERO).build().unwrap();
+    let other = ZkMutex::builder(&session.clone(), LOCK)
+        .data("other")
+        .hand_over(Duration::ZERO)
+        .build()
+        .unwrap();
     let first = one.lock().unwrap();
     let second = other.try_lock().unwrap().expect("the thread has it");
     assert_eq!((first.hold_count(), second.hold_count()), (2, 2));

@@ -11,9 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout, LockBuilder,
-    LossReason, LostSignal, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
-    SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession, ZkWriteGuard,
+    Acl, CancelToken, Cause, Contender, Error, FencingToken, Held, HostFailure, Layout,
+    LockBuilder, LossReason, LostSignal, PersistentLock, RetryPolicy, RevokeSignal, SessionBuilder,
+    SessionEvent, SessionState, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkReadGuard, ZkSession,
+    ZkWriteGuard,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -98,8 +99,15 @@ fn fencing_tokens_grow_at_hand_overs_within_the_process() {
         drop(guard);
         [first].into_iter().chain(threads.map(|thread| thread.join().unwrap())).collect()
     });
-    assert!(tokens.iter().all(|(token, path)| *path == tokens[0].1 && token.zxid() == tokens[0].0.zxid()));
-    assert_eq!(tokens.iter().map(|(token, _)| token.hand_over()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(
+        tokens
+            .iter()
+            .all(|(token, path)| *path == tokens[0].1 && token.zxid() == tokens[0].0.zxid())
+    );
+    assert_eq!(
+        tokens.iter().map(|(token, _)| token.hand_over()).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4]
+    );
     assert!(tokens.is_sorted_by(|a, b| a.0 < b.0), "{tokens:?}");
     until_empty(&at, LOCK);
 }
@@ -115,7 +123,10 @@ fn valid_for_stays_below_the_session_timeout_by_a_twelfth() {
         let left = guard.valid_for();
         assert!(left > Duration::ZERO && left <= whole - whole / 12, "{left:?} of {whole:?}");
         let until = guard.valid_until().expect("it is held");
-        assert!(until > Instant::now() && until <= Instant::now() + whole - whole / 12, "{until:?}");
+        assert!(
+            until > Instant::now() && until <= Instant::now() + whole - whole / 12,
+            "{until:?}"
+        );
         assert!(guard.is_held() && session.lease_remaining() > Duration::ZERO);
         thread::sleep(Duration::from_millis(20));
     }
@@ -161,8 +172,8 @@ fn a_node_that_somebody_deletes_is_a_loss() {
 }
 
 /// With a session timeout of an hour the event loop sleeps for minutes, unless it is told of a new
-/// hold. The watch must not wait for that: neither if the hold is granted while the loop sleeps, nor if
-/// it is granted while the loop looks at what came and is about to sleep.
+/// hold. The watch must not wait for that: neither if the hold is granted while the loop sleeps,
+/// nor if it is granted while the loop looks at what came and is about to sleep.
 fn a_held_node_is_watched_soon_however_long_the_session_timeout_is() {
     const HOUR: Duration = Duration::from_secs(3600);
     let server = Server::builder().max_session(HOUR).start();

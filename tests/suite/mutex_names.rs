@@ -147,7 +147,10 @@ fn junk_in_the_locks_folder_is_ignored_and_left_alone() {
     assert_eq!(queue(&at, LOCK), junk);
     let warnings = logged(Level::Warn, "no contenders");
     assert_eq!(warnings.len(), 2, "one of each session's lock: {warnings:?}");
-    assert!(warnings[0].contains(LOCK) && warnings[0].contains("11 of its children"), "{warnings:?}");
+    assert!(
+        warnings[0].contains(LOCK) && warnings[0].contains("11 of its children"),
+        "{warnings:?}"
+    );
 }
 
 fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
@@ -168,7 +171,11 @@ fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
     }
     let errors = logged(Level::Error, "kazoo");
     assert_eq!(errors.len(), 2, "one of each session's lock: {errors:?}");
-    assert!(errors.iter().all(|error| error.contains(LOCK) && error.contains("let them use one layout")));
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.contains(LOCK) && error.contains("let them use one layout"))
+    );
     until_empty(&at, LOCK);
 }
 

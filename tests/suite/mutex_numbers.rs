@@ -1,4 +1,5 @@
-//! Sequence numbers near and past their end: exclusion and order stay, the log says what to do, and the parent is renewed.
+//! Sequence numbers near and past their end: exclusion and order stay, the log says what to do, and
+//! the parent is renewed.
 use crate::support::{
     Raw, Server,
     contend::{Section, session, spawn_waiting, stat, until_queue},
@@ -81,7 +82,8 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
     let server = Server::builder().counter(LOCK, i32::MAX - 2).start();
     let at = server.connect_string();
     let sessions: Vec<ZkSession> = (0..7).map(|_| session(&at)).collect();
-    let mutexes: Vec<ZkMutex> = sessions.iter().map(|session| ZkMutex::new(session, LOCK).unwrap()).collect();
+    let mutexes: Vec<ZkMutex> =
+        sessions.iter().map(|session| ZkMutex::new(session, LOCK).unwrap()).collect();
     let (tell, order) = bounded(6);
     let section = Section::default();
     thread::scope(|scope| {
@@ -97,7 +99,8 @@ fn contenders_keep_their_order_where_the_numbers_stick() {
             until_queue(&at, LOCK, i + 1);
         }
         let contenders = mutexes[0].contenders().unwrap();
-        let numbers: Vec<i64> = contenders.iter().map(|c| c.sequence - i64::from(i32::MAX)).collect();
+        let numbers: Vec<i64> =
+            contenders.iter().map(|c| c.sequence - i64::from(i32::MAX)).collect();
         assert_eq!(numbers, [-2, -1, 0, 0, 0, 0, 0], "they stick where they end");
         let owners: Vec<_> = contenders.iter().map(|c| Some(c.session_id)).collect();
         assert_eq!(owners, sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>());
@@ -148,7 +151,8 @@ fn threads_exclude_each_other_where_the_numbers_stick_and_wrap() {
             .map(|i| {
                 let (session, section) = (&sessions[i % 2], &section);
                 scope.spawn(move || {
-                    let mutex = ZkMutex::builder(session, LOCK).hand_over(Duration::ZERO).build().unwrap();
+                    let mutex =
+                        ZkMutex::builder(session, LOCK).hand_over(Duration::ZERO).build().unwrap();
                     for _ in 0..15 {
                         let guard = mutex.lock().unwrap();
                         section.pass();

@@ -17,7 +17,8 @@ use zk_mutex::ZkMutex;
 
 const LOCK: &str = "/locks/orders";
 
-/// Six threads queue up behind a holder, who lets go: the order they get the lock in, with the nodes of their guards.
+/// Six threads queue up behind a holder, who lets go: the order they get the lock in, with the
+/// nodes of their guards.
 fn six_threads_in_turn(mutex: &ZkMutex) -> (Vec<usize>, Vec<String>) {
     let (tell, told) = bounded(6);
     let mut nodes = Vec::new();
@@ -128,7 +129,10 @@ fn processes_and_their_threads_exclude_each_other() {
                 let mutex = ZkMutex::builder(session, LOCK).hand_over(bound).build().unwrap();
                 for round in 0..25 {
                     let guard = if round % 5 == 4 {
-                        mutex.lock_timeout(Duration::from_secs(60)).unwrap().expect("its turn comes")
+                        mutex
+                            .lock_timeout(Duration::from_secs(60))
+                            .unwrap()
+                            .expect("its turn comes")
                     } else {
                         mutex.lock().unwrap()
                     };

@@ -39,7 +39,8 @@ fn try_lock_costs_one_read_and_no_write_while_somebody_else_holds() {
         proxy.clear();
         assert!(mutex.try_lock().unwrap().is_none());
         // The session's own pings and syncs may come.
-        let sent: Vec<_> = proxy.requests().into_iter().filter(|r| ![9, 11].contains(&r.opcode)).collect();
+        let sent: Vec<_> =
+            proxy.requests().into_iter().filter(|r| ![9, 11].contains(&r.opcode)).collect();
         assert_eq!(sent.len(), 1, "{sent:?}");
         assert_eq!(sent[0].path.as_deref(), Some(full_path(&at, LOCK).as_str()));
         assert!([8, 12].contains(&sent[0].opcode), "getChildren: {sent:?}");
@@ -52,7 +53,8 @@ fn try_lock_costs_one_read_and_no_write_while_somebody_else_holds() {
 fn twenty_threads_one_wins() {
     for clients in [1, 4] {
         let at = Shared::chroot();
-        let mutexes: Vec<_> = (0..clients).map(|_| ZkMutex::new(&session(&at), LOCK).unwrap()).collect();
+        let mutexes: Vec<_> =
+            (0..clients).map(|_| ZkMutex::new(&session(&at), LOCK).unwrap()).collect();
         let (start, tried) = (Barrier::new(20), Barrier::new(20));
         let wins = thread::scope(|scope| {
             let threads = (0..20).map(|i| {
@@ -78,7 +80,9 @@ fn cancel_ends_a_wait_in_the_local_queue() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         let guard = mutex.lock().unwrap();
-        let waiter = spawn_waiting(scope, || mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let waiter = spawn_waiting(scope, || {
+            mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+        });
         token.clone().cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
         assert_eq!(queue(&at, LOCK).len(), 1);
@@ -94,7 +98,8 @@ fn cancel_ends_a_wait_in_zookeepers_queue() {
     let token = CancelToken::new();
     let guard = other.lock().unwrap();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let waiter =
+            scope.spawn(|| mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
         let nodes = until_queue(&at, LOCK, 2);
         token.cancel();
         assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: LOCK.into() }));
@@ -133,10 +138,11 @@ fn a_grant_that_wins_the_race_against_cancel_is_returned() {
         let token = CancelToken::new();
         thread::scope(|scope| {
             let guard = other.lock().unwrap();
-            let waiter = scope.spawn(|| match mutex.lock_with(Wait::forever().cancelled_by(&token)) {
-                Ok(guard) => assert!(guard.unwrap().is_held()),
-                Err(e) => assert_eq!(e, Error::Cancelled { path: LOCK.into() }),
-            });
+            let waiter =
+                scope.spawn(|| match mutex.lock_with(Wait::forever().cancelled_by(&token)) {
+                    Ok(guard) => assert!(guard.unwrap().is_held()),
+                    Err(e) => assert_eq!(e, Error::Cancelled { path: LOCK.into() }),
+                });
             until_queue(&at, LOCK, 2);
             if round % 2 == 0 {
                 drop(guard);
@@ -161,8 +167,11 @@ fn re_acquire_times_out_while_still_held() {
     let wait = Duration::from_millis(400);
     for by_deadline in [false, true, false] {
         let start = Instant::now();
-        let got =
-            if by_deadline { mutex.lock_with(Wait::until(start + wait)) } else { mutex.lock_timeout(wait) };
+        let got = if by_deadline {
+            mutex.lock_with(Wait::until(start + wait))
+        } else {
+            mutex.lock_timeout(wait)
+        };
         assert!(got.unwrap().is_none());
         let took = start.elapsed();
         assert!(took >= wait && took < wait + SLACK, "{took:?}");

@@ -1,5 +1,5 @@
-//! Calling threads that read the answers to their own requests, in the place of the event loop: many of
-//! them at once, over cuts, and with events among the answers.
+//! Calling threads that read the answers to their own requests, in the place of the event loop:
+//! many of them at once, over cuts, and with events among the answers.
 use crate::support::{
     Raw, Server, logged, scenarios,
     scene::{SOON, session, session_of, until_empty, until_event, until_watched},
@@ -29,7 +29,8 @@ fn many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server() {
     embedded.delay(Duration::from_millis(1));
     let taken = [const { AtomicBool::new(false) }; LOCKS];
     let done = AtomicUsize::new(0);
-    let locks: Vec<_> = (0..LOCKS).map(|i| ZkMutex::new(&session, &format!("/locks/{i}")).unwrap()).collect();
+    let locks: Vec<_> =
+        (0..LOCKS).map(|i| ZkMutex::new(&session, &format!("/locks/{i}")).unwrap()).collect();
     thread::scope(|scope| {
         for number in 0..3 * LOCKS {
             let (mutex, taken, done) = (&locks[number % LOCKS], &taken[number % LOCKS], &done);
@@ -97,7 +98,8 @@ fn holder_is_told_of_the_end_of_its_node_while_callers_read() {
     });
 }
 
-/// A library below this one logs. A logger that blocks there shall not keep a lock of the connection.
+/// A library below this one logs. A logger that blocks there shall not keep a lock of the
+/// connection.
 fn no_logger_is_called_where_a_caller_begins_or_ends_to_read() {
     let server = Server::embedded().start();
     let at = server.connect_string();

@@ -30,7 +30,8 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
     until_event(&events, |event| *event == SessionEvent::Reconnected);
     assert_eq!((guard.check(), logged::panics() > 0), (Ok(()), true));
     thread::scope(|scope| {
-        let other = scope.spawn(|| drop(ZkMutex::new(&session, "/locks/other").unwrap().lock().unwrap()));
+        let other =
+            scope.spawn(|| drop(ZkMutex::new(&session, "/locks/other").unwrap().lock().unwrap()));
         other.join().unwrap();
     });
     server.embedded_server().black_hole(true);
@@ -76,7 +77,10 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
     let id = session.session_id();
     logged::trap("dialling");
     server.embedded_server().cut_connections();
-    assert_eq!((next(&events), next(&events)), (SessionEvent::Suspended, SessionEvent::Reconnected));
+    assert_eq!(
+        (next(&events), next(&events)),
+        (SessionEvent::Suspended, SessionEvent::Reconnected)
+    );
     assert_eq!((session.session_id(), guard.check(), logged::panics() > 0), (id, Ok(()), true));
 }
 
@@ -85,12 +89,14 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
 fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
-    let locks = ["/locks/a", "/locks/b", "/locks/c"].map(|path| ZkMutex::new(&session, path).unwrap());
+    let locks =
+        ["/locks/a", "/locks/b", "/locks/c"].map(|path| ZkMutex::new(&session, path).unwrap());
     let guards = locks.each_ref().map(|lock| lock.lock().unwrap());
     let lost = guards.each_ref().map(|guard| guard.lost());
     thread::scope(|scope| {
         // Behind guards that stay: it is the loss that lets them in.
-        let waiters = locks.each_ref().map(|lock| spawn_waiting(scope, || drop(lock.lock().unwrap())));
+        let waiters =
+            locks.each_ref().map(|lock| spawn_waiting(scope, || drop(lock.lock().unwrap())));
         logged::trap("lock lost");
         assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
         assert!(lost.iter().all(|lost| lost.wait(SOON).is_some()));
@@ -149,8 +155,8 @@ fn handler_that_panics_is_called_again_though_the_logger_panics_at_that() {
     assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-/// A library below this one logs too: where the logger panics at that, the connection's thread ends. The
-/// session is lost, at once and with a word, and the next one takes its place.
+/// A library below this one logs too: where the logger panics at that, the connection's thread
+/// ends. The session is lost, at once and with a word, and the next one takes its place.
 fn dead_connection_thread_is_a_new_session() {
     let at = Shared::chroot();
     // The server is another process: it dies of no panic here.
@@ -175,8 +181,8 @@ fn dead_connection_thread_is_a_new_session() {
     until_empty(&at, PATH);
 }
 
-/// The session of a waiter is lost while its node still stands. That node goes with its own session:
-/// in the next one the waiter makes another.
+/// The session of a waiter is lost while its node still stands. That node goes with its own
+/// session: in the next one the waiter makes another.
 fn waiter_of_a_dead_connection_thread_queues_again() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);

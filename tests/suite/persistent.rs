@@ -1,4 +1,5 @@
-//! Locks that outlive their session: nobody comes in while one is made of a hold, it stands by itself, and it ends by its name.
+//! Locks that outlive their session: nobody comes in while one is made of a hold, it stands by
+//! itself, and it ends by its name.
 use crate::{
     embedded_faults::{exists, raw, start},
     support::{
@@ -16,8 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, Layout, LossReason, PersistentLock, Result, WaitStrategy, ZkMutex, ZkMutexGuard, ZkRwLock,
-    ZkSession,
+    Error, Layout, LossReason, PersistentLock, Result, WaitStrategy, ZkMutex, ZkMutexGuard,
+    ZkRwLock, ZkSession,
 };
 use zk_test_server::{Matcher, Op, TestServer};
 
@@ -41,7 +42,9 @@ fn name(path: &str) -> String {
 /// Waits until this is the only node in the queue.
 #[track_caller]
 fn until_only(at: &str, kept: &PersistentLock) {
-    until("the persistent node is all there is", SOON, || (queue(at, LOCK) == [kept.name()]).then_some(()));
+    until("the persistent node is all there is", SOON, || {
+        (queue(at, LOCK) == [kept.name()]).then_some(())
+    });
 }
 
 fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
@@ -60,7 +63,9 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
         ours.close().unwrap();
         until_only(&at, &kept);
         let contender = other.contenders().unwrap().remove(0);
-        assert!(contender.is_persistent() && contender.session_id == 0 && contender.name == kept.name());
+        assert!(
+            contender.is_persistent() && contender.session_id == 0 && contender.name == kept.name()
+        );
         assert!(contender.data.ends_with(format!(":{}", std::process::id()).as_bytes()));
         assert!(other.try_lock().unwrap().is_none());
         assert!(other.lock_timeout(A_WHILE).unwrap().is_none());
@@ -87,9 +92,11 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
         entered.store(0, SeqCst);
         let guard = holder.lock().unwrap();
         locked.store(true, SeqCst);
-        // Two kinds of lock on one path are refused, but in another process; which a proxy makes it look like.
-        let sessions: Vec<_> =
-            (0..4).map(|number| session(if (number + round) % 4 < 2 { &at } else { &through })).collect();
+        // Two kinds of lock on one path are refused, but in another process; which a proxy makes it
+        // look like.
+        let sessions: Vec<_> = (0..4)
+            .map(|number| session(if (number + round) % 4 < 2 { &at } else { &through }))
+            .collect();
         let enters = || {
             assert!(!locked.load(SeqCst), "somebody came in");
             entered.fetch_add(1, SeqCst);
@@ -101,8 +108,12 @@ fn whoever_waits_goes_on_waiting_until_it_is_released() {
                 scope.spawn(move || match (number + round) % 4 {
                     0 => waiting(waiter, BOTH[0]).lock().map(|_guard| enters()).unwrap(),
                     1 => waiting(waiter, BOTH[1]).lock().map(|_guard| enters()).unwrap(),
-                    2 => ZkRwLock::new(waiter, LOCK).unwrap().read().map(|_guard| enters()).unwrap(),
-                    _ => ZkRwLock::new(waiter, LOCK).unwrap().write().map(|_guard| enters()).unwrap(),
+                    2 => {
+                        ZkRwLock::new(waiter, LOCK).unwrap().read().map(|_guard| enters()).unwrap()
+                    }
+                    _ => {
+                        ZkRwLock::new(waiter, LOCK).unwrap().write().map(|_guard| enters()).unwrap()
+                    }
                 });
                 until_queue(&at, LOCK, 2 + number);
             }
@@ -128,7 +139,8 @@ fn a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant() {
     let guard = holder.lock().unwrap();
     let own = name(guard.path());
     thread::scope(|scope| {
-        let reads = server.hold_requests(Op::GetData.on(&own).session(theirs.session_id().unwrap()));
+        let reads =
+            server.hold_requests(Op::GetData.on(&own).session(theirs.session_id().unwrap()));
         let waiter = scope.spawn(|| drop(other.lock().unwrap()));
         assert!(reads.wait(SOON), "it has listed, and is about to watch");
         let ends = server.hold_requests(Op::Delete.on(&own));
@@ -224,7 +236,9 @@ fn requests_and_answers_that_are_lost_on_the_way_leave_one_node() {
         [|server, which| server.drop_request(which), |server, which| server.drop_reply(which)];
     for lose in lose {
         // The second create is that of the persistent node.
-        for which in [Op::Create.on("-lock-").skip(1), Op::SetData.on("-lock-"), Op::Delete.on("-lock-")] {
+        for which in
+            [Op::Create.on("-lock-").skip(1), Op::SetData.on("-lock-"), Op::Delete.on("-lock-")]
+        {
             server.clear_log();
             lose(&server, which.clone());
             let (own, kept) = keep(&lock);
@@ -291,14 +305,23 @@ fn a_hold_that_is_lost_on_the_way_is_not_kept() {
             assert!(held.wait(SOON));
             let names = queue(&at, LOCK);
             let own = names.iter().find(|name| {
-                Raw::connect(&at).unwrap().exists(&format!("{LOCK}/{name}")).unwrap().unwrap().ephemeral_owner
+                Raw::connect(&at)
+                    .unwrap()
+                    .exists(&format!("{LOCK}/{name}"))
+                    .unwrap()
+                    .unwrap()
+                    .ephemeral_owner
                     != 0
             });
             raw(&at).delete(&format!("{LOCK}/{}", own.unwrap())).unwrap();
             drop(held);
             let (own, said) = keeper.join().unwrap();
             let path = format!("{LOCK}/{own}");
-            assert_eq!(said, Err(Error::Lost { path, reason: LossReason::NodeDeleted }), "{step:?}");
+            assert_eq!(
+                said,
+                Err(Error::Lost { path, reason: LossReason::NodeDeleted }),
+                "{step:?}"
+            );
         });
         until_empty(&at, LOCK);
         assert!(lock.lock().unwrap().is_held());
@@ -317,7 +340,10 @@ fn what_cannot_be_kept_in_time_is_released() {
         let guard = lock.lock().unwrap();
         let start = Instant::now();
         let said = guard.persist();
-        assert!(matches!(said, Err(Error::Unavailable { op: "persist", .. })), "{step:?}: {said:?}");
+        assert!(
+            matches!(said, Err(Error::Unavailable { op: "persist", .. })),
+            "{step:?}: {said:?}"
+        );
         assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
         assert_eq!(server.pending_faults(), 0);
         assert!(other.lock_timeout(SOON * 2).unwrap().is_some());

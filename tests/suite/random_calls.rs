@@ -1,5 +1,5 @@
-//! Random calls of many threads under random faults: no two holders at once, no call past its time, nothing
-//! left behind. A seed makes the calls and the faults; the order of threads makes the rest.
+//! Random calls of many threads under random faults: no two holders at once, no call past its time,
+//! nothing left behind. A seed makes the calls and the faults; the order of threads makes the rest.
 //! `ZK_MUTEX_RANDOM_CALLS=600 ZK_MUTEX_SEED=7` plays for ten minutes each.
 use crate::{
     embedded_faults::start,
@@ -94,11 +94,13 @@ impl World {
             }
             1 => {
                 most = Some(T / 6);
-                got(locks.mutex.try_lock()).iter().for_each(|guard| self.inside(guard, &self.mutex));
+                got(locks.mutex.try_lock())
+                    .iter()
+                    .for_each(|guard| self.inside(guard, &self.mutex));
             }
-            2 | 3 => {
-                got(locks.mutex.lock_timeout(limit)).iter().for_each(|guard| self.inside(guard, &self.mutex))
-            }
+            2 | 3 => got(locks.mutex.lock_timeout(limit))
+                .iter()
+                .for_each(|guard| self.inside(guard, &self.mutex)),
             4 => {
                 let token = CancelToken::new();
                 thread::scope(|scope| {
@@ -128,16 +130,23 @@ impl World {
             }),
             8 | 9 => {
                 let number = random.u32(1..4);
-                let Some(permits) = got(locks.permits.acquire_many_timeout(number, limit)) else { return };
+                let Some(permits) = got(locks.permits.acquire_many_timeout(number, limit)) else {
+                    return;
+                };
                 if self.is_checked && permits.is_held() {
                     let before = self.permits.fetch_add(permits.permits() as usize, SeqCst);
-                    assert!(before + permits.permits() as usize <= 3, "{before} and {number} permits");
+                    assert!(
+                        before + permits.permits() as usize <= 3,
+                        "{before} and {number} permits"
+                    );
                     thread::yield_now();
                     self.permits.fetch_sub(permits.permits() as usize, SeqCst);
                 }
                 self.done.fetch_add(1, SeqCst);
             }
-            _ => got(locks.one.lock_timeout(limit)).iter().for_each(|guard| self.inside(guard, &self.one)),
+            _ => got(locks.one.lock_timeout(limit))
+                .iter()
+                .for_each(|guard| self.inside(guard, &self.one)),
         }
         if let Some(most) = most {
             assert!(begun.elapsed() < most + SLACK, "{:?} for {most:?}", begun.elapsed());
@@ -152,7 +161,8 @@ fn strike(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession
     // Those that cost a sixth of the timeout are rare: nothing else happens meanwhile.
     match random.u32(0..20) {
         0..=3 => server.cut_connections(),
-        // One after the other: many together would strike each connection before it can do anything.
+        // One after the other: many together would strike each connection before it can do
+        // anything.
         4..=15 if server.pending_faults() > 1 => {}
         4..=10 => server.drop_reply(which),
         11..=14 => server.drop_request(which),
@@ -184,8 +194,10 @@ fn play(expires: bool) {
     println!("seed {seed}");
     let (server, at) = start();
     // Connections that are cut at once are dialled again soon.
-    let policy = RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
-    let connect = |_| ZkSession::builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
+    let policy =
+        RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
+    let connect =
+        |_| ZkSession::builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
     let sessions: Vec<_> = (0..SESSIONS).map(connect).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
     let locks: Vec<_> = sessions.iter().map(Locks::new).collect();
@@ -193,7 +205,8 @@ fn play(expires: bool) {
     thread::scope(|scope| {
         for (number, locks) in locks.iter().enumerate() {
             for thread in 0..THREADS {
-                let mut random = fastrand::Rng::with_seed(seed ^ ((number * THREADS + thread) as u64) << 32);
+                let mut random =
+                    fastrand::Rng::with_seed(seed ^ ((number * THREADS + thread) as u64) << 32);
                 let world = &world;
                 scope.spawn(move || {
                     while !world.is_over.load(SeqCst) {
@@ -215,7 +228,8 @@ fn play(expires: bool) {
                 thread::sleep(Duration::from_millis(1));
                 if Instant::now() >= until {
                     let is_stuck = strikes % 16 == 0;
-                    world.is_over.store(is_stuck, SeqCst); // before a panic: its scope waits for the threads
+                    // before a panic: its scope waits for the threads
+                    world.is_over.store(is_stuck, SeqCst);
                     assert!(!is_stuck, "nothing goes on");
                     break;
                 }

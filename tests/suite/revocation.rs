@@ -1,4 +1,5 @@
-//! A holder is asked to let go: it hears of it, and what becomes of its lock then is its own affair.
+//! A holder is asked to let go: it hears of it, and what becomes of its lock then is its own
+//! affair.
 use crate::{
     embedded_faults::{exists, raw, start},
     support::{
@@ -7,7 +8,9 @@ use crate::{
         logged,
         raw::EPHEMERAL_SEQUENTIAL,
         scenarios,
-        scene::{SOON, full_path, session_of, until_empty, until_event, until_state, until_watched},
+        scene::{
+            SOON, full_path, session_of, until_empty, until_event, until_state, until_watched,
+        },
     },
 };
 use crossbeam_channel::bounded;
@@ -16,8 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex, ZkRwLock,
-    ZkSemaphore, ZkSemaphoreMutex, ZkSession,
+    Error, LossReason, RevokeSignal, SessionEvent, SessionState, WaitStrategy, ZkElection, ZkMutex,
+    ZkRwLock, ZkSemaphore, ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::{Matcher, Op};
 
@@ -61,9 +64,14 @@ fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
     comes(&clone);
     comes(&guard.revoke_requested());
     assert_eq!(other.contenders().unwrap()[0].data, MESSAGE, "Curator's own bytes");
-    assert!(guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(
+        guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected())
+    );
     assert!(other.try_lock().unwrap().is_none(), "nothing happens by itself");
-    assert!(theirs.attempt_revoke(guard.path()).unwrap().is_some(), "asked again, and by the node's path");
+    assert!(
+        theirs.attempt_revoke(guard.path()).unwrap().is_some(),
+        "asked again, and by the node's path"
+    );
     guard.unlock().unwrap();
     let next = other.lock_timeout(SOON).unwrap().unwrap();
     does_not_come(&next.revoke_requested());
@@ -73,7 +81,8 @@ fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
     until_empty(&at, LOCK);
 }
 
-/// Curator's message takes the place of what the holder wrote: whoever asks is the last to see that.
+/// Curator's message takes the place of what the holder wrote: whoever asks is the last to see
+/// that.
 fn whoever_asks_is_given_what_the_node_said_until_then() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -82,7 +91,11 @@ fn whoever_asks_is_given_what_the_node_said_until_then() {
     let guard = holder.lock().unwrap();
     let contender = other.contenders().unwrap().remove(0);
     assert_eq!(other.attempt_revoke(&contender).unwrap().as_deref(), Some(&b"billing on h7"[..]));
-    assert_eq!(theirs.attempt_revoke(guard.path()).unwrap().as_deref(), Some(MESSAGE), "asked before");
+    assert_eq!(
+        theirs.attempt_revoke(guard.path()).unwrap().as_deref(),
+        Some(MESSAGE),
+        "asked before"
+    );
     guard.unlock().unwrap();
     let lock = ZkRwLock::builder(&ours, "/locks/table").data("readers").build().unwrap();
     let reading = lock.read().unwrap();
@@ -114,9 +127,10 @@ fn the_log_says_who_was_asked_and_by_whom() {
     let who = format!("billing on h7, session 0x{:x}, for ", ours.session_id().unwrap());
     assert!(contender.to_string().starts_with(&who), "{contender}");
     let by = format!(":{}, session 0x{:x}", std::process::id(), theirs.session_id().unwrap());
-    for part in
-        [format!("{}: {who}", full_path(&at, guard.path())), format!("asked to let go by {}{by}", host())]
-    {
+    for part in [
+        format!("{}: {who}", full_path(&at, guard.path())),
+        format!("asked to let go by {}{by}", host()),
+    ] {
         write(&at, guard.path(), b"billing on h7");
         let part: &str = part.leak();
         let logs = logged::hold(part);
@@ -188,9 +202,11 @@ fn who_is_asked_while_it_waits_knows_once_it_holds() {
     for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
         let at = Shared::chroot();
         let (ours, theirs) = (session(&at), session(&at));
-        let make = |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
+        let make =
+            |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
         let (first, second) = (make(&theirs), make(&ours));
-        // Asked before it watches its own node, and after; granted at once, and when it has looked again.
+        // Asked before it watches its own node, and after; granted at once, and when it has looked
+        // again.
         let now = Duration::ZERO;
         for (pause, then) in [(now, now), (A_WHILE, now), (now, A_WHILE), (A_WHILE, A_WHILE)] {
             let held = first.lock().unwrap();
@@ -231,7 +247,10 @@ fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
         let local = spawn_waiting(scope, || {
             let guard = here.lock().unwrap();
             order.lock().push("here");
-            assert!(!guard.revoke_requested().is_requested(), "another node, of which nobody asked");
+            assert!(
+                !guard.revoke_requested().is_requested(),
+                "another node, of which nobody asked"
+            );
         });
         assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap().is_some());
         comes(&asked);
@@ -337,9 +356,13 @@ fn asking_ends_in_time_and_says_what_kept_it() {
         assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
     }
     server.black_hole(false);
-    for path in
-        ["/locks/orders", "/locks/orders/leases", "relative", "/", "/zookeeper/config-lock-0000000001"]
-    {
+    for path in [
+        "/locks/orders",
+        "/locks/orders/leases",
+        "relative",
+        "/",
+        "/zookeeper/config-lock-0000000001",
+    ] {
         let said = theirs.attempt_revoke(path);
         assert!(matches!(said, Err(Error::InvalidPath { .. })), "{path}: {said:?}");
     }
@@ -369,15 +392,18 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
 fn each_lock_with_a_queue_asks_its_own_holders() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
-    let [semaphore, other] = [&ours, &theirs].map(|s| ZkSemaphore::new(s, "/limits/downloads", 1).unwrap());
+    let [semaphore, other] =
+        [&ours, &theirs].map(|s| ZkSemaphore::new(s, "/limits/downloads", 1).unwrap());
     let permit = semaphore.acquire().unwrap();
     assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
     comes(&permit.revoke_requested());
-    let [one, other] = [&ours, &theirs].map(|s| ZkSemaphoreMutex::new(s, "/limits/upload").unwrap());
+    let [one, other] =
+        [&ours, &theirs].map(|s| ZkSemaphoreMutex::new(s, "/limits/upload").unwrap());
     let guard = one.lock().unwrap();
     assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());
     comes(&guard.revoke_requested());
-    let [election, other] = [&ours, &theirs].map(|s| ZkElection::new(s, "/elections/billing").unwrap());
+    let [election, other] =
+        [&ours, &theirs].map(|s| ZkElection::new(s, "/elections/billing").unwrap());
     let candidate = election.join().unwrap();
     let leadership = candidate.wait_leader().unwrap();
     assert!(other.attempt_revoke(&other.holders().unwrap()[0]).unwrap().is_some());

@@ -1,4 +1,5 @@
-//! Readers and writers: who is let in beside whom, in which order, and what stands at the server meanwhile.
+//! Readers and writers: who is let in beside whom, in which order, and what stands at the server
+//! meanwhile.
 use crate::support::{
     OpKind, Raw, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -39,7 +40,11 @@ impl Room {
     pub fn write(&self) {
         assert_eq!(self.inside.fetch_sub(1000, Ordering::SeqCst), 0, "a writer beside somebody");
         thread::yield_now();
-        assert_eq!(self.inside.fetch_add(1000, Ordering::SeqCst), -1000, "somebody came in beside a writer");
+        assert_eq!(
+            self.inside.fetch_add(1000, Ordering::SeqCst),
+            -1000,
+            "somebody came in beside a writer"
+        );
         self.writes.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -85,7 +90,8 @@ fn readers_share_and_a_writer_is_alone() {
 fn readers_are_inside_together() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
-    let locks: Vec<_> = sessions.iter().map(|session| ZkRwLock::new(session, LOCK).unwrap()).collect();
+    let locks: Vec<_> =
+        sessions.iter().map(|session| ZkRwLock::new(session, LOCK).unwrap()).collect();
     let guards: Vec<_> = locks.iter().map(|lock| lock.read().unwrap()).collect();
     assert!(guards.iter().all(|guard| guard.is_held()));
     assert_eq!(until_queue(&at, LOCK, 3).len(), 3);
@@ -116,7 +122,9 @@ fn holders_are_those_who_read_and_contenders_are_all() {
                 scope.spawn(move || {
                     let _guard = readers.read().unwrap();
                     inside.fetch_add(1, Ordering::SeqCst);
-                    until("all have looked", SOON * 3, || (done.load(Ordering::SeqCst) > 0).then_some(()));
+                    until("all have looked", SOON * 3, || {
+                        (done.load(Ordering::SeqCst) > 0).then_some(())
+                    });
                 });
             }
             until("all read", SOON, || (inside.load(Ordering::SeqCst) == 20).then_some(()));
@@ -136,7 +144,10 @@ fn holders_are_those_who_read_and_contenders_are_all() {
                 .collect();
             until_queue(at, LOCK, 28);
             let all = readers.contenders().unwrap();
-            assert_eq!((all.len(), all.iter().filter(|contender| contender.reads).count()), (28, 20));
+            assert_eq!(
+                (all.len(), all.iter().filter(|contender| contender.reads).count()),
+                (28, 20)
+            );
             assert!(all.is_sorted_by_key(|contender| contender.sequence));
             assert_eq!(readers.holders().unwrap(), all[..20], "those who read, and none who waits");
             cancel.cancel();
@@ -155,7 +166,9 @@ fn upgrading_is_refused_at_once() {
     let reading = lock.read().unwrap();
     let again = lock.read().unwrap();
     assert_eq!(reading.hold_count(), 2);
-    for refused in [lock.write().map(drop), lock.try_write().map(drop), lock.write_timeout(SOON).map(drop)] {
+    for refused in
+        [lock.write().map(drop), lock.try_write().map(drop), lock.write_timeout(SOON).map(drop)]
+    {
         let error = refused.unwrap_err();
         assert!(matches!(&error, Error::WouldDeadlock { path, .. } if path == LOCK), "{error}");
         assert!(error.to_string().contains("drop its read guards"), "{error}");
@@ -194,11 +207,19 @@ fn downgrade_before_a_queued_writer(layout: Layout) {
         let before = until_queue(&at, LOCK, 2);
         let reading = lock.read().unwrap();
         let names = queue(&at, LOCK);
-        let read = names.iter().find(|name| name.contains(read_mark)).expect("a read node beside the write");
-        assert_eq!(read[read.len() - 10..], before[0][before[0].len() - 10..], "it has the write's number");
+        let read = names
+            .iter()
+            .find(|name| name.contains(read_mark))
+            .expect("a read node beside the write");
+        assert_eq!(
+            read[read.len() - 10..],
+            before[0][before[0].len() - 10..],
+            "it has the write's number"
+        );
         drop(writing);
         assert_eq!(queue(&at, LOCK).len(), 3, "nested: it still writes");
-        // Whoever waits is woken by the write's end, and has to see the read node and wait for that.
+        // Whoever waits is woken by the write's end, and has to see the read node and wait for
+        // that.
         let watched = proxy.on_reply(OpKind::GetData.on(read), SOON);
         drop(again);
         until("the write node is gone", SOON, || (queue(&at, LOCK).len() == 2).then_some(()));
@@ -243,7 +264,9 @@ fn no_other_thread_writes_beside_who_ends_its_write_and_reads_on() {
             assert!(!is_reading.load(Ordering::SeqCst), "a writer beside a reader");
         });
         drop(writing);
-        until("it waits behind the read", SOON, || writes().filter(|name| Some(name) != own.as_ref()));
+        until("it waits behind the read", SOON, || {
+            writes().filter(|name| Some(name) != own.as_ref())
+        });
         is_reading.store(false, Ordering::SeqCst);
         drop(reading);
         writer.join().unwrap();
@@ -284,7 +307,9 @@ fn readers_of_one_process_share_a_node_for_as_long_as_they_may() {
                 scope.spawn(|| {
                     let guard = lock.read().unwrap();
                     inside.fetch_add(1, Ordering::SeqCst);
-                    until("all have read", SOON, || (done.load(Ordering::SeqCst) > 0).then_some(()));
+                    until("all have read", SOON, || {
+                        (done.load(Ordering::SeqCst) > 0).then_some(())
+                    });
                     assert!(guard.is_held());
                 });
             }
@@ -329,7 +354,10 @@ fn readers_wait_for_foreign_writers_and_mutexes_only() {
         assert_eq!(lock.try_read().unwrap().is_none(), waits, "{ahead}");
         assert!(lock.try_write().unwrap().is_none(), "{ahead}");
         raw.delete(&node).unwrap();
-        assert!(lock.read_timeout(SOON).unwrap().is_some() && lock.write_timeout(SOON).unwrap().is_some());
+        assert!(
+            lock.read_timeout(SOON).unwrap().is_some()
+                && lock.write_timeout(SOON).unwrap().is_some()
+        );
         session.close().unwrap();
     }
 }
@@ -341,9 +369,11 @@ fn two_kinds_of_lock_on_one_path_are_refused_within_a_process() {
     // Through another session, and by another name for the same node.
     let (server, chroot) = at.split_once('/').unwrap();
     let rootless = session(server);
-    for (session, path) in
-        [(&ours, LOCK.to_owned()), (&other, LOCK.to_owned()), (&rootless, format!("/{chroot}{LOCK}"))]
-    {
+    for (session, path) in [
+        (&ours, LOCK.to_owned()),
+        (&other, LOCK.to_owned()),
+        (&rootless, format!("/{chroot}{LOCK}")),
+    ] {
         let refused = ZkMutex::new(session, &path).unwrap_err();
         assert!(
             matches!(&refused, Error::InvalidConfig { reason, .. } if reason.contains("read/write lock")),
@@ -376,7 +406,10 @@ fn nodes_carry_the_data_that_the_lock_was_made_with() {
     drop((writing, beside));
     let _reading = lock.read_timeout(SOON).unwrap();
     let readers = lock.contenders().unwrap();
-    assert!(readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(), "{readers:?}");
+    assert!(
+        readers.iter().all(|reader| reader.data == b"shard 7") && !readers.is_empty(),
+        "{readers:?}"
+    );
 }
 
 fn the_kazoo_layout_has_kazoos_names() {

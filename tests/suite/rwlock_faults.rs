@@ -1,4 +1,5 @@
-//! What can go wrong with a read/write lock only: a downgrade in the middle, a node that readers share, readers and writers mixed.
+//! What can go wrong with a read/write lock only: a downgrade in the middle, a node that readers
+//! share, readers and writers mixed.
 use crate::{
     embedded_faults::{LOSE, Lose, exists, flap, raw, start},
     rwlock::Room,
@@ -66,7 +67,11 @@ fn downgrade_whose_create_or_its_answer_is_lost_leaves_one_read_node() {
         server.clear_log();
         lose(&server, Op::Create.on(READ));
         let reading = lock.read().unwrap();
-        assert_eq!((server.pending_faults(), server.count(Op::Create.on(READ))), (0, 2), "lost, and again");
+        assert_eq!(
+            (server.pending_faults(), server.count(Op::Create.on(READ))),
+            (0, 2),
+            "lost, and again"
+        );
         assert!(writing.is_held() && reading.is_held());
         until_just(&at, vec![writing.path(), reading.path()]);
         let read = reading.path().to_owned();
@@ -153,13 +158,15 @@ fn downgrade_of_a_write_whose_node_is_deleted_meanwhile_is_lost() {
                 let writing = lock.write().unwrap();
                 tell.send(writing.path().to_owned()).unwrap();
                 let said = lock.read().map(|reading| reading.is_held());
-                let lost = Error::Lost { path: writing.path().into(), reason: LossReason::NodeDeleted };
+                let lost =
+                    Error::Lost { path: writing.path().into(), reason: LossReason::NodeDeleted };
                 assert_eq!(said, Err(lost), "others may have come in between");
                 assert!(!writing.is_held());
             });
             let write = told.recv_timeout(SOON).unwrap();
             assert!(held.wait(SOON));
-            // A watch that a change has used up is set again behind the create, and tells of the end too late.
+            // A watch that a change has used up is set again behind the create, and tells of the
+            // end too late.
             let set_again = lose_watch.then(|| {
                 raw(&at).set_data(&write, b"revoke").unwrap();
                 server.hold_requests(Op::GetData.on(WRITE))
@@ -212,7 +219,10 @@ fn readers_that_share_a_node_lose_it_together() {
                 inside.fetch_add(1, SeqCst);
                 assert!(lost.wait(SOON * 2).is_some(), "each is told");
                 let reason = lost.reason().unwrap();
-                assert!(matches!(reason, LossReason::SessionExpired | LossReason::NodeDeleted), "{reason}");
+                assert!(
+                    matches!(reason, LossReason::SessionExpired | LossReason::NodeDeleted),
+                    "{reason}"
+                );
                 assert!(!reading.is_held());
                 let gone = Err(Error::Lost { path: reading.path().into(), reason });
                 assert_eq!(reading.check(), gone);
@@ -269,9 +279,14 @@ fn shared_node_goes_with_its_last_reader() {
             let node = until_queue(&at, LOCK, 1);
             for place in 1..READERS {
                 turn.store(place, SeqCst);
-                until("it is gone", SOON, || (inside.load(SeqCst) == READERS - place).then_some(()));
+                until("it is gone", SOON, || {
+                    (inside.load(SeqCst) == READERS - place).then_some(())
+                });
                 assert!(other.try_write().unwrap().is_none());
-                assert_eq!((queue(&at, LOCK), server.count(Op::Delete.on(READ))), (node.clone(), 0));
+                assert_eq!(
+                    (queue(&at, LOCK), server.count(Op::Delete.on(READ))),
+                    (node.clone(), 0)
+                );
             }
             turn.store(READERS, SeqCst);
             assert!(other.write_timeout(SOON).unwrap().is_some(), "nobody reads any more");
@@ -309,7 +324,8 @@ fn flapping_connections_let_nobody_in_beside_a_writer() {
     const ROUNDS: usize = 15;
     let (server, at) = start();
     // Back at once: the more cuts in little time.
-    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager =
+        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     let sessions = [(); 2].map(|()| {
         let builder = ZkSession::builder(at.as_str()).session_timeout(Duration::from_secs(30));
         builder.retry_policy(eager).connect().unwrap()
@@ -354,7 +370,11 @@ fn flapping_connections_let_nobody_in_beside_a_writer() {
     println!("{reads} reads and {writes} writes");
     assert_eq!(reads + writes, rounds.load(SeqCst));
     until_empty(&at, LOCK);
-    assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids, "swept by the sessions, not with them");
+    assert_eq!(
+        sessions.each_ref().map(ZkSession::session_id),
+        ids,
+        "swept by the sessions, not with them"
+    );
 }
 
 /// On both servers.

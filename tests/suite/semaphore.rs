@@ -1,4 +1,5 @@
-//! Permits: how many at once, who gets them, what the number of them is, and what stands at the server meanwhile.
+//! Permits: how many at once, who gets them, what the number of them is, and what stands at the
+//! server meanwhile.
 use crate::support::{
     OpKind, Raw, Server, Shared,
     contend::{Section, proxied, session, spawn_waiting, stat, until_queue},
@@ -14,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    CancelToken, Error, Wait, ZkMutex, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard,
-    ZkSession,
+    CancelToken, Error, Wait, ZkMutex, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
+    ZkSemaphoreMutexGuard, ZkSession,
 };
 
 const PATH: &str = "/limits/downloads";
@@ -102,7 +103,8 @@ fn as_many_are_inside_as_it_has_and_never_more() {
                         1 => semaphore
                             .acquire_many_timeout(wanted, Duration::from_millis(random.u64(5..200)))
                             .unwrap_or_else(|e| match e {
-                                Error::Unavailable { .. } => None, // it was shorter than a round trip
+                                // it was shorter than a round trip
+                                Error::Unavailable { .. } => None,
                                 e => panic!("{e}"),
                             }),
                         _ => Some(semaphore.acquire_many(wanted).unwrap()),
@@ -250,7 +252,9 @@ fn leases_of_others_count_whatever_they_are_called() {
     drop(semaphore.acquire().unwrap());
     let mut foreign = Raw::connect(&at).unwrap();
     let below = |name: &str| full_path(&at, &format!("{LEASES}/{name}"));
-    let lease = foreign.create(&below(&format!("_c_{UUID}-lease-")), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let lease = foreign
+        .create(&below(&format!("_c_{UUID}-lease-")), b"java", EPHEMERAL_SEQUENTIAL)
+        .unwrap();
     let ours = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
     foreign.create(&below("what is this"), b"", EPHEMERAL).unwrap();
@@ -288,16 +292,25 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
     for session in [&ours, &theirs] {
         let told_another = ZkSemaphore::new(session, PATH, 4).unwrap();
         let timeout = told_another.acquire_timeout(SOON).map(drop);
-        for said in [told_another.acquire().map(drop), told_another.try_acquire().map(drop), timeout] {
+        for said in
+            [told_another.acquire().map(drop), told_another.try_acquire().map(drop), timeout]
+        {
             let refused = said.unwrap_err();
-            assert_eq!(refused, Error::InconsistentLeases { path: PATH.into(), ours: 4, theirs: 3 });
+            assert_eq!(
+                refused,
+                Error::InconsistentLeases { path: PATH.into(), ours: 4, theirs: 3 }
+            );
             let said = refused.to_string();
-            assert!(["3", "4", PATH, "set_permits"].iter().all(|word| said.contains(word)), "{said}");
+            assert!(
+                ["3", "4", PATH, "set_permits"].iter().all(|word| said.contains(word)),
+                "{said}"
+            );
         }
         assert!(matches!(told_another.permits(), Err(Error::InconsistentLeases { theirs: 3, .. })));
     }
     until_nothing_left(&at);
-    // Whoever changes the number knows it, whatever it was told; and what is changed later counts for all.
+    // Whoever changes the number knows it, whatever it was told; and what is changed later counts
+    // for all.
     let told_another = ZkSemaphore::new(&theirs, PATH, 4).unwrap();
     told_another.set_permits(5).unwrap();
     assert_eq!((told_another.permits(), one.permits(), data(&at)), (Ok(5), Ok(5), b"5".to_vec()));
@@ -314,8 +327,9 @@ fn number_is_written_at_the_first_use_and_others_are_refused_at_theirs() {
 fn number_that_is_absurd_is_refused_at_once() {
     let at = Shared::chroot();
     let session = session(&at);
-    let refused =
-        |said: Result<(), Error>| matches!(said, Err(Error::InvalidConfig { what: "number of permits", .. }));
+    let refused = |said: Result<(), Error>| {
+        matches!(said, Err(Error::InvalidConfig { what: "number of permits", .. }))
+    };
     assert!(refused(ZkSemaphore::new(&session, PATH, 0).map(drop)));
     let semaphore = semaphore(&session, 2);
     assert!(refused(semaphore.acquire_many(0).map(drop)));
@@ -324,7 +338,11 @@ fn number_that_is_absurd_is_refused_at_once() {
     let said = semaphore.acquire_many(3).map(drop);
     assert!(said.as_ref().is_err_and(|e| e.to_string().contains("which is 2")), "{said:?}");
     set_data(&at, b"3");
-    assert_eq!(semaphore.acquire_many(3).map(|three| three.permits()), Ok(3), "it was raised meanwhile");
+    assert_eq!(
+        semaphore.acquire_many(3).map(|three| three.permits()),
+        Ok(3),
+        "it was raised meanwhile"
+    );
     until_nothing_left(&at);
 }
 
@@ -341,7 +359,9 @@ fn raising_the_number_lets_waiters_in() {
         thread::sleep(A_WHILE);
         assert_ne!(second.is_finished(), third.is_finished());
         set_data(&at, b"3"); // anybody may
-        assert!(held.is_held() && second.join().unwrap().is_held() && third.join().unwrap().is_held());
+        assert!(
+            held.is_held() && second.join().unwrap().is_held() && third.join().unwrap().is_held()
+        );
     });
     assert_eq!(semaphores[2].permits(), Ok(3));
     drop(held);
@@ -399,7 +419,10 @@ fn data_that_is_no_number_is_ignored_and_left() {
         assert_eq!((one.permits(), data(&at).as_slice()), (Ok(2), other));
         // In one session it can still be told.
         let refused = ZkSemaphore::new(&ours, PATH, 5).and_then(|semaphore| semaphore.permits());
-        assert!(matches!(refused, Err(Error::InconsistentLeases { ours: 5, theirs: 2, .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::InconsistentLeases { ours: 5, theirs: 2, .. })),
+            "{refused:?}"
+        );
         drop(second);
         assert!(one.acquire_timeout(SOON).unwrap().is_some());
     }
@@ -431,7 +454,8 @@ fn number_outlasts_everybody() {
     let at = server.connect_string();
     let session = session(&at);
     let exists = |path: &str| stat(&at, path).is_some();
-    let until_gone = |path: &str| until(&format!("{path} goes"), SOON * 2, || (!exists(path)).then_some(()));
+    let until_gone =
+        |path: &str| until(&format!("{path} goes"), SOON * 2, || (!exists(path)).then_some(()));
     let semaphore = semaphore(&session, 1);
     semaphore.set_permits(2).unwrap();
     for wiped in [false, true] {
@@ -464,7 +488,8 @@ fn try_acquire_writes_nothing_while_none_is_free() {
     proxy.clear();
     assert!(one.try_acquire().unwrap().is_none());
     assert_eq!(
-        [OpKind::GetChildren, OpKind::GetData, OpKind::Create, OpKind::Delete].map(|kind| proxy.count(kind)),
+        [OpKind::GetChildren, OpKind::GetData, OpKind::Create, OpKind::Delete]
+            .map(|kind| proxy.count(kind)),
         [1, 1, 0, 0]
     );
     drop(held);
@@ -483,7 +508,8 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
     let lock = full_path(&at, &format!("{LOCKS}/_c_{UUID}-lock-"));
     let passing = foreign.create(&lock, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     thread::scope(|scope| {
-        let trying = scope.spawn(|| semaphore.try_acquire().unwrap().is_some_and(|permit| permit.is_held()));
+        let trying =
+            scope.spawn(|| semaphore.try_acquire().unwrap().is_some_and(|permit| permit.is_held()));
         thread::sleep(A_WHILE);
         foreign.delete(&passing).unwrap();
         assert!(trying.join().unwrap(), "it only passed through");
@@ -529,10 +555,12 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     let token = CancelToken::new();
     thread::scope(|scope| {
         // The first is at the leases, the second behind it.
-        let first =
-            spawn_waiting(scope, || one.acquire_many_with(2, Wait::forever().cancelled_by(&token)).map(drop));
-        let second =
-            spawn_waiting(scope, || one.acquire_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let first = spawn_waiting(scope, || {
+            one.acquire_many_with(2, Wait::forever().cancelled_by(&token)).map(drop)
+        });
+        let second = spawn_waiting(scope, || {
+            one.acquire_with(Wait::forever().cancelled_by(&token)).map(drop)
+        });
         until_queue(&at, LEASES, 3);
         token.cancel();
         for waiter in [first, second] {
@@ -595,8 +623,13 @@ fn holders_and_waiters_are_listed() {
     assert_eq!(holders.len(), 2);
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || semaphores[2].acquire().unwrap());
-        let (holders, contenders) = (semaphores[0].holders().unwrap(), semaphores[0].contenders().unwrap());
-        assert_eq!((holders.len(), &contenders[..3]), (3, &holders[..]), "what it waits for is last");
+        let (holders, contenders) =
+            (semaphores[0].holders().unwrap(), semaphores[0].contenders().unwrap());
+        assert_eq!(
+            (holders.len(), &contenders[..3]),
+            (3, &holders[..]),
+            "what it waits for is last"
+        );
         let waiting = &contenders[3..];
         assert_eq!(waiting.iter().map(|waiter| waiter.data.as_slice()).collect::<Vec<_>>(), [b"c"]);
         assert!(waiting[0].name.starts_with("locks/"));
@@ -619,7 +652,10 @@ fn other_kinds_of_lock_on_the_path_are_refused() {
     let mutex = ZkSemaphoreMutex::new(&session, PATH).unwrap();
     assert!(refused(ZkSemaphore::new(&session, PATH, 1).map(drop)));
     drop(mutex);
-    assert!(matches!(ZkSemaphore::new(&session, "relative", 1).map(drop), Err(Error::InvalidPath { .. })));
+    assert!(matches!(
+        ZkSemaphore::new(&session, "relative", 1).map(drop),
+        Err(Error::InvalidPath { .. })
+    ));
 }
 
 // ---- a semaphore of one ----
@@ -665,8 +701,9 @@ fn second_lock_of_the_same_thread_waits() {
     assert!(mutex.lock_with(Wait::until(Instant::now() + PATIENCE)).unwrap().is_none());
     let token = CancelToken::new();
     thread::scope(|scope| {
-        let cancelled =
-            spawn_waiting(scope, || mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        let cancelled = spawn_waiting(scope, || {
+            mutex.lock_with(Wait::forever().cancelled_by(&token)).map(drop)
+        });
         token.cancel();
         assert_eq!(cancelled.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
         scope.spawn(move || {
@@ -708,7 +745,9 @@ fn semaphore_mutex_refuses_a_semaphore_of_another_number() {
     raw.mkdirs(&full_path(&at, "/limits")).unwrap();
     raw.create(&full_path(&at, PATH), b"3", PERSISTENT).unwrap();
     let mutex = ZkSemaphoreMutex::new(&ours, PATH).unwrap();
-    for said in [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.lock_timeout(SOON).map(drop)] {
+    for said in
+        [mutex.lock().map(drop), mutex.try_lock().map(drop), mutex.lock_timeout(SOON).map(drop)]
+    {
         assert_eq!(said, Err(Error::InconsistentLeases { path: PATH.into(), ours: 1, theirs: 3 }));
     }
     until_nothing_left(&at);

@@ -1,5 +1,5 @@
-//! What can go wrong with permits: nodes that are deleted, requests and answers that are lost, the place in the queue lost while it is
-//! waited, the number changed at the worst moment.
+//! What can go wrong with permits: nodes that are deleted, requests and answers that are lost, the
+//! place in the queue lost while it is waited, the number changed at the worst moment.
 use crate::{
     embedded_faults::{LOSE, flap, raw, start},
     faults_process::{Process, child},
@@ -9,8 +9,8 @@ use crate::{
         contend::{proxied, session, spawn_waiting, stat, until_queue},
         scenarios,
         scene::{
-            SOON, full_path, queue, session_of, until_event, until_node_watched, until_renewed, until_state,
-            until_watched,
+            SOON, full_path, queue, session_of, until_event, until_node_watched, until_renewed,
+            until_state, until_watched,
         },
         until,
     },
@@ -22,8 +22,8 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore, ZkSemaphoreMutex,
-    ZkSession,
+    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
 
@@ -40,7 +40,8 @@ fn name(path: &str) -> &str {
 
 /// A session that is back at once after a cut: the more faults in little time.
 fn eager(at: &str) -> ZkSession {
-    let eager = RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let eager =
+        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
     let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
     builder.retry_policy(eager).connect().unwrap()
 }
@@ -51,7 +52,8 @@ fn until_just(at: &str, permits: &[&ZkPermit]) {
     let number: u32 = permits.iter().map(|permit| permit.permits()).sum();
     until("those leases and no others stand", SOON, || {
         let names = queue(at, LEASES);
-        let has_all = permits.iter().all(|permit| names.iter().any(|known| known == name(permit.path())));
+        let has_all =
+            permits.iter().all(|permit| names.iter().any(|known| known == name(permit.path())));
         (has_all && names.len() == number as usize).then_some(())
     });
 }
@@ -59,7 +61,9 @@ fn until_just(at: &str, permits: &[&ZkPermit]) {
 /// Waits for a lease that is none of these.
 #[track_caller]
 fn newcomer(at: &str, known: &[String]) -> String {
-    until("another lease is made", SOON, || queue(at, LEASES).into_iter().find(|name| !known.contains(name)))
+    until("another lease is made", SOON, || {
+        queue(at, LEASES).into_iter().find(|name| !known.contains(name))
+    })
 }
 
 #[track_caller]
@@ -89,7 +93,8 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             assert!(permits.is_held(), "{which:?}");
             until_just(&at, &[&permits]);
             assert!(other.try_acquire().unwrap().is_none());
-            // The first delete of the two, then the second, of those who unlock and of those who drop.
+            // The first delete of the two, then the second, of those who unlock and of those who
+            // drop.
             lose(&server, Op::Delete.on(LEASE));
             drop(permits);
             let theirs = other.acquire_many_timeout(2, SOON).unwrap().unwrap();
@@ -118,7 +123,8 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     drop(held);
     assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()), Some(3));
     until_nothing_left(&at);
-    // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given on.
+    // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given
+    // on.
     let mut admin = raw(&at);
     admin.mkdirs(LEASES).unwrap();
     admin.set_acl(LEASES, 4 + 8 + 16).unwrap();
@@ -158,7 +164,10 @@ fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
             lose(&server, op.on(PATH));
             let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
             assert_eq!((server.pending_faults(), made.acquire().map(drop)), (1, Ok(())));
-            assert_eq!((server.pending_faults(), made.permits(), data(&at)), (0, Ok(2), b"2".to_vec()));
+            assert_eq!(
+                (server.pending_faults(), made.permits(), data(&at)),
+                (0, Ok(2), b"2".to_vec())
+            );
             until_nothing_left(&at);
             raw(&at).delete_recursive(PATH).unwrap();
         }
@@ -233,7 +242,8 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
     assert!(other.try_acquire().unwrap().is_none(), "to others it stands");
     for is_try in [true, false] {
-        let again = if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
+        let again =
+            if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
         assert!(again.is_held() && queue(&at, LEASES).contains(&gone));
         assert!(one.try_acquire().unwrap().is_none());
         assert!(matches!(again.unlock(), Err(Error::NoAuth { .. })));
@@ -288,13 +298,16 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         assert_eq!(three.check(), Err(loss.clone()));
         assert!(other.try_acquire_many(2).unwrap().is_none(), "two places are taken still");
         assert_eq!(three.unlock(), Err(loss));
-        assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()), Some(3));
+        assert_eq!(
+            other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()),
+            Some(3)
+        );
         until_nothing_left(&at);
     }
 }
 
-/// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free no
-/// more.
+/// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free
+/// no more.
 fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
@@ -522,7 +535,8 @@ fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
         assert_eq!(away.session_id(), id);
         until("the second is first", SOON, || {
             let leases = queue(&at, LEASES);
-            (leases.len() == 2 && !leases.contains(&own) && queue(&at, LOCKS).len() == 2).then_some(())
+            (leases.len() == 2 && !leases.contains(&own) && queue(&at, LOCKS).len() == 2)
+                .then_some(())
         });
         assert!(held.is_held() && order.lock().is_empty());
         held.unlock().unwrap();
@@ -628,7 +642,10 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     until_queue(&at, LEASES, 3);
     assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
     drop(process); // killed
-    assert_eq!(semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.permits()), Some(2));
+    assert_eq!(
+        semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.permits()),
+        Some(2)
+    );
     until_nothing_left(&at);
 }
 
@@ -703,14 +720,19 @@ fn flapping_connections_let_nobody_in_beyond_the_number() {
     });
     assert_eq!(room.most(), PERMITS);
     until_nothing_left(&at);
-    assert_eq!(sessions.each_ref().map(ZkSession::session_id), ids, "swept by the sessions, not with them");
+    assert_eq!(
+        sessions.each_ref().map(ZkSession::session_id),
+        ids,
+        "swept by the sessions, not with them"
+    );
 }
 
 /// Each session reads from a server of its own, and what one has made another may not show yet.
 fn members_of_an_ensemble_let_in_no_more_than_there_are() {
     const PERMITS: u32 = 2;
     let ensemble = Ensemble::start(3);
-    let sessions: Vec<_> = (0..3).map(|member| session(&ensemble.member(member).connect_string())).collect();
+    let sessions: Vec<_> =
+        (0..3).map(|member| session(&ensemble.member(member).connect_string())).collect();
     let room = Room::of(PERMITS);
     thread::scope(|scope| {
         for thread in 0..6 {
@@ -769,7 +791,8 @@ fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
             let (semaphore, room, over) = (&semaphores[thread % 2], &room, &over);
             scope.spawn(move || {
                 while !over.load(SeqCst) {
-                    let permit = semaphore.acquire_timeout(SOON).unwrap().expect("it is never 0 for long");
+                    let permit =
+                        semaphore.acquire_timeout(SOON).unwrap().expect("it is never 0 for long");
                     room.enter(1);
                     thread::sleep(Duration::from_millis(1));
                     assert!(permit.is_held());
@@ -822,7 +845,8 @@ fn try_acquire_of_a_free_permit_has_the_time_for_its_requests() {
     let session = session_of(&at, Duration::from_secs(30));
     let semaphore = semaphore(&session, 2);
     drop(semaphore.acquire().unwrap());
-    server.delay(Duration::from_millis(400)); // six answers in five seconds: the bound is a sixth of the timeout
+    // six answers in five seconds: the bound is a sixth of the timeout
+    server.delay(Duration::from_millis(400));
     assert!(semaphore.try_acquire().unwrap().is_some());
     server.delay(Duration::ZERO);
 }

@@ -1,5 +1,5 @@
-//! The servers' tick, as the application states it: how long leases are then, and what is said where
-//! it does not fit what the servers grant.
+//! The servers' tick, as the application states it: how long leases are then, and what is said
+//! where it does not fit what the servers grant.
 use crate::support::{
     Server,
     logged::logged,
@@ -35,25 +35,38 @@ fn lease_of_a_stated_tick_is_longer() {
 
 fn tick_that_does_not_fit_what_the_servers_grant_is_warned_of() {
     let second = Duration::from_secs(1);
-    let server = Server::builder().tick(second * 2).min_session(second * 4).max_session(second * 40).start();
+    let server =
+        Server::builder().tick(second * 2).min_session(second * 4).max_session(second * 40).start();
     let at = server.connect_string();
     // Four seconds are granted for two: the least that a server with a tick of 2 s grants.
-    let session = ZkSession::builder(&at).session_timeout(second * 2).server_tick(second).connect().unwrap();
+    let session =
+        ZkSession::builder(&at).session_timeout(second * 2).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 4);
     assert_eq!(logged(Level::Warn, "looks like a tick of 2000 ms").len(), 1);
     // Forty are granted for sixty: the most.
-    let session = ZkSession::builder(&at).session_timeout(second * 60).server_tick(second).connect().unwrap();
+    let session =
+        ZkSession::builder(&at).session_timeout(second * 60).server_tick(second).connect().unwrap();
     assert_eq!(session.timeout(), second * 40);
     assert_eq!(logged(Level::Warn, "looks like a tick of 2000 ms").len(), 2);
     // A server that grants less than two ticks.
-    let session = ZkSession::builder(&at).session_timeout(T).server_tick(second * 4).connect().unwrap();
+    let session =
+        ZkSession::builder(&at).session_timeout(T).server_tick(second * 4).connect().unwrap();
     assert_eq!(session.timeout(), T);
     assert_eq!(logged(Level::Warn, "less than two of the servers' ticks").len(), 1);
     // The truth.
     for timeout in [second * 2, second * 6, second * 60] {
-        drop(ZkSession::builder(&at).session_timeout(timeout).server_tick(second * 2).connect().unwrap());
+        drop(
+            ZkSession::builder(&at)
+                .session_timeout(timeout)
+                .server_tick(second * 2)
+                .connect()
+                .unwrap(),
+        );
     }
     assert_eq!(logged(Level::Warn, "tick").len(), 3);
 }
 
-scenarios![lease_of_a_stated_tick_is_longer, tick_that_does_not_fit_what_the_servers_grant_is_warned_of,];
+scenarios![
+    lease_of_a_stated_tick_is_longer,
+    tick_that_does_not_fit_what_the_servers_grant_is_warned_of,
+];

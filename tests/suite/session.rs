@@ -1,11 +1,14 @@
-//! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and that nothing stays behind.
+//! A session from its connect to its end: what it tells, whom it tells, who keeps it alive, and
+//! that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
     contend::spawn_waiting,
     own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
     scenarios,
-    scene::{SOON, expire, full_path, next, queue, session_of, until_empty, until_event, until_state},
+    scene::{
+        SOON, expire, full_path, next, queue, session_of, until_empty, until_event, until_state,
+    },
     until,
 };
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -20,13 +23,15 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, EventHandler, LossReason, SessionEvent, SessionState, ZkMutex, ZkSession,
+    Acl, CancelToken, Error, EventHandler, LossReason, SessionEvent, SessionState, ZkMutex,
+    ZkSession,
 };
 
 /// What a close may take: a second, and what a busy machine adds.
 const CLOSE: Duration = Duration::from_millis(2500);
 
-/// A proxy in front of the shared server, and a connect string through it with a chroot of the scenario's own.
+/// A proxy in front of the shared server, and a connect string through it with a chroot of the
+/// scenario's own.
 fn proxied() -> (Proxy, String) {
     let address = Shared::chroot();
     let (server, chroot) = address.split_once('/').unwrap();
@@ -81,14 +86,20 @@ fn connects_and_tells_its_properties() {
         let mutex = ZkMutex::new(&session, "/lock").unwrap();
         let guard = mutex.lock().unwrap();
         let (lease, valid) = (session.lease_remaining(), guard.valid_for());
-        assert!(lease > Duration::ZERO && lease <= granted - granted / 12, "{lease:?} of {granted:?}");
+        assert!(
+            lease > Duration::ZERO && lease <= granted - granted / 12,
+            "{lease:?} of {granted:?}"
+        );
         assert!(valid > Duration::ZERO && valid <= lease, "{valid:?}, then {lease:?}");
         let said = format!("{session:?}");
         assert!(said.contains(&format!("0x{:x}", session.session_id().unwrap())), "{said}");
         drop(guard);
         drop(mutex);
         session.close().unwrap();
-        assert_eq!((session.state(), session.lease_remaining()), (SessionState::Closed, Duration::ZERO));
+        assert_eq!(
+            (session.state(), session.lease_remaining()),
+            (SessionState::Closed, Duration::ZERO)
+        );
     }
     until_empty(&address, "/lock");
 }
@@ -180,10 +191,16 @@ fn subscriber_sees_every_change_in_order() {
             || matches!(&seen[..], [first, second, _] if (first, second) == (&SessionEvent::Suspended, &lost)),
         "{seen:?}"
     );
-    let SessionEvent::Connected { session_id, timeout } = seen[seen.len() - 1] else { unreachable!() };
+    let SessionEvent::Connected { session_id, timeout } = seen[seen.len() - 1] else {
+        unreachable!()
+    };
     assert_eq!((Some(session_id), timeout), (session.session_id(), session.timeout()));
     assert_ne!(Some(session_id), id);
-    assert_eq!(until_event(&late, |event| id_of(event).is_some()), seen, "a later subscriber sees the same");
+    assert_eq!(
+        until_event(&late, |event| id_of(event).is_some()),
+        seen,
+        "a later subscriber sees the same"
+    );
 
     session.close().unwrap();
     for events in [events, late] {
@@ -245,7 +262,8 @@ impl<F: FnMut(&str) + Send + 'static> EventHandler for Reporter<F> {
 /// A session with a handler, and what that reports.
 fn handled(address: &str, at: impl FnMut(&str) + Send + 'static) -> (ZkSession, Receiver<String>) {
     let (tell, told) = unbounded();
-    let builder = ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    let builder =
+        ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
     (builder.event_handler(Reporter { tell, at }).connect().unwrap(), told)
 }
 
@@ -415,7 +433,9 @@ fn close_ends_the_session_at_the_server_at_once() {
     // The answer to the close has come: the session and its nodes are gone now, not soon.
     let left = sessions();
     assert!(!left.contains(&owner), "{left}");
-    assert!(!guard.is_held() && guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected()));
+    assert!(
+        !guard.is_held() && guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected())
+    );
     drop(guard);
     until_empty(&server.connect_string(), "/lock");
 }
@@ -476,13 +496,22 @@ fn close_frees_every_blocked_caller() {
     let heads: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
         ("/two", Box::new(|| two.lock_timeout(minute).map(drop))),
-        ("/three", Box::new(|| three.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop))),
-        ("/four", Box::new(|| four.lock_with(zk_mutex::Wait::until(Instant::now() + minute)).map(drop))),
+        (
+            "/three",
+            Box::new(|| three.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop)),
+        ),
+        (
+            "/four",
+            Box::new(|| four.lock_with(zk_mutex::Wait::until(Instant::now() + minute)).map(drop)),
+        ),
     ];
     let locals: Vec<(&str, Wait<'_>)> = vec![
         ("/one", Box::new(|| one.lock().map(drop))),
         ("/one", Box::new(|| one.lock_timeout(minute).map(drop))),
-        ("/two", Box::new(|| two.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop))),
+        (
+            "/two",
+            Box::new(|| two.lock_with(zk_mutex::Wait::forever().cancelled_by(&token)).map(drop)),
+        ),
         ("/own", Box::new(|| own.lock().map(drop))),
         ("/own", Box::new(|| own.lock_timeout(minute).map(drop))),
     ];
@@ -535,7 +564,11 @@ fn every_call_on_a_closed_session_says_so() {
     closed(mutex.lock(), "lock", "/lock");
     closed(mutex.try_lock(), "lock", "/lock");
     closed(mutex.lock_timeout(SOON), "lock", "/lock");
-    closed(mutex.lock_with(zk_mutex::Wait::forever().cancelled_by(&CancelToken::new())), "lock", "/lock");
+    closed(
+        mutex.lock_with(zk_mutex::Wait::forever().cancelled_by(&CancelToken::new())),
+        "lock",
+        "/lock",
+    );
     assert!(matches!(mutex.contenders(), Err(Error::Closed { .. })));
     assert!(!mutex.is_owned_by_current_thread());
     assert_eq!((clone.state(), clone.session_id()), (SessionState::Closed, None));
@@ -615,7 +648,8 @@ fn close_returns_once_the_sessions_threads_have_ended() {
         assert!(!handler_ended.load(Ordering::SeqCst));
         open.send(()).unwrap();
         for close in closes {
-            // Nobody waits for longer than a second; only a machine that is too busy takes so long here.
+            // Nobody waits for longer than a second; only a machine that is too busy takes so long
+            // here.
             let (had_ended, took) = close.join().unwrap();
             assert!(had_ended || took > Duration::from_millis(900), "{took:?}");
         }
@@ -707,7 +741,10 @@ fn dropped_subscribers_are_forgotten_at_the_next_event() {
         }
         assert_eq!((threads().len(), fds()), (threads_before, fds_before));
         proxy.cut();
-        assert_eq!([next(&events), next(&events)], [SessionEvent::Suspended, SessionEvent::Reconnected]);
+        assert_eq!(
+            [next(&events), next(&events)],
+            [SessionEvent::Suspended, SessionEvent::Reconnected]
+        );
         until("the proxy has done with the old connection", SOON, || {
             ((threads().len(), fds()) == (threads_before, fds_before)).then_some(())
         });
@@ -725,7 +762,8 @@ fn two_sessions_of_one_process_are_two_owners() {
     let address = Shared::chroot();
     let (one, two) = (session(&address), session(&address));
     assert_ne!(one.session_id(), two.session_id());
-    let (first, second) = (ZkMutex::new(&one, "/lock").unwrap(), ZkMutex::new(&two, "/lock").unwrap());
+    let (first, second) =
+        (ZkMutex::new(&one, "/lock").unwrap(), ZkMutex::new(&two, "/lock").unwrap());
     let guard = first.lock().unwrap();
     assert!(second.try_lock().unwrap().is_none());
     assert!(first.is_owned_by_current_thread() && !second.is_owned_by_current_thread());
@@ -738,7 +776,8 @@ fn two_sessions_of_one_process_are_two_owners() {
 
 fn credentials_are_presented_anew_after_a_cut() {
     let (proxy, address) = proxied();
-    let builder = ZkSession::builder(&address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
+    let builder =
+        ZkSession::builder(&address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
     let session = builder.auth("digest", "user:one").auth("digest", "user:two").connect().unwrap();
     let events = session.subscribe();
     let mutex = ZkMutex::builder(&session, "/safe/lock").acl(Acl::CreatorAll).build().unwrap();
@@ -749,7 +788,12 @@ fn credentials_are_presented_anew_after_a_cut() {
         proxy.cut();
         assert_eq!(until_event(&events, |e| *e == SessionEvent::Reconnected).len(), 2);
         assert_eq!(proxy.count(OpKind::Auth), 2, "round {round}");
-        let first = proxy.requests().iter().skip_while(|r| r.kind != OpKind::Connect).nth(1).map(|r| r.kind);
+        let first = proxy
+            .requests()
+            .iter()
+            .skip_while(|r| r.kind != OpKind::Connect)
+            .nth(1)
+            .map(|r| r.kind);
         assert_eq!(first, Some(OpKind::Auth), "before anything else");
         guard.unlock().unwrap();
         mutex.lock().unwrap().unlock().unwrap();

@@ -1,4 +1,5 @@
-//! A session under faults: it goes on where it can, starts anew where it must, and never spins, hangs or lies.
+//! A session under faults: it goes on where it can, starts anew where it must, and never spins,
+//! hangs or lies.
 use crate::support::{
     Ensemble, OpKind, Proxy, Raw, Server, Shared, Stub, Which, raw, scenarios,
     scene::{SOON, expire, next, queue, session_of, until_empty, until_event, until_state},
@@ -16,7 +17,9 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{Cause, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession};
+use zk_mutex::{
+    Cause, Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkMutex, ZkSession,
+};
 
 /// The session timeout where the server is to expire a session.
 const T: Duration = Duration::from_secs(4);
@@ -63,7 +66,8 @@ impl Stage {
     }
 }
 
-/// Waits until the session is resumed: suspended before, once or on a busy machine more often, and never lost.
+/// Waits until the session is resumed: suspended before, once or on a busy machine more often, and
+/// never lost.
 #[track_caller]
 fn resumed(events: &Receiver<SessionEvent>) {
     let seen = until_event(events, |event| *event == SessionEvent::Reconnected);
@@ -98,13 +102,20 @@ impl Traffic {
         Traffic::start_with(sessions, threads, pause, true)
     }
 
-    /// Not `exact`: the scenario breaks exclusion itself, as who ends a session at the server does while its holder works.
-    fn start_with(sessions: &[&ZkSession], threads: usize, pause: Duration, exact: bool) -> Traffic {
+    /// Not `exact`: the scenario breaks exclusion itself, as who ends a session at the server does
+    /// while its holder works.
+    fn start_with(
+        sessions: &[&ZkSession],
+        threads: usize,
+        pause: Duration,
+        exact: bool,
+    ) -> Traffic {
         let (stop, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let entries = Arc::new(AtomicU64::new(0));
         let run = |session: &ZkSession| {
             let mutex = ZkMutex::new(session, LOCK).unwrap();
-            let (stop, number, entries) = (Arc::clone(&stop), Arc::clone(&number), Arc::clone(&entries));
+            let (stop, number, entries) =
+                (Arc::clone(&stop), Arc::clone(&number), Arc::clone(&entries));
             let work = move || {
                 let mut sections = 0;
                 while !stop.load(Ordering::SeqCst) {
@@ -113,7 +124,8 @@ impl Traffic {
                     let read = number.load(Ordering::SeqCst);
                     thread::sleep(Duration::from_millis(1));
                     let last = entries.load(Ordering::SeqCst);
-                    // A hold may end in the section, with its lease; while it stands nobody else comes in.
+                    // A hold may end in the section, with its lease; while it stands nobody else
+                    // comes in.
                     if guard.is_held() {
                         assert!(last == entered || !exact, "two at once");
                         number.store(read + 1, Ordering::SeqCst);
@@ -126,7 +138,8 @@ impl Traffic {
             };
             thread::spawn(work)
         };
-        let threads = sessions.iter().flat_map(|session| (0..threads).map(|_| run(session))).collect();
+        let threads =
+            sessions.iter().flat_map(|session| (0..threads).map(|_| run(session))).collect();
         Traffic { stop, number, threads, exact }
     }
 
@@ -135,7 +148,10 @@ impl Traffic {
     fn flows(&self, sections: u64) {
         let from = self.number.load(Ordering::SeqCst);
         until("the traffic flows", Duration::from_secs(40), || {
-            assert!(self.threads.iter().all(|thread| !thread.is_finished()), "a thread of the traffic died");
+            assert!(
+                self.threads.iter().all(|thread| !thread.is_finished()),
+                "a thread of the traffic died"
+            );
             (self.number.load(Ordering::SeqCst) >= from + sections).then_some(())
         });
     }
@@ -397,13 +413,19 @@ fn outage_longer_than_the_retry_policy_is_an_error_and_then_it_works_again() {
     assert_eq!(path, LOCK);
     assert!(*outage >= second, "{outage:?}");
     let said = error.to_string();
-    assert!(said.contains("no server has been reachable for") && said.contains("try again later"), "{said}");
+    assert!(
+        said.contains("no server has been reachable for") && said.contains("try again later"),
+        "{said}"
+    );
     // The budget is spent: the next call does not wait anew.
     let start = Instant::now();
     assert!(matches!(mutex.lock(), Err(Error::Unavailable { .. })));
     assert!(start.elapsed() < second, "{:?}", start.elapsed());
     // A shorter deadline of the caller's own gives its own cause or the outage, never contention.
-    assert!(matches!(mutex.lock_timeout(Duration::from_millis(50)), Err(Error::Unavailable { .. })));
+    assert!(matches!(
+        mutex.lock_timeout(Duration::from_millis(50)),
+        Err(Error::Unavailable { .. })
+    ));
 
     server.restart();
     until_state(&session, SessionState::Connected);
@@ -448,7 +470,10 @@ fn nonsense_in_mid_session_costs_the_connection_only() {
         ("a watch event without a body", head(-1, 0).frame()),
         ("a watch event of no type", head(-1, 0).i32(99).i32(3).string("/lock").frame()),
         ("a watch event whose path is too long", head(-1, 0).i32(2).i32(3).i32(1 << 20).frame()),
-        ("a watch event whose path is no text", head(-1, 0).i32(2).i32(3).buffer(&[0xff, 0xfe]).frame()),
+        (
+            "a watch event whose path is no text",
+            head(-1, 0).i32(2).i32(3).buffer(&[0xff, 0xfe]).frame(),
+        ),
         ("an answer to no credentials", head(-4, 0).frame()),
         ("HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
     ];
@@ -471,9 +496,12 @@ fn strange_but_lawful_events_are_ignored() {
     let events = session.subscribe();
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
     let guard = mutex.lock().unwrap();
-    for (kind, path) in [(1, "/nobody/asked"), (2, "/nobody/asked"), (3, LOCK), (4, LOCK), (2, LOCK), (2, "")]
+    for (kind, path) in
+        [(1, "/nobody/asked"), (2, "/nobody/asked"), (3, LOCK), (4, LOCK), (2, LOCK), (2, "")]
     {
-        stage.proxy.inject(&Writer::new().i32(-1).i64(-1).i32(0).i32(kind).i32(3).string(path).frame());
+        stage
+            .proxy
+            .inject(&Writer::new().i32(-1).i64(-1).i32(0).i32(kind).i32(3).string(path).frame());
     }
     mutex.contenders().unwrap(); // answered behind them
     assert!(guard.is_held());
@@ -501,7 +529,12 @@ fn nonsense_under_steady_traffic_keeps_the_count_exact() {
 }
 
 /// A reply is swallowed and its connection stays open, silent.
-fn swallowed(stage: &Stage, t: Duration, which: impl Into<Which>, call: impl FnOnce(&ZkMutex, Instant)) {
+fn swallowed(
+    stage: &Stage,
+    t: Duration,
+    which: impl Into<Which>,
+    call: impl FnOnce(&ZkMutex, Instant),
+) {
     let session = session_of(&stage.through, t);
     let (id, events) = (session.session_id(), session.subscribe());
     let mutex = ZkMutex::new(&session, LOCK).unwrap();
@@ -543,7 +576,10 @@ fn swallowed_reply_ends_its_call_in_a_sixth_of_the_timeout() {
         let start = Instant::now();
         let unlocked = guard.unlock();
         within(start, t / 6);
-        assert!(matches!(unlocked, Ok(()) | Err(Error::Unavailable { op: "unlock", .. })), "{unlocked:?}");
+        assert!(
+            matches!(unlocked, Ok(()) | Err(Error::Unavailable { op: "unlock", .. })),
+            "{unlocked:?}"
+        );
     });
 }
 
@@ -566,17 +602,21 @@ fn call_that_may_wait_gets_over_a_swallowed_reply() {
 
 // ---- closing in the middle of it ----
 
-/// Makes the fault, waits for what it does, and closes with one thread that waits for a lock and one that holds one.
+/// Makes the fault, waits for what it does, and closes with one thread that waits for a lock and
+/// one that holds one.
 fn closing_in(fault: impl FnOnce(&Stage, &ZkSession), heal: impl FnOnce(&Stage)) {
     let stage = Stage::new();
     let (session, other) = (session_of(&stage.through, T), session_of(&stage.direct, T));
     let taken = ZkMutex::new(&other, LOCK).unwrap();
     let others = taken.lock().unwrap();
-    let (waiting, held) = (ZkMutex::new(&session, LOCK).unwrap(), ZkMutex::new(&session, "/held").unwrap());
+    let (waiting, held) =
+        (ZkMutex::new(&session, LOCK).unwrap(), ZkMutex::new(&session, "/held").unwrap());
     let guard = held.lock().unwrap();
     thread::scope(|scope| {
         let waiter = scope.spawn(|| waiting.lock().map(drop));
-        until("the waiter is in the queue", SOON, || (queue(&stage.direct, LOCK).len() == 2).then_some(()));
+        until("the waiter is in the queue", SOON, || {
+            (queue(&stage.direct, LOCK).len() == 2).then_some(())
+        });
         fault(&stage, &session);
         let start = Instant::now();
         close_in_time(&session);
@@ -626,7 +666,9 @@ fn closing_just_after_an_outage_is_told() {
     let stage = Stage::new();
     let session = ZkSession::builder(&*stage.through)
         .session_timeout(Duration::from_secs(60))
-        .retry_policy(RetryPolicy::default().base(Duration::from_secs(10)).cap(Duration::from_secs(10)))
+        .retry_policy(
+            RetryPolicy::default().base(Duration::from_secs(10)).cap(Duration::from_secs(10)),
+        )
         .connect()
         .unwrap();
     stage.outage(true);
@@ -672,7 +714,11 @@ fn close_whose_answer_is_lost_is_said_again() {
     assert_eq!(session.close(), Ok(()));
     assert_eq!(stage.proxy.plans(), 0);
     let again = Raw::with_session(&stage.direct, at_server.0, &at_server.1).map(drop);
-    assert_eq!(again.unwrap_err().code(), Some(raw::SESSION_EXPIRED), "long before its timeout of a minute");
+    assert_eq!(
+        again.unwrap_err().code(),
+        Some(raw::SESSION_EXPIRED),
+        "long before its timeout of a minute"
+    );
 }
 
 /// The end arrives together with the words, and must not be left for the next silence to show.

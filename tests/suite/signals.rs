@@ -22,7 +22,10 @@ fn lose(server: &Server, session: &ZkSession, living: &LostSignal, released: &[&
     assert!(living.wait(SOON).is_some());
     assert!(living.reason().is_some());
     for signal in released {
-        assert!(signal.receiver().try_recv().is_err_and(|e| e.is_empty()), "fired after the release");
+        assert!(
+            signal.receiver().try_recv().is_err_and(|e| e.is_empty()),
+            "fired after the release"
+        );
         assert_eq!(signal.reason(), None);
     }
 }
@@ -122,7 +125,10 @@ fn a_wait_for_the_loss_ends_with_its_reason_or_when_its_time_is_up() {
         assert!(server.embedded_server().expire_session(session.session_id().unwrap()));
         let reason = waits.join().unwrap();
         // The server tells of the node before it tells of the session.
-        assert!(matches!(reason, Some(LossReason::NodeDeleted | LossReason::SessionExpired)), "{reason:?}");
+        assert!(
+            matches!(reason, Some(LossReason::NodeDeleted | LossReason::SessionExpired)),
+            "{reason:?}"
+        );
         assert!(selects.join().unwrap());
         assert_eq!((lost.wait(Duration::ZERO), lost.reason()), (reason, reason));
     });

@@ -47,15 +47,24 @@ fn runner_fails_what_panics_dies_hangs_or_leaves_something_behind() {
         "said before the hang",
         "test result: FAILED. 1 passed; 6 failed",
     ] {
-        let squeezed = said.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let squeezed =
+            said.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         assert!(squeezed.contains(line), "no {line:?} in\n{said}");
     }
-    let left = said.lines().find_map(|line| line.trim().strip_prefix("Process ")?.split(' ').next()).unwrap();
+    let left = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Process ")?.split(' ').next())
+        .unwrap();
     let state = fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
     assert!(state.is_empty() || state.contains(") Z "), "what was left behind was killed: {state}");
     let (ok, said) = run(&["--exact", "none::runner_traps::ends_its_thread_a_little_late"]);
     assert!(
-        ok && said.trim_end().lines().last().unwrap().starts_with("test result: ok. 1 passed; 0 failed"),
+        ok && said
+            .trim_end()
+            .lines()
+            .last()
+            .unwrap()
+            .starts_with("test result: ok. 1 passed; 0 failed"),
         "{said}"
     );
 }
@@ -65,19 +74,27 @@ fn one_switch_chooses_the_server_and_says_what_it_leaves_out() {
         let mut command = Command::new(env::current_exe().unwrap());
         command.arg("--list").env(variant::SWITCH, server).env_remove(runner::TEST_VAR);
         let output = command.output().unwrap();
-        let [listed, said] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let [listed, said] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         (output.status.success(), listed, said)
     };
     let (ok, all, said) = run("");
     assert!(ok && said.is_empty(), "{said}");
-    let of = |variant: &str| all.lines().filter(|line| line.starts_with(&format!("{variant}::"))).count();
+    let of = |variant: &str| {
+        all.lines().filter(|line| line.starts_with(&format!("{variant}::"))).count()
+    };
     for server in ["real", "embedded"] {
         let (ok, listed, said) = run(server);
         assert!(
-            ok && listed.lines().all(|line| [server, "none"].contains(&line.split("::").next().unwrap()))
+            ok && listed
+                .lines()
+                .all(|line| [server, "none"].contains(&line.split("::").next().unwrap()))
         );
         assert_eq!(listed.lines().count(), of(server) + of("none"));
-        assert!(of(server) > 200 && said.trim().lines().count() == 1 && said.contains("left out"), "{said}");
+        assert!(
+            of(server) > 200 && said.trim().lines().count() == 1 && said.contains("left out"),
+            "{said}"
+        );
     }
     for wrong in ["none", "Real", "real,embedded"] {
         let (ok, listed, said) = run(wrong);
@@ -168,7 +185,10 @@ fn raw_client_does_what_it_says() {
     assert_eq!(raw.create(&at("q-"), b"", SEQUENTIAL).unwrap(), at("q-0000000001"));
     raw.set_data(&at("a"), b"new").unwrap();
     let (data, stat) = raw.get_data(&at("a")).unwrap();
-    assert_eq!((data.as_slice(), stat.version, stat.data_length, stat.num_children), (&b"new"[..], 1, 3, 1));
+    assert_eq!(
+        (data.as_slice(), stat.version, stat.data_length, stat.num_children),
+        (&b"new"[..], 1, 3, 1)
+    );
     let acl = raw.get_acl(&at("a")).unwrap();
     assert_eq!(
         (acl.len(), acl[0].perms, acl[0].scheme.as_str(), acl[0].id.as_str()),
@@ -223,7 +243,8 @@ fn proxy_sees_requests_and_sessions() {
     assert_eq!(created.wait().path.as_deref(), Some(format!("{path}/x").as_str()));
     assert_eq!(replied.wait().opcode, 1);
     raw.ping().unwrap();
-    let kinds = |proxy: &Proxy| proxy.requests().iter().map(|request| request.kind).collect::<Vec<_>>();
+    let kinds =
+        |proxy: &Proxy| proxy.requests().iter().map(|request| request.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&proxy), [OpKind::Connect, OpKind::Create, OpKind::Ping]);
     assert_eq!(
         (proxy.count(OpKind::Create), proxy.count(OpKind::Create.on("/y")), proxy.connections()),
@@ -258,7 +279,10 @@ fn cut_closes_connections_and_the_session_lives() {
 fn refuse_refuses_new_connections_and_keeps_the_old() {
     let (proxy, mut raw, _) = proxied();
     proxy.refuse(true);
-    assert_eq!(TcpStream::connect(proxy.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        TcpStream::connect(proxy.address()).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
     raw.ping().unwrap();
     proxy.refuse(false);
     Raw::connect(&proxy.connect_string()).unwrap();
@@ -273,7 +297,11 @@ fn black_hole_holds_everything_until_it_closes() {
     thread::scope(|scope| {
         let created = proxy.on_reply(OpKind::Create, SOON);
         let create = scope.spawn(|| raw.create(&node, b"", PERSISTENT));
-        assert_eq!(newcomer.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "taken, but silent");
+        assert_eq!(
+            newcomer.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "taken, but silent"
+        );
         assert!(!create.is_finished() && !exists(&node));
         proxy.black_hole(false);
         created.wait();
@@ -452,10 +480,14 @@ fn isolated_follower(how: Isolation) {
     assert!(!ensemble.serves(cut_off));
 
     ensemble.heal(cut_off);
-    until("the healed follower serves", Duration::from_secs(30), || ensemble.serves(cut_off).then_some(()));
+    until("the healed follower serves", Duration::from_secs(30), || {
+        ensemble.serves(cut_off).then_some(())
+    });
     let mut raw = Raw::connect(&ensemble.member(cut_off).connect_string()).unwrap();
     raw.sync().unwrap();
-    assert!(raw.exists("/before").unwrap().is_some() && raw.exists("/meanwhile").unwrap().is_some());
+    assert!(
+        raw.exists("/before").unwrap().is_some() && raw.exists("/meanwhile").unwrap().is_some()
+    );
 }
 
 fn follower_in_a_black_hole_stops_serving_and_recovers() {

@@ -67,7 +67,11 @@ fn a_release_wakes_one_waiter_or_the_herd() {
             assert_eq!(events(&server, EventKind::Deleted), told, "{strategy:?}");
             drop(gate);
         });
-        assert_eq!(granted.into_inner(), (1..=WAITERS).collect::<Vec<_>>(), "in the order of the queue");
+        assert_eq!(
+            granted.into_inner(),
+            (1..=WAITERS).collect::<Vec<_>>(),
+            "in the order of the queue"
+        );
         until_empty(&at, LOCK);
     }
 }
@@ -98,7 +102,8 @@ fn waiters_of_both_strategies_stand_in_one_queue() {
 fn a_herd_is_granted_in_the_order_of_the_queue() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..5).map(|_| session(&at)).collect();
-    let mutexes: Vec<_> = sessions.iter().map(|session| mutex(session, WaitStrategy::Parent)).collect();
+    let mutexes: Vec<_> =
+        sessions.iter().map(|session| mutex(session, WaitStrategy::Parent)).collect();
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let held = mutexes[0].lock().unwrap();
@@ -148,7 +153,9 @@ fn who_only_tries_leaves_no_watch() {
     assert!(tried.try_lock().unwrap().is_some());
     until_empty(&at, LOCK);
     assert_eq!(server.count(Matcher::from(Op::GetChildren).session(ours.session_id().unwrap())), 2);
-    assert!(server.requests().iter().all(|request| request.op != Op::GetChildren || !request.watch));
+    assert!(
+        server.requests().iter().all(|request| request.op != Op::GetChildren || !request.watch)
+    );
 }
 
 fn users_of_one_lock_in_one_session_wait_alike() {

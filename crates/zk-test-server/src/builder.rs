@@ -51,8 +51,9 @@ impl TestServerBuilder {
         self
     }
 
-    /// The address to listen on. Default 127.0.0.1, where only this host can connect. The server knows no
-    /// encryption and no limits to what clients may store: think twice before you open it to others.
+    /// The address to listen on. Default 127.0.0.1, where only this host can connect. The server
+    /// knows no encryption and no limits to what clients may store: think twice before you open it
+    /// to others.
     pub fn host(mut self, host: IpAddr) -> Self {
         self.address.set_ip(host);
         self
@@ -84,8 +85,8 @@ impl TestServerBuilder {
         self
     }
 
-    /// Lets a client with these credentials of the scheme `digest` do everything, whatever the ACLs say: `"super:"`
-    /// and base64 of the SHA-1 of `super:<password>`, as ZooKeeper's
+    /// Lets a client with these credentials of the scheme `digest` do everything, whatever the ACLs
+    /// say: `"super:"` and base64 of the SHA-1 of `super:<password>`, as ZooKeeper's
     /// `zookeeper.DigestAuthenticationProvider.superDigest` has it. Default: nobody may.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.super_digest = Some(digest.into());
@@ -98,21 +99,22 @@ impl TestServerBuilder {
         self
     }
 
-    /// Lets the server's time stand still, but for [`advance`](TestServer::advance): sessions expire, and
-    /// containers and nodes with a time to live are reaped, only when the test says so.
+    /// Lets the server's time stand still, but for [`advance`](TestServer::advance): sessions
+    /// expire, and containers and nodes with a time to live are reaped, only when the test says so.
     pub fn virtual_clock(mut self) -> Self {
         self.is_virtual = true;
         self
     }
 
-    /// How many requests, and how many events, the log keeps before it forgets the oldest. Default 10,000.
+    /// How many requests, and how many events, the log keeps before it forgets the oldest. Default
+    /// 10,000.
     pub fn log_capacity(mut self, entries: usize) -> Self {
         self.options.log_capacity = entries;
         self
     }
 
-    /// The longest request taken, in bytes: ZooKeeper's `jute.maxbuffer`. Default 1,048,575, as ZooKeeper
-    /// has it. Who sends a longer one is cut off.
+    /// The longest request taken, in bytes: ZooKeeper's `jute.maxbuffer`. Default 1,048,575, as
+    /// ZooKeeper has it. Who sends a longer one is cut off.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.options.max_frame = bytes;
         self
@@ -122,9 +124,9 @@ impl TestServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session timeout above
-    /// the longest, and for one beyond 2,147,483,647 ms;
-    /// otherwise what the system said: the port is taken, or there are too many open files or threads.
+    /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session
+    /// timeout above the longest, and for one beyond 2,147,483,647 ms; otherwise what the system
+    /// said: the port is taken, or there are too many open files or threads.
     pub fn start(self) -> io::Result<TestServer> {
         let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
         if self.tick.is_zero() {
@@ -137,7 +139,9 @@ impl TestServerBuilder {
         let longest = self.tick.saturating_mul(20).max(Duration::from_secs(60)).max(min_session);
         let max_session = self.max_session.unwrap_or(longest.min(MAX_SESSION));
         if max_session > MAX_SESSION || min_session > MAX_SESSION {
-            return refuse("a session timeout beyond 2147483647 ms, which is what clients can be told");
+            return refuse(
+                "a session timeout beyond 2147483647 ms, which is what clients can be told",
+            );
         }
         if min_session > max_session {
             return refuse("a shortest session timeout above the longest");
@@ -163,7 +167,10 @@ mod tests {
             TestServer::builder().min_session_timeout(2 * second).max_session_timeout(second),
             TestServer::builder().max_session_timeout(Duration::from_millis(1)),
         ] {
-            assert_eq!(builder.start().map(drop).map_err(|e| e.kind()), Err(ErrorKind::InvalidInput));
+            assert_eq!(
+                builder.start().map(drop).map_err(|e| e.kind()),
+                Err(ErrorKind::InvalidInput)
+            );
         }
     }
 }

@@ -25,7 +25,8 @@ impl Clock {
         }
     }
 
-    /// How long to wait, in real time, until this clock shows `at`; `None` if waiting does not help.
+    /// How long to wait, in real time, until this clock shows `at`; `None` if waiting does not
+    /// help.
     pub(super) fn until(&self, at: Duration) -> Option<Duration> {
         match self {
             Clock::Real { start } => Some(at.saturating_sub(start.elapsed())),
@@ -64,7 +65,9 @@ mod tests {
     fn a_real_clock_cannot_be_moved() {
         let mut clock = Clock::real();
         assert!(!clock.set(Duration::from_secs(9)));
-        assert!(clock.until(Duration::from_secs(9)).is_some_and(|wait| wait > Duration::from_secs(8)));
+        assert!(
+            clock.until(Duration::from_secs(9)).is_some_and(|wait| wait > Duration::from_secs(8))
+        );
         assert_eq!(clock.until(Duration::ZERO), Some(Duration::ZERO));
     }
 }

@@ -20,16 +20,17 @@ impl HeldRequests {
         HeldRequests { server: Arc::downgrade(server), id }
     }
 
-    /// Waits until at least one request is held; `false` if none came in time, or the server has stopped.
+    /// Waits until at least one request is held; `false` if none came in time, or the server has
+    /// stopped.
     #[must_use = "false if nothing was held in time"]
     pub fn wait(&self, timeout: Duration) -> bool {
         let Some(server) = self.server.upgrade() else { return false };
         server.wait(timeout, |core| (!core.faults.held(self.id).is_empty()).then_some(())).is_some()
     }
 
-    /// How many requests are held now: at most one of each connection, since what follows it there waits
-    /// behind it. A connection whose client has gone meanwhile stays counted: the server has not read so far
-    /// as to see it, and serves the request when it is let go.
+    /// How many requests are held now: at most one of each connection, since what follows it there
+    /// waits behind it. A connection whose client has gone meanwhile stays counted: the server has
+    /// not read so far as to see it, and serves the request when it is let go.
     pub fn count(&self) -> usize {
         let server = self.server.upgrade();
         server.map_or(0, |server| server.look(|core| core.faults.held(self.id).len()))

@@ -10,8 +10,8 @@ pub struct SessionInfo {
     pub id: i64,
     /// The timeout that was granted to it.
     pub timeout: Duration,
-    /// Whether a connection is attached to it now. A client that has gone without closing its session, or
-    /// is about to connect again, is not connected.
+    /// Whether a connection is attached to it now. A client that has gone without closing its
+    /// session, or is about to connect again, is not connected.
     pub connected: bool,
     /// How many ephemeral nodes it owns.
     pub ephemerals: usize,

@@ -1,7 +1,7 @@
-//! Logging that can hurt nobody. The application's logger is foreign code, and the program under test may have one that
-//! panics on purpose. Such a panic would end the server's thread. So the server logs through the macros of this file
-//! only: each runs the logger, and the formatting of what it is given, inside [`contained`], and only if the level is
-//! enabled.
+//! Logging that can hurt nobody. The application's logger is foreign code, and the program under
+//! test may have one that panics on purpose. Such a panic would end the server's thread. So the
+//! server logs through the macros of this file only: each runs the logger, and the formatting of
+//! what it is given, inside [`contained`], and only if the level is enabled.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,6 @@
-//! The test server by itself, for programs in any language: `zk-test-server --port 2181`. When it serves, it prints one line: where to
-//! connect. It keeps everything in memory and runs until it is killed.
+//! The test server by itself, for programs in any language: `zk-test-server --port 2181`. When it
+//! serves, it prints one line: where to connect. It keeps everything in memory and runs until it is
+//! killed.
 
 use std::env;
 use std::io::ErrorKind;
@@ -68,8 +69,11 @@ fn main() -> ExitCode {
             Some((flag, value)) => (flag, Some(value.to_owned())),
             None => (word.as_str(), None),
         };
-        let value =
-            || attached.or_else(|| words.next()).unwrap_or_else(|| refuse(&format!("{flag} wants a value")));
+        let value = || {
+            attached
+                .or_else(|| words.next())
+                .unwrap_or_else(|| refuse(&format!("{flag} wants a value")))
+        };
         match flag {
             "--port" => server = server.port(read(flag, &value())),
             "--host" => server = server.host(read(flag, &value())),

@@ -62,7 +62,10 @@ impl Matcher {
     fn fits(&self, op: Op, path: Option<&str>, session: i64) -> bool {
         self.op.is_none_or(|wanted| wanted == op)
             && self.session.is_none_or(|wanted| wanted == session)
-            && self.path.as_ref().is_none_or(|part| path.is_some_and(|path| path.contains(part.as_str())))
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|part| path.is_some_and(|path| path.contains(part.as_str())))
     }
 }
 
@@ -73,8 +76,8 @@ impl From<Op> for Matcher {
 }
 
 impl Op {
-    /// Requests of this kind whose path contains `part`, anywhere: `"/a"` is in `"/a/b"`, in `"/ab"` and in
-    /// `"/x/a"`.
+    /// Requests of this kind whose path contains `part`, anywhere: `"/a"` is in `"/a/b"`, in
+    /// `"/ab"` and in `"/x/a"`.
     pub fn on(self, part: impl Into<String>) -> Matcher {
         Matcher::from(self).path_contains(part)
     }

@@ -3,8 +3,8 @@
 use zk_wire::code::{event, op};
 use zk_wire::record::Reader;
 
-/// What a request asks for. One name stands for a family: `create`, `create2`, `createContainer` and
-/// `createTTL` are all [`Create`](Op::Create).
+/// What a request asks for. One name stands for a family: `create`, `create2`, `createContainer`
+/// and `createTTL` are all [`Create`](Op::Create).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -134,17 +134,20 @@ impl Op {
 pub struct Request {
     /// What it asks for.
     pub op: Op,
-    /// ZooKeeper's code of the operation: tells the members of a family apart. -10 for [`Op::Connect`].
+    /// ZooKeeper's code of the operation: tells the members of a family apart. -10 for
+    /// [`Op::Connect`].
     pub opcode: i32,
-    /// The node it is about: as asked for, so without the number of a sequential node. Of a transaction,
-    /// the node of its first operation. `None` where there is none. Only the first 1,024 bytes are kept.
+    /// The node it is about: as asked for, so without the number of a sequential node. Of a
+    /// transaction, the node of its first operation. `None` where there is none. Only the first
+    /// 1,024 bytes are kept.
     pub path: Option<String>,
-    /// The session that sent it. Of a connect request, the session that it wants back: 0 for a new one.
+    /// The session that sent it. Of a connect request, the session that it wants back: 0 for a new
+    /// one.
     pub session: i64,
     /// The client's number of it; 0 for a connect request.
     pub xid: i32,
-    /// Whether it asks for a watch: a read with the watch flag, `addWatch`, `setWatches`. A read that fails
-    /// leaves none (but an `exists` of no node does).
+    /// Whether it asks for a watch: a read with the watch flag, `addWatch`, `setWatches`. A read
+    /// that fails leaves none (but an `exists` of no node does).
     pub watch: bool,
     /// Whether the server went on to apply it. False only where
     /// [`drop_request`](super::TestServer::drop_request) struck.
@@ -229,7 +232,8 @@ impl<'a> Sketch<'a> {
         let mut r = Reader::new(frame);
         let (xid, opcode) = (r.i32().ok()?, r.i32().ok()?);
         let op = match opcode {
-            op::CREATE_SESSION => Op::Other(opcode), // the connect request has no header: this is none
+            // the connect request has no header: this is none
+            op::CREATE_SESSION => Op::Other(opcode),
             _ => Op::of(opcode),
         };
         let path = match op {
@@ -238,7 +242,9 @@ impl<'a> Sketch<'a> {
             _ => None,
         };
         let watch = matches!(op, Op::AddWatch | Op::SetWatches)
-            || op.ends_with_a_watch_flag() && path.is_some() && frame.last().is_some_and(|flag| *flag != 0);
+            || op.ends_with_a_watch_flag()
+                && path.is_some()
+                && frame.last().is_some_and(|flag| *flag != 0);
         Some(Sketch { op, opcode, path, session, xid, watch })
     }
 
@@ -255,7 +261,8 @@ impl<'a> Sketch<'a> {
     }
 }
 
-/// Each operation of a multi has a header (its code, whether it is the end, an error) before its record.
+/// Each operation of a multi has a header (its code, whether it is the end, an error) before its
+/// record.
 fn first_of_multi<'a>(r: &mut Reader<'a>) -> Option<&'a str> {
     let op = Op::of(r.i32().ok()?);
     let (is_end, _err) = (r.bool().ok()?, r.i32().ok()?);
@@ -293,7 +300,8 @@ mod tests {
         assert_eq!((request.path, request.session, request.watch), (Some("/locks"), 5, true));
         let frame = body(Writer::request(7, 3).buffer(b"/locks").bool(false).frame());
         assert!(!Sketch::request(&frame, 5).unwrap().watch);
-        let frame = body(Writer::request(8, 15).buffer(b"/a").buffer(b"data").i32(0).i32(0).frame());
+        let frame =
+            body(Writer::request(8, 15).buffer(b"/a").buffer(b"data").i32(0).i32(0).frame());
         let request = Sketch::request(&frame, 5).unwrap();
         assert_eq!((request.op, request.path, request.watch), (Op::Create, Some("/a"), false));
         let frame = body(Writer::request(-2, 11).frame());
@@ -316,7 +324,8 @@ mod tests {
 
     #[test]
     fn a_connect_request_tells_which_session_it_wants() {
-        let request = ConnectRequest { last_zxid: 1, timeout_ms: 4000, session_id: 77, password: &[0; 16] };
+        let request =
+            ConnectRequest { last_zxid: 1, timeout_ms: 4000, session_id: 77, password: &[0; 16] };
         let frame = body(request.frame());
         let sketch = Sketch::connect(&frame).unwrap();
         assert_eq!((sketch.op, sketch.session), (Op::Connect, 77));

@@ -20,8 +20,8 @@ use super::request::{Event, Request};
 /// A ZooKeeper server in this process, in memory, that can be told to misbehave; see the
 /// [page](crate) about testing with it. Dropping it stops it.
 ///
-/// It is `Send` and `Sync`: share it by reference or in an `Arc`. A method that changes something has done
-/// it when it returns.
+/// It is `Send` and `Sync`: share it by reference or in an `Arc`. A method that changes something
+/// has done it when it returns.
 #[derive(Debug)]
 #[must_use = "it stops when dropped"]
 pub struct TestServer {
@@ -57,8 +57,8 @@ impl TestServer {
         Ok(TestServer { shared, thread: Some(thread), address, keep_data })
     }
 
-    /// What clients connect to: `"127.0.0.1:41873"`. For a server that listens everywhere, a loopback
-    /// address.
+    /// What clients connect to: `"127.0.0.1:41873"`. For a server that listens everywhere, a
+    /// loopback address.
     pub fn connect_string(&self) -> String {
         let host = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -73,20 +73,23 @@ impl TestServer {
         self.address
     }
 
-    /// Ends all connections, closes the port and waits for the server's thread to end. The same as a drop.
+    /// Ends all connections, closes the port and waits for the server's thread to end. The same as
+    /// a drop.
     pub fn stop(self) {
         drop(self);
     }
 
-    /// Lets the time of a server with a [virtual clock](TestServerBuilder::virtual_clock) go on by `time`.
+    /// Lets the time of a server with a [virtual clock](TestServerBuilder::virtual_clock) go on by
+    /// `time`.
     ///
-    /// What clients had sent before is served first, on new connections too. Then all that falls due on the way happens in its
-    /// order: sessions that were not heard of for their timeout, on this clock, expire at their ticks;
-    /// containers and nodes with a time to live are reaped. It has happened when this returns.
+    /// What clients had sent before is served first, on new connections too. Then all that falls
+    /// due on the way happens in its order: sessions that were not heard of for their timeout, on
+    /// this clock, expire at their ticks; containers and nodes with a time to live are reaped. It
+    /// has happened when this returns.
     ///
-    /// Clients send their heartbeats by their own clocks: one step longer than the timeout of a session
-    /// expires it, however well its client is. To let some live, go in shorter steps, and wait for their
-    /// next [`Op::Ping`](super::Op::Ping) in between.
+    /// Clients send their heartbeats by their own clocks: one step longer than the timeout of a
+    /// session expires it, however well its client is. To let some live, go in shorter steps, and
+    /// wait for their next [`Op::Ping`](super::Op::Ping) in between.
     ///
     /// # Panics
     ///
@@ -100,64 +103,70 @@ impl TestServer {
         );
     }
 
-    /// Lets a session expire as if its time had come: its ephemeral nodes are deleted, watches on them
-    /// strike, its connection is closed. Its client learns of the expiry when it connects again. What
-    /// clients had sent before is served first. `false`: no such session lives.
+    /// Lets a session expire as if its time had come: its ephemeral nodes are deleted, watches on
+    /// them strike, its connection is closed. Its client learns of the expiry when it connects
+    /// again. What clients had sent before is served first. `false`: no such session lives.
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.act(|core| core.expire(id))
     }
 
-    /// Closes every connection, those that it had not yet accepted included. What clients had sent before is
-    /// served first, as far as no other fault stands in the way; what was not sent to them yet is lost.
-    /// Sessions live on until they expire, and clients that connect again get them back.
+    /// Closes every connection, those that it had not yet accepted included. What clients had sent
+    /// before is served first, as far as no other fault stands in the way; what was not sent to
+    /// them yet is lost. Sessions live on until they expire, and clients that connect again get
+    /// them back.
     pub fn cut_connections(&self) {
         self.shared.act(|core| core.cut_connections());
     }
 
-    /// Refuses new connections, as a host does on which no server runs, until called with `false`. The port
-    /// stays the server's own meanwhile (elsewhere than on Linux, somebody else might take it). The
-    /// connections there are stay, and are served: [`cut_connections`](Self::cut_connections) as well makes
-    /// it a dead server, whose sessions expire unless it comes back in time.
+    /// Refuses new connections, as a host does on which no server runs, until called with `false`.
+    /// The port stays the server's own meanwhile (elsewhere than on Linux, somebody else might take
+    /// it). The connections there are stay, and are served:
+    /// [`cut_connections`](Self::cut_connections) as well makes it a dead server, whose sessions
+    /// expire unless it comes back in time.
     pub fn refuse(&self, refuse: bool) {
         self.shared.act(|core| core.refuse(refuse));
     }
 
-    /// Lets nothing through, in either direction, until called with `false`: connections stay open, and new
-    /// ones are taken, but no byte is read and none is sent. Clients see no error, only silence. Sessions
-    /// are not heard of and expire in time. When it ends, what waited on both sides passes.
+    /// Lets nothing through, in either direction, until called with `false`: connections stay open,
+    /// and new ones are taken, but no byte is read and none is sent. Clients see no error, only
+    /// silence. Sessions are not heard of and expire in time. When it ends, what waited on both
+    /// sides passes.
     pub fn black_hole(&self, black_hole: bool) {
         self.shared.act(|core| core.black_hole(black_hole));
     }
 
-    /// Sends every answer, every event and every close that much later, in their order; in real time also where the
-    /// clock is virtual. [`Duration::ZERO`] ends it: what still waited is sent at once. Requests are
-    /// applied without delay: only that is heard of later.
+    /// Sends every answer, every event and every close that much later, in their order; in real
+    /// time also where the clock is virtual. [`Duration::ZERO`] ends it: what still waited is sent
+    /// at once. Requests are applied without delay: only that is heard of later.
     ///
     /// What waits is kept in memory, and a connection with more than a megabyte of it is not read.
     pub fn delay(&self, delay: Duration) {
         self.shared.act(|core| core.set_delay(delay));
     }
 
-    /// Plans that the next matching request is applied, and its answer lost: in its place the connection
-    /// is closed. The client sees its connection end, and cannot know whether the request was applied.
+    /// Plans that the next matching request is applied, and its answer lost: in its place the
+    /// connection is closed. The client sees its connection end, and cannot know whether the
+    /// request was applied.
     ///
-    /// Answers and events before it are sent; nothing behind it on its connection is served, were it sent
-    /// along with it. A request that is never answered is struck all the same. Each call plans one strike;
-    /// several strike one after the other.
+    /// Answers and events before it are sent; nothing behind it on its connection is served, were
+    /// it sent along with it. A request that is never answered is struck all the same. Each call
+    /// plans one strike; several strike one after the other.
     pub fn drop_reply(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::DropReply, matcher.into());
     }
 
-    /// The same, but the connection stays open, and silent: from then on nothing is sent to it, and what it
-    /// sends is thrown away, until its client closes it, or [`cut_connections`](Self::cut_connections) or
-    /// [`restart`](Self::restart) does. The client sees a request that is never answered. Others are served.
+    /// The same, but the connection stays open, and silent: from then on nothing is sent to it, and
+    /// what it sends is thrown away, until its client closes it, or
+    /// [`cut_connections`](Self::cut_connections) or [`restart`](Self::restart) does. The client
+    /// sees a request that is never answered. Others are served.
     pub fn silence_reply(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::SilenceReply, matcher.into());
     }
 
-    /// Plans that the next matching request is lost on its way: it is not applied, and its connection is
-    /// closed in its place. Nothing behind it on that connection is served. To the client that is no different from [`drop_reply`](Self::drop_reply). It is
-    /// in the [log](Self::requests), with [`applied`](Request::applied) false.
+    /// Plans that the next matching request is lost on its way: it is not applied, and its
+    /// connection is closed in its place. Nothing behind it on that connection is served. To the
+    /// client that is no different from [`drop_reply`](Self::drop_reply). It is in the
+    /// [log](Self::requests), with [`applied`](Request::applied) false.
     pub fn drop_request(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::DropRequest, matcher.into());
     }
@@ -166,10 +175,11 @@ impl TestServer {
         self.shared.act(|core| core.faults.plan(plan, matcher));
     }
 
-    /// Holds matching requests back, from now on and until the handle is dropped; what follows one on its
-    /// connection waits behind it. So their sessions, not being heard of, may expire meanwhile; to the
-    /// client the server is slow. When the handle is dropped, they are served in the order in which they
-    /// came, and have been when the drop returns, as far as no other fault stands in the way. They are in the [log](Self::requests) once they are served.
+    /// Holds matching requests back, from now on and until the handle is dropped; what follows one
+    /// on its connection waits behind it. So their sessions, not being heard of, may expire
+    /// meanwhile; to the client the server is slow. When the handle is dropped, they are served in
+    /// the order in which they came, and have been when the drop returns, as far as no other fault
+    /// stands in the way. They are in the [log](Self::requests) once they are served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -198,22 +208,24 @@ impl TestServer {
     }
 
     /// How many of the planned strikes ([`drop_reply`](Self::drop_reply),
-    /// [`silence_reply`](Self::silence_reply), [`drop_request`](Self::drop_request)) have not struck yet. A
-    /// test that ends with one left has not tested what it meant to.
+    /// [`silence_reply`](Self::silence_reply), [`drop_request`](Self::drop_request)) have not
+    /// struck yet. A test that ends with one left has not tested what it meant to.
     pub fn pending_faults(&self) -> usize {
         self.shared.look(|core| core.faults.planned())
     }
 
-    /// Kills the server and starts it again. What clients had sent before is served first. Then every
-    /// connection is closed; those that come meanwhile are refused. Nodes and sessions are as they were (without [`keep_data`](TestServerBuilder::keep_data):
-    /// gone), each session with its whole timeout before it; watches are gone, and clients set them again.
-    /// Planned faults and the log stay.
+    /// Kills the server and starts it again. What clients had sent before is served first. Then
+    /// every connection is closed; those that come meanwhile are refused. Nodes and sessions are as
+    /// they were (without [`keep_data`](TestServerBuilder::keep_data): gone), each session with its
+    /// whole timeout before it; watches are gone, and clients set them again. Planned faults and
+    /// the log stay.
     pub fn restart(&self) {
         self.shared.act(|core| core.restart(self.keep_data));
     }
 
-    /// As [`restart`](Self::restart), but all nodes and sessions are gone. A client that has seen more of the
-    /// former life than there is of the new one is refused, as ZooKeeper does it, until it begins anew.
+    /// As [`restart`](Self::restart), but all nodes and sessions are gone. A client that has seen
+    /// more of the former life than there is of the new one is refused, as ZooKeeper does it, until
+    /// it begins anew.
     pub fn wipe(&self) {
         self.shared.act(|core| core.restart(false));
     }
@@ -238,8 +250,8 @@ impl TestServer {
     }
 
     /// The watch events that the server sent, oldest first; the log forgets the oldest beyond its
-    /// [capacity](TestServerBuilder::log_capacity). One that a fault kept from its client is here all the
-    /// same.
+    /// [capacity](TestServerBuilder::log_capacity). One that a fault kept from its client is here
+    /// all the same.
     pub fn events(&self) -> Vec<Event> {
         self.shared.look(|core| core.history.events().cloned().collect())
     }
@@ -255,17 +267,17 @@ impl TestServer {
         self.shared.act(|core| core.history.clear());
     }
 
-    /// The first matching request in the log; if there is none yet, waits for it. `None` if none came in
-    /// time. When this returns, the request has been applied and answered, as far as no fault stands in the
-    /// way.
+    /// The first matching request in the log; if there is none yet, waits for it. `None` if none
+    /// came in time. When this returns, the request has been applied and answered, as far as no
+    /// fault stands in the way.
     #[must_use = "None if there was no such request in time"]
     pub fn wait_request(&self, matcher: impl Into<Matcher>, timeout: Duration) -> Option<Request> {
         let mut search = Search::new(matcher.into());
         self.shared.wait(timeout, |core| core.history.find(&mut search).cloned())
     }
 
-    /// The first watch event in the log of which `is_it` says so; if there is none yet, waits for it. `None`
-    /// if none was sent in time.
+    /// The first watch event in the log of which `is_it` says so; if there is none yet, waits for
+    /// it. `None` if none was sent in time.
     #[must_use = "None if there was no such event in time"]
     pub fn wait_event(&self, is_it: impl Fn(&Event) -> bool, timeout: Duration) -> Option<Event> {
         let deadline = Instant::now().checked_add(timeout);

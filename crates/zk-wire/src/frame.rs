@@ -9,8 +9,8 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// So many bytes of a frame beyond `MAX_FRAME` are read: a reply's header.
 pub const HEAD: usize = 16;
 
-/// What a stream keeps of its memory between two frames. One long listing must not cost every session
-/// its length for ever.
+/// What a stream keeps of its memory between two frames. One long listing must not cost every
+/// session its length for ever.
 const KEPT: usize = 8 << 10;
 
 /// Collects bytes and gives back whole frames, without their length prefix.
@@ -199,7 +199,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// A long frame among short ones, however the bytes come: its head and nothing else of it is seen.
+        /// A long frame among short ones, however the bytes come: its head and nothing else of it
+        /// is seen.
         #[test]
         fn long_frames_are_passed_over_in_any_chunking(
             bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5),

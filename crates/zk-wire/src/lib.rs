@@ -1,5 +1,6 @@
-//! The wire format of [Apache ZooKeeper](https://zookeeper.apache.org): frames, records, operation and error
-//! codes, and the rules for paths. `zk-mutex`, a client, and `zk-test-server`, a server, are both made of it.
+//! The wire format of [Apache ZooKeeper](https://zookeeper.apache.org): frames, records, operation
+//! and error codes, and the rules for paths. `zk-mutex`, a client, and `zk-test-server`, a server,
+//! are both made of it.
 //!
 //! | module | what it has |
 //! | --- | --- |
@@ -8,8 +9,9 @@
 //! | [`code`] | the codes of operations, errors and watch events |
 //! | [`path`] | which paths ZooKeeper allows, and taking paths apart |
 //!
-//! The crate has no sockets, no threads and no clock. Everything that it reads comes from outside: lengths are
-//! bounded, arithmetic is checked, and what is not the protocol is [`Malformed`] and never a panic.
+//! The crate has no sockets, no threads and no clock. Everything that it reads comes from outside:
+//! lengths are bounded, arithmetic is checked, and what is not the protocol is [`Malformed`] and
+//! never a panic.
 //!
 //! ```
 //! use zk_wire::code::{err, op};

@@ -1,12 +1,17 @@
 //! Znode paths: ZooKeeper's own rules, and taking paths apart.
 
-/// Checks an absolute znode path by the rules of ZooKeeper's `PathUtils.validatePath`, and names the broken one.
+/// Checks an absolute znode path by the rules of ZooKeeper's `PathUtils.validatePath`, and names
+/// the broken one.
 pub fn check(path: &str) -> Result<(), &'static str> {
     if path == "/" {
         return Ok(());
     }
     let Some(nodes) = path.strip_prefix('/') else {
-        return Err(if path.is_empty() { "it must not be empty" } else { "it must start with '/'" });
+        return Err(if path.is_empty() {
+            "it must not be empty"
+        } else {
+            "it must start with '/'"
+        });
     };
     if nodes.ends_with('/') {
         return Err("it must not end with '/'");
@@ -20,16 +25,19 @@ pub fn check(path: &str) -> Result<(), &'static str> {
     }
     match nodes.chars().find(|&c| !is_allowed(c)) {
         Some('\0') => Err("it must not have a NUL character"),
-        Some('\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}') => Err("it must not have a control character"),
-        Some('\u{10000}'..) => Err("it must not have a character beyond U+FFFF"),
-        Some(_) => {
-            Err("it must not have a private-use or special character (U+E000 to U+F8FF, U+FFF0 to U+FFFF)")
+        Some('\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}') => {
+            Err("it must not have a control character")
         }
+        Some('\u{10000}'..) => Err("it must not have a character beyond U+FFFF"),
+        Some(_) => Err(
+            "it must not have a private-use or special character (U+E000 to U+F8FF, U+FFF0 to U+FFFF)",
+        ),
         None => Ok(()),
     }
 }
 
-/// Java's chars are UTF-16 units: forbidding the surrogates (U+D800 to U+DFFF) forbids every character beyond U+FFFF.
+/// Java's chars are UTF-16 units: forbidding the surrogates (U+D800 to U+DFFF) forbids every
+/// character beyond U+FFFF.
 fn is_allowed(c: char) -> bool {
     !matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }

@@ -19,7 +19,8 @@ impl<'a> Reader<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Malformed("a truncated record"))?;
+        let (head, tail) =
+            self.0.split_first_chunk::<N>().ok_or(Malformed("a truncated record"))?;
         self.0 = tail;
         Ok(*head)
     }
@@ -217,7 +218,8 @@ impl ConnectRequest<'_> {
             .frame()
     }
 
-    /// The request, and whether the client said anything about read-only servers, as those since 3.4 do.
+    /// The request, and whether the client said anything about read-only servers, as those since
+    /// 3.4 do.
     pub fn read(frame: &[u8]) -> Result<(ConnectRequest<'_>, bool), Malformed> {
         let mut r = Reader::new(frame);
         r.i32()?;
@@ -246,8 +248,11 @@ impl ConnectReply {
         if r.i32()? != 0 {
             return Err(Malformed("an unknown protocol version"));
         }
-        let reply =
-            ConnectReply { timeout_ms: r.i32()?, session_id: r.i64()?, password: r.buffer()?.to_vec() };
+        let reply = ConnectReply {
+            timeout_ms: r.i32()?,
+            session_id: r.i64()?,
+            password: r.buffer()?.to_vec(),
+        };
         if reply.password.len() > 64 {
             return Err(Malformed("a password of impossible length"));
         }

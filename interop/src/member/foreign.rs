@@ -10,7 +10,8 @@ use zookeeper_client::{Acls, Client, LockOptions, LockPrefix, SessionState};
 struct Foreign {
     client: Client,
     runtime: Handle,
-    /// Runs what the client does in the background, such as to delete a lock's node, until the session is closed.
+    /// Runs what the client does in the background, such as to delete a lock's node, until the
+    /// session is closed.
     background: JoinHandle<()>,
 }
 

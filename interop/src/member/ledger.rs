@@ -1,4 +1,5 @@
-//! What a group's members do under their lock: count in a file, and note when they came and went in another.
+//! What a group's members do under their lock: count in a file, and note when they came and went in
+//! another.
 
 use crate::{Failure, Task};
 use std::fs::{self, File};
@@ -30,14 +31,16 @@ pub enum Deed {
 impl Ledger {
     pub fn new(task: &Task, thread: u32) -> Result<Ledger, Failure> {
         let dir = Path::new(task.text("dir")?);
-        // Lines of all members, each written at once, come to stand in the order in which they were written.
+        // Lines of all members, each written at once, come to stand in the order in which they were
+        // written.
         let lines = File::options().append(true).open(dir.join("ledger"))?;
         let who = format!("{}.{thread}", task.text("name")?);
         let pause = Duration::from_micros(task.number("pause")?);
         Ok(Ledger { counter: dir.join("counter"), lines, who, pause })
     }
 
-    /// One section; `node` is the one that holds the lock, of which the number is noted: its place in the queue.
+    /// One section; `node` is the one that holds the lock, of which the number is noted: its place
+    /// in the queue.
     pub fn section(&self, deed: Deed, node: &str) -> Result<(), Failure> {
         let number = node.len().checked_sub(10).and_then(|at| node.get(at..)).unwrap_or("-");
         let count = self.count()?;

@@ -1,12 +1,13 @@
-//! A member of a mixed group (`tests/clients/mixed`) that is written in Rust: this crate, or the client of the
-//! `zookeeper-client` crate.
+//! A member of a mixed group (`tests/clients/mixed`) that is written in Rust: this crate, or the
+//! client of the `zookeeper-client` crate.
 //!
 //!     member CLIENT connect=HOST:PORT path=PATH dir=DIRECTORY name=NAME recipe=RECIPE sessions=N threads=N sections=N
 //!         pause=MICROSECONDS
 //!
-//! Each thread (so many to a session) takes the lock at PATH for so many sections, each for a pause, and notes them in
-//! DIRECTORY. It says "ready" when it is connected, and begins when it is sent a line. There may be more to say:
-//! layout=curator or kazoo for ours, writes=END and reads=END of names that kazoo is to respect, leases=N of a semaphore.
+//! Each thread (so many to a session) takes the lock at PATH for so many sections, each for a
+//! pause, and notes them in DIRECTORY. It says "ready" when it is connected, and begins when it is
+//! sent a line. There may be more to say: layout=curator or kazoo for ours, writes=END and
+//! reads=END of names that kazoo is to respect, leases=N of a semaphore.
 
 mod foreign;
 mod ledger;
@@ -39,7 +40,8 @@ impl Task {
         Ok(text.parse().map_err(|_| format!("{name}={text} is not a number"))?)
     }
 
-    /// Which sections of a thread write, where the recipe knows readers: every third, and no two threads in step.
+    /// Which sections of a thread write, where the recipe knows readers: every third, and no two
+    /// threads in step.
     fn writes(section: u32, thread: u32) -> bool {
         (section + thread).is_multiple_of(3)
     }
@@ -90,7 +92,9 @@ fn run() -> Result<(), Failure> {
                 }));
             }
         }
-        running.into_iter().try_for_each(|thread| thread.join().unwrap_or(Err("a thread panicked".into())))
+        running
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or(Err("a thread panicked".into())))
     })?;
     sessions.into_iter().try_for_each(Session::close)
 }

@@ -24,16 +24,19 @@ pub fn connect(task: &Task) -> Result<Box<dyn Session>, Failure> {
     };
     Ok(match task.text("recipe")? {
         "mutex" => {
-            let lock = ZkMutex::builder(&session, path).layout(layout).hand_over(NO_HAND_OVER).build()?;
+            let lock =
+                ZkMutex::builder(&session, path).layout(layout).hand_over(NO_HAND_OVER).build()?;
             Box::new(Ours { session, lock })
         }
         "rwlock" => {
-            let lock = ZkRwLock::builder(&session, path).layout(layout).hand_over(NO_HAND_OVER).build()?;
+            let lock =
+                ZkRwLock::builder(&session, path).layout(layout).hand_over(NO_HAND_OVER).build()?;
             Box::new(Ours { session, lock })
         }
         "semaphore" => {
             let permits = task.number("leases")?;
-            let lock = ZkSemaphore::builder(&session, path, permits).hand_over(NO_HAND_OVER).build()?;
+            let lock =
+                ZkSemaphore::builder(&session, path, permits).hand_over(NO_HAND_OVER).build()?;
             Box::new(Ours { session, lock })
         }
         "semaphore-mutex" => {

@@ -1,6 +1,7 @@
-//! Another client of the same protocol: the `zookeeper-client` crate, its operations, watches and lock. (kazoo and Curator have
-//! their checks in `tests/clients`.) Its lock is not asked to outlive cut connections: where a cut meets one of its writes it gives up with
-//! an io error, and its node may stay behind, on either server.
+//! Another client of the same protocol: the `zookeeper-client` crate, its operations, watches and
+//! lock. (kazoo and Curator have their checks in `tests/clients`.) Its lock is not asked to outlive
+//! cut connections: where a cut meets one of its writes it gives up with an io error, and its node
+//! may stay behind, on either server.
 use crate::support::{
     Proxy, Shared, scenarios,
     scene::{self, SOON, full_path, queue},
@@ -15,7 +16,8 @@ use tokio::{
 use zk_mutex::ZkMutex;
 use zookeeper_client::{
     Acls, AddWatchMode, AuthUser, Client, CreateMode, CreateOptions, Error, EventType, LockClient,
-    LockOptions, LockPrefix, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState, WatchedEvent,
+    LockOptions, LockPrefix, MultiReadResult, MultiWriteError, MultiWriteResult, SessionState,
+    WatchedEvent,
 };
 
 /// A session timeout that plays no part.
@@ -53,7 +55,8 @@ fn mode(mode: CreateMode) -> CreateOptions<'static> {
 async fn close(client: Client) {
     let mut states = client.state_watcher();
     drop(client);
-    soon("the session's end", async { while states.changed().await != SessionState::Closed {} }).await;
+    soon("the session's end", async { while states.changed().await != SessionState::Closed {} })
+        .await;
 }
 
 fn event(kind: EventType, path: &str) -> WatchedEvent {
@@ -75,9 +78,11 @@ fn does_all_operations() {
         assert_eq!(zk.check_stat("/none").await.unwrap(), None);
         let (mine, _) = zk.create("/mine", b"", &mode(CreateMode::Ephemeral)).await.unwrap();
         assert_eq!(mine.ephemeral_owner, zk.session_id().0);
-        let (_, number) = zk.create("/a/s-", b"", &mode(CreateMode::PersistentSequential)).await.unwrap();
+        let (_, number) =
+            zk.create("/a/s-", b"", &mode(CreateMode::PersistentSequential)).await.unwrap();
         assert_eq!((number.into_i64(), number.to_string().as_str()), (0, "0000000000"));
-        let (_, number) = zk.create("/a/e-", b"", &mode(CreateMode::EphemeralSequential)).await.unwrap();
+        let (_, number) =
+            zk.create("/a/e-", b"", &mode(CreateMode::EphemeralSequential)).await.unwrap();
         assert_eq!(number.into_i64(), 1);
         zk.create("/container", b"", &mode(CreateMode::Container)).await.unwrap();
         let hour = mode(CreateMode::Persistent).with_ttl(Duration::from_secs(3600));
@@ -93,12 +98,19 @@ fn does_all_operations() {
         let (_, parent) = zk.get_children("/a").await.unwrap();
         assert_eq!((parent.num_children, parent.cversion), (2, 2));
         assert_eq!(zk.count_descendants_number("/x").await.unwrap(), 2);
-        let ephemerals: BTreeSet<String> = zk.list_ephemerals("/").await.unwrap().into_iter().collect();
+        let ephemerals: BTreeSet<String> =
+            zk.list_ephemerals("/").await.unwrap().into_iter().collect();
         assert_eq!(ephemerals, ["/a/e-0000000001", "/mine"].map(str::to_owned).into());
         zk.sync("/a").await.unwrap();
 
-        assert_eq!(zk.create("/a", b"", &mode(CreateMode::Persistent)).await.unwrap_err(), Error::NodeExists);
-        assert_eq!(zk.create("/n/x", b"", &mode(CreateMode::Persistent)).await.unwrap_err(), Error::NoNode);
+        assert_eq!(
+            zk.create("/a", b"", &mode(CreateMode::Persistent)).await.unwrap_err(),
+            Error::NodeExists
+        );
+        assert_eq!(
+            zk.create("/n/x", b"", &mode(CreateMode::Persistent)).await.unwrap_err(),
+            Error::NoNode
+        );
         let below_ephemeral = zk.create("/mine/x", b"", &mode(CreateMode::Persistent)).await;
         assert_eq!(below_ephemeral.unwrap_err(), Error::NoChildrenForEphemerals);
         assert_eq!(zk.set_data("/a", b"", Some(0)).await.unwrap_err(), Error::BadVersion);
@@ -121,7 +133,9 @@ fn does_several_operations_at_once() {
         writer.add_set_data("/a", b"3", Some(0)).unwrap();
         let done = writer.commit().await.unwrap();
         assert_eq!(done[0], MultiWriteResult::Check);
-        assert!(matches!(&done[2], MultiWriteResult::Create { path, .. } if path == "/b/s-0000000000"));
+        assert!(
+            matches!(&done[2], MultiWriteResult::Create { path, .. } if path == "/b/s-0000000000")
+        );
         let stat = zk.check_stat("/a").await.unwrap().unwrap();
         assert!(matches!(&done[3], MultiWriteResult::SetData { stat: set } if *set == stat));
 
@@ -137,9 +151,13 @@ fn does_several_operations_at_once() {
         reader.add_get_children("/none").unwrap();
         reader.add_get_children("/b").unwrap();
         let read = reader.commit().await.unwrap();
-        assert!(matches!(&read[0], MultiReadResult::Data { data, stat: s } if data == b"3" && *s == stat));
+        assert!(
+            matches!(&read[0], MultiReadResult::Data { data, stat: s } if data == b"3" && *s == stat)
+        );
         assert!(matches!(&read[1], MultiReadResult::Error { err: Error::NoNode }));
-        assert!(matches!(&read[2], MultiReadResult::Children { children } if *children == ["s-0000000000"]));
+        assert!(
+            matches!(&read[2], MultiReadResult::Children { children } if *children == ["s-0000000000"])
+        );
         close(zk).await;
     });
 }
@@ -150,7 +168,10 @@ fn keeps_strangers_out() {
         let (owner, stranger) = (connect(&address).await, connect(&address).await);
         owner.auth("digest", b"anna:secret").await.unwrap();
         let users: Vec<AuthUser> = owner.list_auth_users().await.unwrap();
-        assert!(users.iter().any(|who| who.scheme() == "digest" && who.user() == "anna"), "{users:?}");
+        assert!(
+            users.iter().any(|who| who.scheme() == "digest" && who.user() == "anna"),
+            "{users:?}"
+        );
         let private = CreateMode::Persistent.with_acls(Acls::creator_all());
         owner.create("/private", b"", &private).await.unwrap();
         assert_eq!(stranger.get_data("/private").await.unwrap_err(), Error::NoAuth);
@@ -175,7 +196,10 @@ fn works_below_a_chroot() {
         let inside = zk.clone().chroot(full_path(&address, "/root")).unwrap();
         let (_, _, watcher) = inside.get_and_watch_children("/").await.unwrap();
         inside.create("/a", b"x", &mode(CreateMode::Persistent)).await.unwrap();
-        assert_eq!(soon("an event", watcher.changed()).await, event(EventType::NodeChildrenChanged, "/"));
+        assert_eq!(
+            soon("an event", watcher.changed()).await,
+            event(EventType::NodeChildrenChanged, "/")
+        );
         assert_eq!(zk.get_data("/root/a").await.unwrap().0, b"x");
         let twice = connect(&format!("{address}/root")).await;
         assert_eq!(twice.get_data("/a").await.unwrap().0, b"x");
@@ -192,7 +216,8 @@ fn is_told_of_each_change() {
     run(async {
         let (zk, other) = (connect(&address).await, connect(&address).await);
         let options = mode(CreateMode::Persistent);
-        // Each with a client of its own: of several modes on one path, a server keeps the last for all (ZOOKEEPER-4466).
+        // Each with a client of its own: of several modes on one path, a server keeps the last for
+        // all (ZOOKEEPER-4466).
         let (here, below) = (connect(&address).await, connect(&address).await);
         let mut one = here.watch("/a", AddWatchMode::Persistent).await.unwrap();
         let mut all = below.watch("/a", AddWatchMode::PersistentRecursive).await.unwrap();
@@ -202,16 +227,24 @@ fn is_told_of_each_change() {
         let (_, _, changed) = zk.get_and_watch_data("/a").await.unwrap();
         let (_, _, children) = zk.get_and_watch_children("/a").await.unwrap();
         other.set_data("/a", b"2", None).await.unwrap();
-        assert_eq!(soon("an event", changed.changed()).await, event(EventType::NodeDataChanged, "/a"));
+        assert_eq!(
+            soon("an event", changed.changed()).await,
+            event(EventType::NodeDataChanged, "/a")
+        );
         other.create("/a/b", b"", &options).await.unwrap();
-        assert_eq!(soon("an event", children.changed()).await, event(EventType::NodeChildrenChanged, "/a"));
+        assert_eq!(
+            soon("an event", children.changed()).await,
+            event(EventType::NodeChildrenChanged, "/a")
+        );
         other.delete("/a/b", None).await.unwrap();
         let (_, deleted) = zk.check_and_watch_stat("/a").await.unwrap();
         other.delete("/a", None).await.unwrap();
         assert_eq!(soon("an event", deleted.changed()).await, event(EventType::NodeDeleted, "/a"));
 
         use EventType::{NodeChildrenChanged, NodeCreated, NodeDataChanged, NodeDeleted};
-        for kind in [NodeCreated, NodeDataChanged, NodeChildrenChanged, NodeChildrenChanged, NodeDeleted] {
+        for kind in
+            [NodeCreated, NodeDataChanged, NodeChildrenChanged, NodeChildrenChanged, NodeDeleted]
+        {
             assert_eq!(soon("an event", one.changed()).await, event(kind, "/a"), "persistent");
         }
         for (kind, path) in [
@@ -263,14 +296,23 @@ fn is_told_what_it_missed_without_a_connection() {
         other.create("/parent/child", b"", &options).await.unwrap();
         proxy.refuse(false);
         assert_eq!(soon("the reconnect", states.changed()).await, SessionState::SyncConnected);
-        assert_eq!(soon("an event", changed.changed()).await.event_type, EventType::NodeDataChanged);
+        assert_eq!(
+            soon("an event", changed.changed()).await.event_type,
+            EventType::NodeDataChanged
+        );
         assert_eq!(soon("an event", deleted.changed()).await.event_type, EventType::NodeDeleted);
         assert_eq!(soon("an event", created.changed()).await.event_type, EventType::NodeCreated);
-        assert_eq!(soon("an event", parent.changed()).await.event_type, EventType::NodeChildrenChanged);
+        assert_eq!(
+            soon("an event", parent.changed()).await.event_type,
+            EventType::NodeChildrenChanged
+        );
         let stat = other.check_stat("/mine").await.unwrap().expect("the ephemeral is kept");
         assert_eq!(stat.ephemeral_owner, zk.session_id().0);
         other.set_data("/quiet", b"1", None).await.unwrap();
-        assert_eq!(soon("an event", quiet.changed()).await, event(EventType::NodeDataChanged, "/quiet"));
+        assert_eq!(
+            soon("an event", quiet.changed()).await,
+            event(EventType::NodeDataChanged, "/quiet")
+        );
         close(zk).await;
         close(other).await;
     });
@@ -294,8 +336,12 @@ fn a_session_ends_with_its_client_or_by_expiry() {
         let mut states = expires.state_watcher();
         let server = address.split_once('/').unwrap().0;
         scene::expire(&proxy, server);
-        soon("the expiry", async { while states.changed().await != SessionState::Expired {} }).await;
-        assert_eq!(soon("its end", gone.changed()).await, event(EventType::NodeDeleted, "/expires"));
+        soon("the expiry", async { while states.changed().await != SessionState::Expired {} })
+            .await;
+        assert_eq!(
+            soon("its end", gone.changed()).await,
+            event(EventType::NodeDeleted, "/expires")
+        );
         assert_eq!(expires.get_data("/").await.unwrap_err(), Error::SessionExpired);
         close(other).await;
     });
@@ -310,8 +356,11 @@ fn a_session_is_taken_over_by_another_connection() {
         let mut states = first.state_watcher();
         let session = first.into_session();
         soon("the end", async { while states.changed().await != SessionState::Closed {} }).await;
-        let second =
-            Client::connector().with_session(session.clone()).connect(&address).await.expect("the session");
+        let second = Client::connector()
+            .with_session(session.clone())
+            .connect(&address)
+            .await
+            .expect("the session");
         assert_eq!(second.session_id(), session.id());
         assert_eq!(second.list_ephemerals("/").await.unwrap(), ["/mine"]);
         close(second).await;

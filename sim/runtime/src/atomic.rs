@@ -1,4 +1,5 @@
-//! Atomics as std's, each access a scheduling point. All orderings are sequentially consistent here.
+//! Atomics as std's, each access a scheduling point. All orderings are sequentially consistent
+//! here.
 
 use std::sync::atomic as real;
 pub use std::sync::atomic::Ordering;

@@ -34,7 +34,8 @@ pub struct Sender<T>(Arc<Channel<T>>);
 /// See `crossbeam_channel::Receiver`.
 pub struct Receiver<T>(Arc<Channel<T>>);
 
-/// With room for so many messages. With room for none only its end can be told: nothing can be sent.
+/// With room for so many messages. With room for none only its end can be told: nothing can be
+/// sent.
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
     make(room, 1)
 }
@@ -52,9 +53,15 @@ pub fn never<T>() -> Receiver<T> {
 }
 
 fn make<T>(room: usize, senders: usize) -> (Sender<T>, Receiver<T>) {
-    let state =
-        State { queue: VecDeque::new(), senders, receivers: 1, readers: Vec::new(), writers: Vec::new() };
-    let channel = Arc::new(Channel { id: core::new_object(), room, state: parking_lot::Mutex::new(state) });
+    let state = State {
+        queue: VecDeque::new(),
+        senders,
+        receivers: 1,
+        readers: Vec::new(),
+        writers: Vec::new(),
+    };
+    let channel =
+        Arc::new(Channel { id: core::new_object(), room, state: parking_lot::Mutex::new(state) });
     (Sender(channel.clone()), Receiver(channel))
 }
 
@@ -326,10 +333,13 @@ impl<'a> Select<'a> {
     fn wait(&self, deadline: Option<Instant>) -> Option<usize> {
         core::point(Op::Select, 0);
         loop {
-            let ready: Vec<usize> =
-                (0..self.channels.len()).filter(|number| self.channels[*number].is_ready()).collect();
+            let ready: Vec<usize> = (0..self.channels.len())
+                .filter(|number| self.channels[*number].is_ready())
+                .collect();
             if !ready.is_empty() {
-                return Some(core::with(|sim| ready[sim.library_rng.borrow_mut().usize(..ready.len())]));
+                return Some(core::with(|sim| {
+                    ready[sim.library_rng.borrow_mut().usize(..ready.len())]
+                }));
             }
             let is_late = core::with(|sim| {
                 if deadline.is_some_and(|deadline| Instant::now_at(sim) >= deadline) {

@@ -239,15 +239,18 @@ pub(crate) fn try_with<T>(f: impl FnOnce(&Sim) -> T) -> Option<T> {
     Some(f(&sim))
 }
 
-/// Runs a simulation: `setup` makes its processes and what else there is, then it goes on by itself to its end.
+/// Runs a simulation: `setup` makes its processes and what else there is, then it goes on by itself
+/// to its end.
 ///
-/// One run at a time on each thread of the operating system. What is left of killed processes is leaked.
+/// One run at a time on each thread of the operating system. What is left of killed processes is
+/// leaked.
 pub fn run(config: Config, setup: impl FnOnce()) -> Report {
     catch_panics();
     let sim = Rc::new(Sim::new(config));
     let before = SIM.with(|current| current.replace(Some(sim.clone())));
     assert!(before.is_none(), "a simulation inside a simulation");
-    let watchdog = sim.config.watchdog.map(|limit| watch(sim.board.clone(), sim.config.seed, limit));
+    let watchdog =
+        sim.config.watchdog.map(|limit| watch(sim.board.clone(), sim.config.seed, limit));
     setup();
     sim.drive();
     *sim.board.is_over.lock() = true;
@@ -351,7 +354,8 @@ impl Sim {
     }
 
     /// Back to the scheduler, which comes back here when it chooses this thread again.
-    #[allow(deprecated)] // the form with a scope cannot be called from below the thread's first function
+    // the form with a scope cannot be called from below the thread's first function
+    #[allow(deprecated)]
     fn give_way(&self) {
         generator::yield_with(());
     }
@@ -368,7 +372,9 @@ impl Sim {
             thread.wait += 1;
             (thread.deadline, thread.has_timed_out) = (deadline, false);
             thread.waits_for = (what, object);
-            deadline.map(|at| (self.processes.borrow()[thread.process.0].clock.global_at(at), thread.wait))
+            deadline.map(|at| {
+                (self.processes.borrow()[thread.process.0].clock.global_at(at), thread.wait)
+            })
         };
         self.pin(current, State::Blocked, what, object);
         self.unlist(current);
@@ -451,7 +457,8 @@ impl Sim {
 
     fn set_timer(&self, thread: Tid) {
         let threads = self.threads.borrow();
-        let Thread { state: State::Blocked, deadline: Some(deadline), process, wait, .. } = threads[thread]
+        let Thread { state: State::Blocked, deadline: Some(deadline), process, wait, .. } =
+            threads[thread]
         else {
             return;
         };
@@ -460,7 +467,12 @@ impl Sim {
         self.put(at.max(self.now.get()), Act::Timer { thread, wait });
     }
 
-    pub(crate) fn start(&self, name: String, process: ProcessId, body: Box<dyn FnOnce() + Send>) -> Tid {
+    pub(crate) fn start(
+        &self,
+        name: String,
+        process: ProcessId,
+        body: Box<dyn FnOnce() + Send>,
+    ) -> Tid {
         let mut threads = self.threads.borrow_mut();
         let thread = threads.len();
         self.board.threads.lock().push((name.clone(), State::Runnable, "", 0));
@@ -517,7 +529,9 @@ impl Sim {
             }
             let next = {
                 let runnable = self.runnable.borrow();
-                let at = |rng: &mut Rng| if runnable.len() > 1 { rng.usize(..runnable.len()) } else { 0 };
+                let at = |rng: &mut Rng| {
+                    if runnable.len() > 1 { rng.usize(..runnable.len()) } else { 0 }
+                };
                 runnable.get(at(&mut self.schedule_rng.borrow_mut())).copied()
             };
             match next {
@@ -547,10 +561,12 @@ impl Sim {
                 let mut threads = self.threads.borrow_mut();
                 let Thread { state, deadline, process, wait: current, has_timed_out, .. } =
                     &mut threads[thread];
-                let (State::Blocked, Some(deadline), true) = (*state, *deadline, wait == *current) else {
+                let (State::Blocked, Some(deadline), true) = (*state, *deadline, wait == *current)
+                else {
                     return;
                 };
-                let is_due = self.processes.borrow()[process.0].clock.monotonic(self.now.get()) >= deadline;
+                let is_due =
+                    self.processes.borrow()[process.0].clock.monotonic(self.now.get()) >= deadline;
                 *has_timed_out = is_due;
                 drop(threads);
                 if is_due { self.wake(thread) } else { self.set_timer(thread) }
@@ -609,16 +625,25 @@ impl Sim {
             }),
             threads: threads
                 .iter()
-                .map(|Thread { name, process, state, waits_for: (what, object), is_preempted, .. }| {
-                    let process = &processes[process.0];
-                    let state = match state {
-                        State::Blocked => format!("waits for {what} {object}"),
-                        State::Runnable if *is_preempted => "has no processor".to_owned(),
-                        State::Runnable => "can run".to_owned(),
-                        State::Finished => "has ended".to_owned(),
-                    };
-                    format!("{}/{name}: {state}{}", process.name, process.describe())
-                })
+                .map(
+                    |Thread {
+                         name,
+                         process,
+                         state,
+                         waits_for: (what, object),
+                         is_preempted,
+                         ..
+                     }| {
+                        let process = &processes[process.0];
+                        let state = match state {
+                            State::Blocked => format!("waits for {what} {object}"),
+                            State::Runnable if *is_preempted => "has no processor".to_owned(),
+                            State::Runnable => "can run".to_owned(),
+                            State::Finished => "has ended".to_owned(),
+                        };
+                        format!("{}/{name}: {state}{}", process.name, process.describe())
+                    },
+                )
                 .collect(),
         }
     }
@@ -631,7 +656,8 @@ pub fn now() -> Duration {
     with(|sim| Duration::from_nanos(sim.now.get()))
 }
 
-/// Does this when so much time has passed. It runs between two steps of the threads and must not block.
+/// Does this when so much time has passed. It runs between two steps of the threads and must not
+/// block.
 pub fn after(pause: Duration, act: impl FnOnce() + 'static) {
     at(now() + pause, act);
 }
@@ -646,8 +672,9 @@ pub fn rng<T>(draw: impl FnOnce(&mut Rng) -> T) -> T {
     with(|sim| draw(&mut sim.world_rng.borrow_mut()))
 }
 
-/// Does this as the world would: between two steps, none of which are its own. It must not wait for anything that a
-/// simulated thread may hold. This is for observers, which threads tell of what they have seen.
+/// Does this as the world would: between two steps, none of which are its own. It must not wait for
+/// anything that a simulated thread may hold. This is for observers, which threads tell of what
+/// they have seen.
 pub fn as_world<T>(act: impl FnOnce() -> T) -> T {
     let Some(sim) = SIM.with(|sim| sim.borrow().clone()) else { return act() };
     let current = sim.current.take();
@@ -701,7 +728,12 @@ fn catch_panics() {
                 let thread = sim.current.get()?;
                 let name = sim.threads.try_borrow().ok()?[thread].name.clone();
                 let text = format!("{name}: {info}");
-                sim.trace.try_borrow_mut().ok()?.note(sim.step.get(), sim.now.get(), Some(thread), &text);
+                sim.trace.try_borrow_mut().ok()?.note(
+                    sim.step.get(),
+                    sim.now.get(),
+                    Some(thread),
+                    &text,
+                );
                 if sim.config.panics_fail {
                     sim.failures.try_borrow().ok()?;
                     sim.fail("panic", text);
@@ -715,7 +747,8 @@ fn catch_panics() {
     });
 }
 
-/// Ends the process of the operating system if no scheduling point is passed for so long in real time.
+/// Ends the process of the operating system if no scheduling point is passed for so long in real
+/// time.
 fn watch(board: Arc<Board>, seed: u64, limit: Duration) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let mut last = None;
@@ -731,7 +764,9 @@ fn watch(board: Arc<Board>, seed: u64, limit: Duration) -> std::thread::JoinHand
             if last.replace(step) != Some(step) {
                 continue;
             }
-            eprintln!("seed {seed}: no scheduling point since step {step}, for {limit:?} of real time");
+            eprintln!(
+                "seed {seed}: no scheduling point since step {step}, for {limit:?} of real time"
+            );
             let running = board.current.load(Ordering::Relaxed);
             for (number, (name, state, what, object)) in board.threads.lock().iter().enumerate() {
                 let mark = if number as u64 == running { "  <- runs" } else { "" };

@@ -1,9 +1,10 @@
 //! The network between hosts, and the servers in it.
 //!
-//! Processes connect with [`TcpStream`](crate::library::TcpStream). The other end of a connection is a [`Service`],
-//! which has no threads: it is called when something arrives. Between servers, [`Wire`] carries whatever they say to
-//! each other. Each direction between two hosts is a link, which delays what goes over it, or freezes it, or loses it.
-//! What goes over one wire (one direction of one connection) arrives in order or not at all.
+//! Processes connect with [`TcpStream`](crate::library::TcpStream). The other end of a connection
+//! is a [`Service`], which has no threads: it is called when something arrives. Between servers,
+//! [`Wire`] carries whatever they say to each other. Each direction between two hosts is a link,
+//! which delays what goes over it, or freezes it, or loses it. What goes over one wire (one
+//! direction of one connection) arrives in order or not at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,12 +31,13 @@ impl fmt::Display for ConnId {
     }
 }
 
-/// What serves connections at an address. It is called between the steps of the threads, and must not block. It
-/// answers with [`send`] and [`close`].
+/// What serves connections at an address. It is called between the steps of the threads, and must
+/// not block. It answers with [`send`] and [`close`].
 pub trait Service {
     /// A client has connected, to `at` from `from`.
     fn opened(&mut self, conn: ConnId, at: SocketAddr, from: SocketAddr);
-    /// The client sent this. Where one message ends and the next one begins is for the service to find.
+    /// The client sent this. Where one message ends and the next one begins is for the service to
+    /// find.
     fn bytes(&mut self, conn: ConnId, bytes: &[u8]);
     /// The client's end is closed, or the connection is cut. Not called after [`close`].
     fn closed(&mut self, conn: ConnId);
@@ -49,8 +51,9 @@ pub enum Flow {
     Open,
     /// It is held, and arrives when the flow is open again.
     Frozen,
-    /// It vanishes, and with it all that comes after it on the same wire: a connection that has lost something is
-    /// stuck for good in that direction, as if a firewall had forgotten it. New connections are not.
+    /// It vanishes, and with it all that comes after it on the same wire: a connection that has
+    /// lost something is stuck for good in that direction, as if a firewall had forgotten it. New
+    /// connections are not.
     Hole,
 }
 
@@ -126,8 +129,8 @@ impl Default for Net {
 /// Something on its way, and what happens when it arrives.
 type Delivery = Box<dyn FnOnce()>;
 
-/// One direction between two hosts in which nothing overtakes: of a connection, or of what two servers say to each
-/// other.
+/// One direction between two hosts in which nothing overtakes: of a connection, or of what two
+/// servers say to each other.
 pub struct Wire {
     from: IpAddr,
     to: IpAddr,
@@ -158,7 +161,10 @@ impl Wire {
         core::with(|sim| {
             let (least, most) = {
                 let net = sim.net.borrow();
-                net.links.get(&(self.from, self.to)).and_then(|link| link.delay).unwrap_or(net.delay)
+                net.links
+                    .get(&(self.from, self.to))
+                    .and_then(|link| link.delay)
+                    .unwrap_or(net.delay)
             };
             let (least, most) = (nanos(least), nanos(most));
             let delay = sim.net_rng.borrow_mut().u64(least..=most.max(least));
@@ -269,8 +275,8 @@ fn take_server_end(conn: ConnId) -> Option<(Rc<Wire>, Arc<Socket>)> {
     })
 }
 
-/// A server is gone: its address refuses, and its ends of connections are closed without a call of the service. The
-/// clients hear of it, unless it went `silently`.
+/// A server is gone: its address refuses, and its ends of connections are closed without a call of
+/// the service. The clients hear of it, unless it went `silently`.
 pub fn server_gone(at: SocketAddr, silently: bool) {
     refuse(at);
     for connection in connections().into_iter().filter(|connection| connection.to == at) {
@@ -299,7 +305,8 @@ pub fn cut(conn: ConnId) {
         // The service hears first what is on its way.
         up.send(move || client_is_gone(conn));
     }
-    let down = with_net(|net| net.conns.get(&conn).map(|conn| (conn.down.clone(), conn.client.clone())));
+    let down =
+        with_net(|net| net.conns.get(&conn).map(|conn| (conn.down.clone(), conn.client.clone())));
     if let Some((down, client)) = down {
         down.send(move || client.fail(ErrorKind::ConnectionReset));
     }
@@ -363,7 +370,9 @@ pub fn set_name(name: &str, ips: Vec<IpAddr>, takes: Duration) {
 // ---- the clients' side ----
 
 pub(crate) fn lookup(name: &str) -> (Vec<IpAddr>, Duration) {
-    with_net(|net| net.names.get(name).map(|name| (name.ips.clone(), name.takes)).unwrap_or_default())
+    with_net(|net| {
+        net.names.get(name).map(|name| (name.ips.clone(), name.takes)).unwrap_or_default()
+    })
 }
 
 pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
@@ -408,7 +417,8 @@ pub(crate) fn connect(sim: &Sim, to: SocketAddr) -> Arc<Socket> {
     socket
 }
 
-/// Sends bytes of a client. `arrived` is called with their number when they have left the sender's buffer.
+/// Sends bytes of a client. `arrived` is called with their number when they have left the sender's
+/// buffer.
 pub(crate) fn client_sends(client: &Arc<Socket>, bytes: Vec<u8>) {
     let conn = client.conn();
     let Some(up) = with_net(|net| net.conns.get(&conn).map(|conn| conn.up.clone())) else { return };
@@ -457,7 +467,8 @@ fn client_is_gone(conn: ConnId) {
 
 pub(crate) fn process_ended(process: ProcessId, death: Death) {
     let all = with_net(|net| {
-        let own = net.conns.values().filter(|conn| conn.about.process == process && !conn.is_client_gone);
+        let own =
+            net.conns.values().filter(|conn| conn.about.process == process && !conn.is_client_gone);
         own.map(|conn| conn.about.id).collect::<Vec<_>>()
     });
     for conn in all {

@@ -1,4 +1,5 @@
-//! Sockets and the wait for them, as `mio`'s on Linux: a poll tells of each change once (edge-triggered).
+//! Sockets and the wait for them, as `mio`'s on Linux: a poll tells of each change once
+//! (edge-triggered).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -342,8 +343,8 @@ pub mod socket {
         }
     }
 
-    /// Waits until there is something to read, or an end or a failure to find. False: not in this time, or a signal
-    /// came.
+    /// Waits until there is something to read, or an end or a failure to find. False: not in this
+    /// time, or a signal came.
     ///
     /// # Errors
     ///
@@ -530,7 +531,12 @@ impl Registry {
     /// # Errors
     ///
     /// As there.
-    pub fn register(&self, socket: &mut TcpStream, token: Token, interest: Interest) -> io::Result<()> {
+    pub fn register(
+        &self,
+        socket: &mut TcpStream,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
         socket::register(socket, self, token, interest)
     }
 }
@@ -581,7 +587,13 @@ impl<'a> IntoIterator for &'a Events {
 
 impl Event {
     fn none(token: Token) -> Event {
-        Event { token, is_readable: false, is_writable: false, is_read_closed: false, is_error: false }
+        Event {
+            token,
+            is_readable: false,
+            is_writable: false,
+            is_read_closed: false,
+            is_error: false,
+        }
     }
 
     /// Whose.

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use crate::core;
 use crate::sync::Mutex;
 
-/// See `std::sync::OnceLock`. Std's would block the whole simulation if the function that makes the value waited.
+/// See `std::sync::OnceLock`. Std's would block the whole simulation if the function that makes the
+/// value waited.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     value: std::sync::OnceLock<T>,
@@ -63,7 +64,8 @@ impl<T: Send + Sync> LazyLock<T> {
         // Only to find it again: no decision depends on the address.
         let key = std::ptr::from_ref(self).addr();
         core::with(|sim| {
-            let process = sim.current_process().expect("a static of a process, asked for by the world");
+            let process =
+                sim.current_process().expect("a static of a process, asked for by the world");
             let known = sim.processes.borrow()[process.0].statics.get(&key).copied();
             let value = known.unwrap_or_else(|| {
                 let value: &'static (dyn Any + Send + Sync) = Box::leak(Box::new((self.make)()));

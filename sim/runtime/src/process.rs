@@ -197,7 +197,8 @@ pub fn exit() -> ! {
 /// Ends it: none of its threads runs again. What they held is lost.
 pub fn kill(process: ProcessId, death: Death) {
     let was_alive = core::with(|sim| {
-        let was_alive = std::mem::replace(&mut sim.processes.borrow_mut()[process.0].is_alive, false);
+        let was_alive =
+            std::mem::replace(&mut sim.processes.borrow_mut()[process.0].is_alive, false);
         if was_alive {
             sim.note(&format!("process {process} ends: {death:?}"));
             sim.threads_of(process).into_iter().for_each(|thread| sim.unlist(thread));
@@ -209,7 +210,8 @@ pub fn kill(process: ProcessId, death: Death) {
     }
 }
 
-/// From now on its threads do not run, while the world goes on. It may be stopped several times over.
+/// From now on its threads do not run, while the world goes on. It may be stopped several times
+/// over.
 pub fn stop(process: ProcessId) {
     core::with(|sim| {
         sim.note(&format!("process {process} is stopped"));
@@ -256,8 +258,8 @@ pub fn set_drift(process: ProcessId, drift_ppm: i64) {
     change_clock(process, |clock| clock.drift_ppm = drift_ppm);
 }
 
-/// The host of this process sleeps for so long: nothing of the process runs, and its monotonic clock stands, but its
-/// boot-time clock goes on.
+/// The host of this process sleeps for so long: nothing of the process runs, and its monotonic
+/// clock stands, but its boot-time clock goes on.
 pub fn sleep_host(process: ProcessId, lasts: Duration) {
     stop(process);
     change_clock(process, |clock| {
@@ -267,7 +269,8 @@ pub fn sleep_host(process: ProcessId, lasts: Duration) {
         clock.sleeps += 1;
     });
     core::after(lasts, move || {
-        // Two sleeps that overlap are one: its time counts once, or the monotonic clock would go back.
+        // Two sleeps that overlap are one: its time counts once, or the monotonic clock would go
+        // back.
         change_clock(process, |clock| {
             clock.sleeps -= 1;
             if clock.sleeps == 0 {
@@ -290,7 +293,9 @@ fn change_clock(process: ProcessId, change: impl FnOnce(&mut Clock)) {
 
 /// What the boot-time clock of this process shows.
 pub fn clock_of(process: ProcessId) -> Duration {
-    core::with(|sim| Duration::from_nanos(sim.processes.borrow()[process.0].clock.boot(sim.now.get())))
+    core::with(|sim| {
+        Duration::from_nanos(sim.processes.borrow()[process.0].clock.boot(sim.now.get()))
+    })
 }
 
 /// Where this process runs, for people who look for it.
@@ -324,7 +329,10 @@ mod tests {
             for shown in [69_989, 70_000, 70_001, 123_456, 987_654_321_000] {
                 let at = clock.global_at(shown);
                 assert!(clock.monotonic(at) >= shown, "{drift_ppm} {shown}");
-                assert!(at == clock.world || clock.monotonic(at - 1) < shown, "{drift_ppm} {shown}");
+                assert!(
+                    at == clock.world || clock.monotonic(at - 1) < shown,
+                    "{drift_ppm} {shown}"
+                );
             }
         }
     }

@@ -51,7 +51,9 @@ impl<T: ?Sized> Mutex<T> {
                 return guard;
             }
             let thread = core::with(|sim| {
-                let Some(thread) = sim.current() else { panic!("the world waits for mutex {}", self.id) };
+                let Some(thread) = sim.current() else {
+                    panic!("the world waits for mutex {}", self.id)
+                };
                 if self.owner.load(Ordering::Relaxed) == thread {
                     sim.fail("deadlock", format!("a thread takes mutex {} a second time", self.id));
                 }

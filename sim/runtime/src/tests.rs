@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::library::*;
 use crate::net::{self, ConnId, Flow, Service, Side};
 use crate::{
-    Config, Death, Policy, ProcessId, ProcessSettings, Report, after, clock_of, finish, kill, now, process,
-    resume, run, set_drift, sleep_host, spawn, stop,
+    Config, Death, Policy, ProcessId, ProcessSettings, Report, after, clock_of, finish, kill, now,
+    process, resume, run, set_drift, sleep_host, spawn, stop,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -31,7 +31,8 @@ fn fork(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(body)
 }
 
-/// No thread loses its processor: what the world does at some time finds the threads where they should be by then.
+/// No thread loses its processor: what the world does at some time finds the threads where they
+/// should be by then.
 fn calm(seed: u64) -> Config {
     let policy = Policy { run_length: 3, preempt_one_in: 0, longest_preemption: Duration::ZERO };
     Config { policy: Some(policy), ..Config::seed(seed) }
@@ -114,7 +115,8 @@ fn threads_that_share_without_a_mutex_are_caught_in_between() {
 fn a_lost_wake_up_is_found_as_a_deadlock() {
     let found = (0..100).any(|seed| {
         let report = alone(seed, || {
-            let (is_done, waiter) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(None::<Sender<()>>)));
+            let (is_done, waiter) =
+                (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(None::<Sender<()>>)));
             let (done, waits) = (is_done.clone(), waiter.clone());
             let thread = fork(move || {
                 *done.lock() = true;
@@ -175,7 +177,8 @@ fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
 #[test]
 fn a_panic_is_told_of_with_its_thread() {
     let report = alone(1, || {
-        let thread = thread::Builder::new().name("clumsy".to_owned()).spawn(|| panic!("oh")).unwrap();
+        let thread =
+            thread::Builder::new().name("clumsy".to_owned()).spawn(|| panic!("oh")).unwrap();
         let _ = thread.join();
     });
     assert_eq!(report.failures[0].kind, "panic");
@@ -251,13 +254,18 @@ fn a_timeout_ends_at_its_nanosecond() {
         }));
     }
     let mut config = Config::seed(1);
-    config.policy = Some(Policy { run_length: 1_000, preempt_one_in: 0, longest_preemption: Duration::ZERO });
+    config.policy =
+        Some(Policy { run_length: 1_000, preempt_one_in: 0, longest_preemption: Duration::ZERO });
     good(&run(config, || {
         start(1, || {
             let (_sender, receiver) = bounded::<()>(1);
             let deadline = Instant::now() + Duration::from_nanos(1_234_567);
             assert!(receiver.recv_deadline(deadline).is_err());
-            assert_eq!(Instant::now() - deadline, Duration::from_micros(1), "the reading is the next step");
+            assert_eq!(
+                Instant::now() - deadline,
+                Duration::from_micros(1),
+                "the reading is the next step"
+            );
             finish();
         });
     }));
@@ -289,14 +297,18 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
                 passed >= Duration::from_secs(10) && passed < Duration::from_millis(10_100),
                 "{passed:?}"
             );
-            thread::sleep(Duration::from_secs(10)); // now at half the rate, and the host sleeps for a minute
+            // now at half the rate, and the host sleeps for a minute
+            thread::sleep(Duration::from_secs(10));
             let passed = now();
             assert!(
                 passed >= Duration::from_secs(89) && passed < Duration::from_millis(90_200),
                 "{passed:?}"
             );
             let boot = boot_time();
-            assert!(boot > Duration::from_secs(5 + 21 + 30) && boot < Duration::from_secs(57), "{boot:?}");
+            assert!(
+                boot > Duration::from_secs(5 + 21 + 30) && boot < Duration::from_secs(57),
+                "{boot:?}"
+            );
             finish();
         });
         after(Duration::from_millis(10_500), move || {
@@ -320,7 +332,8 @@ fn each_process_has_its_own_statics() {
         for number in 1..=3 {
             let all = all.clone();
             start(number, move || {
-                let threads: Vec<_> = (0..number).map(|_| fork(|| *PER_PROCESS.lock() += 1)).collect();
+                let threads: Vec<_> =
+                    (0..number).map(|_| fork(|| *PER_PROCESS.lock() += 1)).collect();
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
                 all.lock().push((number, *PER_PROCESS.lock()));
             });
@@ -442,7 +455,9 @@ impl Client {
     fn connect() -> Client {
         let poll = Poll::new().unwrap();
         let mut socket = TcpStream::connect(server()).unwrap();
-        poll.registry().register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE).unwrap();
+        poll.registry()
+            .register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE)
+            .unwrap();
         Client { poll, socket }
     }
 

@@ -114,7 +114,11 @@ impl Trace {
     /// All that is kept, in order.
     pub(crate) fn lines(&self, name: impl Fn(Tid) -> String) -> Vec<String> {
         let steps = self.steps.iter().map(|step| {
-            (step.step, 0, format!("{} {:?} {}, {}", Time(step.now), step.op, step.object, name(step.thread)))
+            (
+                step.step,
+                0,
+                format!("{} {:?} {}, {}", Time(step.now), step.op, step.object, name(step.thread)),
+            )
         });
         let notes = self.notes.iter().map(|note| {
             let of = note.thread.map_or_else(|| "the world".to_owned(), &name);

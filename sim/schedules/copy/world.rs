@@ -1,5 +1,6 @@
-//! The library's world (`src/world.rs`) under an explored schedule: locks, channels, one-time cells and
-//! the clock, with the names and the meaning that the library knows them by. `engine` is loom or shuttle.
+//! The library's world (`src/world.rs`) under an explored schedule: locks, channels, one-time cells
+//! and the clock, with the names and the meaning that the library knows them by. `engine` is loom
+//! or shuttle.
 //!
 //! A channel is a queue behind one lock. A thread that waits for several channels and a deadline
 //! registers one waker with each of them, as `crossbeam-channel` does it. The clock stands until a
@@ -71,9 +72,9 @@ impl<T> Mutex<T> {
     }
 }
 
-/// As `std::sync::OnceLock`: who finds the value also sees all that its writer did before. The value
-/// itself lies in a cell that the engine does not know; the flag that it knows says whether it may
-/// be seen.
+/// As `std::sync::OnceLock`: who finds the value also sees all that its writer did before. The
+/// value itself lies in a cell that the engine does not know; the flag that it knows says whether
+/// it may be seen.
 pub struct OnceLock<T> {
     is_set: AtomicBool,
     setting: Mutex<()>,

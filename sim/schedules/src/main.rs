@@ -1,29 +1,32 @@
-//! Plays small parts of the library under every schedule, or under very many. `tests/schedules` at the
-//! top of the repository builds and runs it.
+//! Plays small parts of the library under every schedule, or under very many. `tests/schedules` at
+//! the top of the repository builds and runs it.
 //!
 //! The parts are those where threads of one process meet: the local queue with its hand-over
-//! (`local/turnstile.rs`, `lane/`), waits with deadlines and cancel tokens (`limit.rs`, `cancel.rs`),
-//! notifiers and the registry of watches (`session/bell.rs`), signals (`signal.rs`), the lease that is
-//! read without a lock (`session/lease.rs`, `session/hold.rs`), a hold on its way out
-//! (`queue/holding.rs`) and re-entry (`local/reentry.rs`). They are the library's own files: `build.rs`
-//! puts them in a copy of their own, where `crate::world` is `copy/world.rs`, whose locks, channels and
-//! clock are in the hands of an engine.
+//! (`local/turnstile.rs`, `lane/`), waits with deadlines and cancel tokens (`limit.rs`,
+//! `cancel.rs`), notifiers and the registry of watches (`session/bell.rs`), signals (`signal.rs`),
+//! the lease that is read without a lock (`session/lease.rs`, `session/hold.rs`), a hold on its way
+//! out (`queue/holding.rs`) and re-entry (`local/reentry.rs`). They are the library's own files:
+//! `build.rs` puts them in a copy of their own, where `crate::world` is `copy/world.rs`, whose
+//! locks, channels and clock are in the hands of an engine.
 //!
 //! Two engines, each for what it is good at:
 //!
-//! * **loom** tries every schedule of a small world, and every value that the memory model allows each
-//!   read of an atomic to find. Only that can check the lease, whose readers take no lock, and every
-//!   other place where one thread writes one thing and reads another. It can do so for two to four
-//!   threads that take a few steps each. Where there are too many schedules even so, those with two or
-//!   three preemptions at most are tried.
+//! * **loom** tries every schedule of a small world, and every value that the memory model allows
+//!   each read of an atomic to find. Only that can check the lease, whose readers take no lock, and
+//!   every other place where one thread writes one thing and reads another. It can do so for two to
+//!   four threads that take a few steps each. Where there are too many schedules even so, those
+//!   with two or three preemptions at most are tried.
 //! * **shuttle** tries schedules by chance (half of them by PCT, which aims at bugs that need few
-//!   changes of threads), and knows only one order of all steps. So it can play crowds of nine threads.
+//!   changes of threads), and knows only one order of all steps. So it can play crowds of nine
+//!   threads.
 //!
 //! Nothing of `shuttle-parking_lot` is used: a lock that two engines share is three lines here. A
-//! shuttle for `crossbeam-channel` does not exist, and no engine has a clock, which a deadline needs.
+//! shuttle for `crossbeam-channel` does not exist, and no engine has a clock, which a deadline
+//! needs.
 //!
 //! Each scenario runs in a process of its own. The copies that are broken on purpose
-//! (`src/mutants.rs`) show that the scenarios can fail: each must fail in the words that are expected.
+//! (`src/mutants.rs`) show that the scenarios can fail: each must fail in the words that are
+//! expected.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -77,8 +80,8 @@ mod engines {
     pub mod loom {
         pub use ::loom::{sync, thread};
 
-        /// With `preemptions`, a schedule takes the processor from a thread that could go on at most
-        /// so many times. Without, each schedule is tried.
+        /// With `preemptions`, a schedule takes the processor from a thread that could go on at
+        /// most so many times. Without, each schedule is tried.
         pub fn explore(preemptions: Option<usize>, f: impl Fn() + Send + Sync + 'static) {
             let mut builder = ::loom::model::Builder::new();
             builder.preemption_bound = preemptions;
@@ -91,7 +94,8 @@ mod engines {
         pub use ::shuttle::{sync, thread};
 
         pub fn explore(_: Option<usize>, f: impl Fn() + Send + Sync + 'static) {
-            let schedules = std::env::var(crate::CROWD).ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
+            let schedules =
+                std::env::var(crate::CROWD).ok().and_then(|n| n.parse().ok()).unwrap_or(4000);
             let f = super::counted(f);
             ::shuttle::check_random(f.clone(), schedules / 2);
             ::shuttle::check_pct(f, schedules / 2, 3);
@@ -163,9 +167,11 @@ fn is_found(mutant: &Mutant) -> Result<(), Failed> {
         return Err(format!("{} does not find it", mutant.scenario).into());
     }
     if !said.contains(mutant.words) {
-        return Err(
-            format!("{} fails otherwise than with {:?}: {said}", mutant.scenario, mutant.words).into()
-        );
+        return Err(format!(
+            "{} fails otherwise than with {:?}: {said}",
+            mutant.scenario, mutant.words
+        )
+        .into());
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The checks: what no step of any run may show.
 //!
-//! It sees each hold of the library, from its grant to its release (`observed.rs` of the library); what
-//! the threads of the workload say of their guards; the newest tree that any server has; and when the
-//! leader expires a session. RELIABILITY.md ("Simulation") says what is checked.
+//! It sees each hold of the library, from its grant to its release (`observed.rs` of the library);
+//! what the threads of the workload say of their guards; the newest tree that any server has; and
+//! when the leader expires a session. RELIABILITY.md ("Simulation") says what is checked.
 
 mod names;
 mod queue;
@@ -28,7 +28,8 @@ use crate::servers::Servers;
 use crate::store::{Store, Written};
 use crate::workload::{Place, Recipe};
 
-/// What is checked, by the names under which violations are told. In a run of some length each of them is made.
+/// What is checked, by the names under which violations are told. In a run of some length each of
+/// them is made.
 pub const CHECKS: [&str; 18] = [
     "two holders",
     "too many permits",
@@ -50,7 +51,8 @@ pub const CHECKS: [&str; 18] = [
     "no end",
 ];
 
-/// Knows every hold of every process, and what their threads say of what they do. It belongs to no process.
+/// Knows every hold of every process, and what their threads say of what they do. It belongs to no
+/// process.
 #[derive(Clone)]
 pub struct Observer(Arc<Mutex<Seen>>);
 
@@ -63,7 +65,8 @@ pub struct Setting {
     pub session_timeout: Duration,
     /// How long a follower may hear nothing of its leader.
     pub sync_time: Duration,
-    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is no violation.
+    /// Two may hold a lock at once, because clocks drift beyond the bound: that is counted, and is
+    /// no violation.
     pub may_overlap: bool,
 }
 
@@ -79,9 +82,11 @@ struct Seen {
     /// What the locks protect.
     store: Store<FencingToken>,
     counts: Counts,
-    /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing can help.
+    /// Sessions that somebody else ended: their holds stand until they hear of it, which nothing
+    /// can help.
     ended_by_others: BTreeSet<i64>,
-    /// Nodes that somebody else deletes, and when that was asked for: their holds stand until the event arrives.
+    /// Nodes that somebody else deletes, and when that was asked for: their holds stand until the
+    /// event arrives.
     deleted_by_others: BTreeMap<String, Duration>,
     /// When each thread held a lock last.
     progress: BTreeMap<(ProcessId, usize), Duration>,
@@ -112,8 +117,8 @@ struct Guard {
     node: Node,
     hold: Observed,
     token: FencingToken,
-    /// Since when it is invalid by its process's clock, and nobody was told; and how long the process had
-    /// been stopped by then.
+    /// Since when it is invalid by its process's clock, and nobody was told; and how long the
+    /// process had been stopped by then.
     overdue: Option<(Duration, Duration)>,
 }
 
@@ -188,7 +193,13 @@ impl Observer {
             let Some(process) = this_process() else { return };
             report(observer.seen(|seen| match news {
                 News::Granted(hold) => {
-                    let new = Hold { process, node: Node::of(&hold.path), hold, since: now(), lost: None };
+                    let new = Hold {
+                        process,
+                        node: Node::of(&hold.path),
+                        hold,
+                        since: now(),
+                        lost: None,
+                    };
                     seen.granted(new, tree.newest().as_deref())
                 }
                 News::Released(hold) => {
@@ -216,7 +227,8 @@ impl Observer {
 
     // ---- what the threads say ----
 
-    /// The calling thread has just been given these guards, together, by a call that began then. None of them is nested.
+    /// The calling thread has just been given these guards, together, by a call that began then.
+    /// None of them is nested.
     pub fn acquired(&self, thread: usize, all: &[&Held], asked: Duration) {
         let Some(process) = this_process() else { return };
         for held in all {
@@ -231,7 +243,8 @@ impl Observer {
         });
     }
 
-    /// The calling thread is about to let these guards go. `was_asked`: it has seen that somebody asked for them.
+    /// The calling thread is about to let these guards go. `was_asked`: it has seen that somebody
+    /// asked for them.
     pub fn releases(&self, thread: usize, all: &[&Held], was_asked: bool) {
         let Some(process) = this_process() else { return };
         for held in all {
@@ -254,7 +267,8 @@ impl Observer {
         self.seen(|seen| seen.counts.lost += 1);
     }
 
-    /// The holder of these writes to the stores that the locks protect, with the tokens of its guards.
+    /// The holder of these writes to the stores that the locks protect, with the tokens of its
+    /// guards.
     pub fn writes(&self, all: &[&Held]) {
         for held in all {
             let (path, token) = (held.path(), held.fencing_token());
@@ -308,10 +322,14 @@ impl Observer {
             seen.persistent.held.insert(node.to_owned(), process);
             seen.counts.note("two holders");
             let other = seen.holds.iter().find(|hold| {
-                excludes(&Node::of(node), &hold.node) && seen.counts_for(hold.process, &hold.hold, hold.since)
+                excludes(&Node::of(node), &hold.node)
+                    && seen.counts_for(hold.process, &hold.hold, hold.since)
             })?;
             let (one, two) = (process_name(process), process_name(other.process));
-            Some(("two holders", format!("{one} has made {node}, and {two} holds {}", other.hold.path)))
+            Some((
+                "two holders",
+                format!("{one} has made {node}, and {two} holds {}", other.hold.path),
+            ))
         }));
     }
 
@@ -345,8 +363,8 @@ impl Observer {
 
     // ---- what the world asks, now and then ----
 
-    /// Looks for what must not last: holders who are not told, waiters who sleep, nodes that were forgotten.
-    /// An operator removes persistent locks that nobody will release.
+    /// Looks for what must not last: holders who are not told, waiters who sleep, nodes that were
+    /// forgotten. An operator removes persistent locks that nobody will release.
     pub fn look(&self, servers: &Servers) {
         let tree = servers.newest();
         report(self.seen(|seen| seen.told_late()));
@@ -367,13 +385,14 @@ impl Observer {
         self.seen(|seen| seen.counts.clone())
     }
 
-    /// Whether this thread has had a lock since that time. Who waits for an exclusive lock may not: it
-    /// has no queue.
+    /// Whether this thread has had a lock since that time. Who waits for an exclusive lock may not:
+    /// it has no queue.
     pub fn has_progress(&self, process: ProcessId, thread: usize, since: Duration) -> bool {
         self.seen(|seen| {
             let waits_for = seen.waiting.get(&(process, thread));
-            let is_unfair =
-                |place: &Place| matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path);
+            let is_unfair = |place: &Place| {
+                matches!(place.recipe, Recipe::Exclusive) && waits_for == Some(&place.path)
+            };
             seen.progress.get(&(process, thread)).is_some_and(|last| *last >= since)
                 || seen.setting.places.iter().any(is_unfair)
         })
@@ -382,8 +401,10 @@ impl Observer {
     /// Who holds something, in the order of their grants.
     pub fn holders(&self) -> Vec<ProcessId> {
         self.seen(|seen| {
-            let holds =
-                seen.holds.iter().filter(|hold| seen.counts_for(hold.process, &hold.hold, hold.since));
+            let holds = seen
+                .holds
+                .iter()
+                .filter(|hold| seen.counts_for(hold.process, &hold.hold, hold.since));
             holds.map(|hold| hold.process).collect()
         })
     }
@@ -409,15 +430,17 @@ fn report(broken: Option<Broken>) {
 impl Seen {
     // ---- exclusion ----
 
-    /// A node was granted the lock. Two holds overlap if and only if the earlier one stands when the later
-    /// one is granted.
+    /// A node was granted the lock. Two holds overlap if and only if the earlier one stands when
+    /// the later one is granted.
     fn granted(&mut self, new: Hold, tree: Option<&[NodeInfo]>) -> Option<Broken> {
         self.forget_dead();
         self.counts.note("two holders");
         let mut broken = None;
         if self.counts_for(new.process, &new.hold, new.since) {
-            broken =
-                self.overlap(&new).or_else(|| self.too_many(&new)).or_else(|| self.overlapped_guard(&new));
+            broken = self
+                .overlap(&new)
+                .or_else(|| self.too_many(&new))
+                .or_else(|| self.overlapped_guard(&new));
             if let (None, Some(tree)) = (&broken, tree) {
                 self.counts.note("queue order");
                 broken = queue::place(tree, &new);
@@ -435,7 +458,8 @@ impl Seen {
 
     /// Another node that excludes it.
     fn overlap(&self, new: &Hold) -> Option<Broken> {
-        let text = |other| format!("{} holds {}, and {other}", process_name(new.process), new.hold.path);
+        let text =
+            |other| format!("{} holds {}, and {other}", process_name(new.process), new.hold.path);
         let other = self.holds.iter().find(|old| {
             excludes(&old.node, &new.node)
                 && !is_downgrade(old, new)
@@ -486,9 +510,10 @@ impl Seen {
     /// Whether its guards are valid now, and have to be the only ones.
     fn counts_for(&self, process: ProcessId, hold: &Observed, since: Duration) -> bool {
         let is_deleted = self.deleted_by_others.get(&hold.path).is_some_and(|asked| {
-            // A node with an id in its name is deleted once. By a fixed name the delete may strike any node
-            // of that name for as long as it is under way.
-            Node::of(&hold.path).mode != Mode::Name || since < *asked + self.setting.session_timeout * 8
+            // A node with an id in its name is deleted once. By a fixed name the delete may strike
+            // any node of that name for as long as it is under way.
+            Node::of(&hold.path).mode != Mode::Name
+                || since < *asked + self.setting.session_timeout * 8
         });
         is_alive(process)
             && hold.is_held_at(clock_of(process))
@@ -498,7 +523,10 @@ impl Seen {
 
     /// When this hold was granted.
     fn since(&self, hold: &Observed) -> Duration {
-        self.holds.iter().find(|other| other.hold.is_same(hold)).map_or(Duration::ZERO, |hold| hold.since)
+        self.holds
+            .iter()
+            .find(|other| other.hold.is_same(hold))
+            .map_or(Duration::ZERO, |hold| hold.since)
     }
 
     fn forget_dead(&mut self) {
@@ -514,7 +542,9 @@ impl Seen {
             }
             stays
         };
-        held.retain(|node, process| stays(*process, node.rsplit_once('/').map_or("", |(folder, _)| folder)));
+        held.retain(|node, process| {
+            stays(*process, node.rsplit_once('/').map_or("", |(folder, _)| folder))
+        });
         under_way.retain(|(process, _), folder| stays(*process, folder));
     }
 
@@ -524,9 +554,13 @@ impl Seen {
     fn acquired(&mut self, new: Guard, asked: Duration) -> Option<Broken> {
         self.forget_dead();
         self.counts.note("stale guard");
-        let lost = self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
+        let lost =
+            self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
         if lost.is_some_and(|lost| lost < asked) {
-            let text = format!("{} was lost at {lost:?}, and given to who asked at {asked:?}", new.hold.path);
+            let text = format!(
+                "{} was lost at {lost:?}, and given to who asked at {asked:?}",
+                new.hold.path
+            );
             return Some(("stale guard", text));
         }
         let counts = self.counts_for(new.process, &new.hold, self.since(&new.hold));
@@ -534,7 +568,8 @@ impl Seen {
         let second = self.unless_it_may_overlap(second);
         let broken = if counts { second.or_else(|| self.old_token(&new)) } else { None };
         let newest = self.newest.entry(self.of(&new)).or_default();
-        let newest = if new.node.mode == Mode::Shared { &mut newest.shared } else { &mut newest.alone };
+        let newest =
+            if new.node.mode == Mode::Shared { &mut newest.shared } else { &mut newest.alone };
         *newest = (*newest).max(Some(new.token));
         self.guards.push(new);
         broken
@@ -543,7 +578,8 @@ impl Seen {
     /// Another thread has one that excludes it, or had been asked to let others have the lock.
     fn second_guard(&mut self, new: &Guard) -> Option<Broken> {
         self.counts.note("two holders");
-        let who = |guard: &Guard| format!("thread {} of {}", guard.thread, process_name(guard.process));
+        let who =
+            |guard: &Guard| format!("thread {} of {}", guard.thread, process_name(guard.process));
         let other = self.guards.iter().find(|old| {
             (old.process, old.thread) != (new.process, new.thread)
                 && excludes(&old.node, &new.node)
@@ -558,7 +594,8 @@ impl Seen {
             return Some(("two holders", text));
         }
         let text = || format!("{} was asked for, and goes on with {}", new.hold.path, who(new));
-        let is_passed_on = new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
+        let is_passed_on =
+            new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
         is_passed_on.then(|| ("handed over though asked for", text()))
     }
 
@@ -616,7 +653,8 @@ impl Seen {
 
     // ---- leases ----
 
-    /// The leader expires a session. No guard of it may be valid: others may have the lock from now on.
+    /// The leader expires a session. No guard of it may be valid: others may have the lock from now
+    /// on.
     fn expired(&mut self, session: i64) -> Option<Broken> {
         self.counts.note("lease outlived");
         let hold = self.holds.iter().find(|hold| {
@@ -663,8 +701,8 @@ impl Seen {
 
     // ---- locks that outlive sessions ----
 
-    /// The persistent nodes that an operator may delete, since nobody will; `Err` if there is no reason why
-    /// such a node is there.
+    /// The persistent nodes that an operator may delete, since nobody will; `Err` if there is no
+    /// reason why such a node is there.
     fn ownerless(&mut self, tree: Option<&[NodeInfo]>) -> Vec<Result<String, String>> {
         self.forget_dead();
         self.counts.note("node left");
@@ -680,7 +718,8 @@ impl Seen {
         let nodes = tree.into_iter().flatten().filter(without_owner);
         nodes
             .map(|node| {
-                let is_stray = persistent.strays.iter().any(|path| node.path.starts_with(path.as_str()));
+                let is_stray =
+                    persistent.strays.iter().any(|path| node.path.starts_with(path.as_str()));
                 if is_stray { Ok(node.path.clone()) } else { Err(node.path.clone()) }
             })
             .collect()
@@ -707,7 +746,10 @@ impl Setting {
 /// Whether only one of them may stand at a time, whoever has them.
 fn excludes(old: &Node, new: &Node) -> bool {
     old.lock == new.lock
-        && !matches!((old.mode, new.mode), (Mode::Shared, Mode::Shared) | (Mode::Permit, Mode::Permit))
+        && !matches!(
+            (old.mode, new.mode),
+            (Mode::Shared, Mode::Shared) | (Mode::Permit, Mode::Permit)
+        )
 }
 
 /// A writer takes a read, in the place of its write, before it lets go of that.

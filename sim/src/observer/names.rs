@@ -1,5 +1,5 @@
-//! What the names of nodes say. They are read here anew, since the library's own reader and order may
-//! be what is wrong.
+//! What the names of nodes say. They are read here anew, since the library's own reader and order
+//! may be what is wrong.
 
 /// What a node lets others have, once its session holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,11 @@ const LAST_ORDERED: i64 = (1 << 31) - (1 << 20);
 impl Node {
     /// What this path says. A node without a number is held by its name.
     pub fn of(path: &str) -> Node {
-        Node::numbered(path).unwrap_or_else(|| Node { lock: path.to_owned(), mode: Mode::Name, number: 0 })
+        Node::numbered(path).unwrap_or_else(|| Node {
+            lock: path.to_owned(),
+            mode: Mode::Name,
+            number: 0,
+        })
     }
 
     /// A node whose name ends with a number; `None` if it is none of a queue or of leases.

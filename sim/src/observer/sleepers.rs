@@ -1,16 +1,17 @@
 //! Nobody sleeps who could hold the lock, and no node is forgotten.
 //!
-//! The library has a slow poll behind its watches: a waiter lists the queue again every 60 s, in case an
-//! event was lost. It would hide a lost wake-up. So the observer does not wait for the end of a call. It
-//! looks at the nodes that stand: one that is first in its queue, and that nobody holds, is of a waiter who
-//! should hold the lock, or it should go. Likewise a thread that waits must have a node in the queue, or a
-//! thread of its process must have the lock.
+//! The library has a slow poll behind its watches: a waiter lists the queue again every 60 s, in
+//! case an event was lost. It would hide a lost wake-up. So the observer does not wait for the end
+//! of a call. It looks at the nodes that stand: one that is first in its queue, and that nobody
+//! holds, is of a waiter who should hold the lock, or it should go. Likewise a thread that waits
+//! must have a node in the queue, or a thread of its process must have the lock.
 //!
-//! Such a state may last for a while: news of the leader's may be under way to a follower, at most for as
-//! long as a follower waits for its leader; then the library may have to renew its lease. After
-//! `syncLimit` and a session timeout it is a violation. That is less than the poll's 60 s in every run. Only that time
-//! counts in which the process runs and its session is on one and the same connection: the library
-//! gives a connection up when anything is unanswered for T/6, so a server has answered all the while.
+//! Such a state may last for a while: news of the leader's may be under way to a follower, at most
+//! for as long as a follower waits for its leader; then the library may have to renew its lease.
+//! After `syncLimit` and a session timeout it is a violation. That is less than the poll's 60 s in
+//! every run. Only that time counts in which the process runs and its session is on one and the
+//! same connection: the library gives a connection up when anything is unanswered for T/6, so a
+//! server has answered all the while.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,12 +54,15 @@ impl Seen {
         self.counts.note("asleep");
         let suspects = tree.map(|tree| self.suspects(tree)).unwrap_or_default();
         let mut before = std::mem::take(&mut self.sleepers.0);
-        let bound = (self.setting.sync_time + self.setting.session_timeout) * self.setting.slowness();
+        let bound =
+            (self.setting.sync_time + self.setting.session_timeout) * self.setting.slowness();
         let mut broken = None;
         for (what, session) in suspects {
             let Some(clue) = self.clue(session) else { continue };
-            let since =
-                before.remove(&what).filter(|suspect| suspect.clue == clue).map(|suspect| suspect.since);
+            let since = before
+                .remove(&what)
+                .filter(|suspect| suspect.clue == clue)
+                .map(|suspect| suspect.since);
             let since = since.unwrap_or_else(now);
             if now() > since + bound {
                 let text = format!("{what}, of {}, since {since:?}", process_name(clue.process));
@@ -71,7 +75,12 @@ impl Seen {
 
     fn clue(&self, session: i64) -> Option<Clue> {
         let of = self.sessions.get(&session).filter(|of| is_alive(of.process))?;
-        Some(Clue { process: of.process, session, epoch: of.epoch?, stopped: stopped_for(of.process) })
+        Some(Clue {
+            process: of.process,
+            session,
+            epoch: of.epoch?,
+            stopped: stopped_for(of.process),
+        })
     }
 
     /// What should not last, and the session concerned.
@@ -106,12 +115,16 @@ impl Seen {
                 own.node.waits_for(other.node.mode) && names::is_ahead(place(other), place(own))
             };
             if !contenders.iter().any(|other| is_ahead(&other)) {
-                all.push((format!("{} is first, and nobody holds it", own.info.path), own.info.owner));
+                all.push((
+                    format!("{} is first, and nobody holds it", own.info.path),
+                    own.info.owner,
+                ));
             }
         }
     }
 
-    /// A lease is held if there are permits enough; it is only waited with by whoever has the mutex.
+    /// A lease is held if there are permits enough; it is only waited with by whoever has the
+    /// mutex.
     fn semaphore(&self, tree: &[NodeInfo], path: &str, all: &mut Vec<(String, i64)>) {
         let entrance = self.contenders(tree, &format!("{path}/locks"));
         self.queue(&entrance, all);
@@ -119,19 +132,26 @@ impl Seen {
         let number = tree.iter().find(|node| node.path == path).and_then(|node| {
             std::str::from_utf8(&node.data).ok().and_then(|text| text.trim().parse::<usize>().ok())
         });
-        let inside = |session: i64| entrance.iter().any(|node| node.is_held && node.info.owner == session);
+        let inside =
+            |session: i64| entrance.iter().any(|node| node.is_held && node.info.owner == session);
         for lease in leases.iter().filter(|lease| !lease.is_held && lease.info.owner != 0) {
             let (path, session) = (&lease.info.path, lease.info.owner);
             if number.is_some_and(|number| leases.len() <= number) {
                 all.push((format!("{path} waits, and there are permits enough"), session));
             } else if !inside(session) {
-                all.push((format!("{path} stands, and nobody holds it nor waits with it"), session));
+                all.push((
+                    format!("{path} stands, and nobody holds it nor waits with it"),
+                    session,
+                ));
             }
         }
         for node in entrance.iter().filter(|node| node.is_held) {
             let session = node.info.owner;
             if !leases.iter().any(|lease| lease.info.owner == session && !lease.is_held) {
-                all.push((format!("{} is held, and no permit is asked for", node.info.path), session));
+                all.push((
+                    format!("{} is held, and no permit is asked for", node.info.path),
+                    session,
+                ));
             }
         }
     }
@@ -139,16 +159,28 @@ impl Seen {
     /// Of each process some thread is on the way to what its threads wait for.
     fn waiters(&self, tree: &[NodeInfo], all: &mut Vec<(String, i64)>) {
         for ((process, thread), path) in &self.waiting {
-            let current = self.sessions.iter().find(|(_, of)| of.process == *process && of.epoch.is_some());
+            let current =
+                self.sessions.iter().find(|(_, of)| of.process == *process && of.epoch.is_some());
             let Some((session, _)) = current else { continue };
-            let Some(place) = self.setting.places.iter().find(|place| place.path == *path) else { continue };
+            let Some(place) = self.setting.places.iter().find(|place| place.path == *path) else {
+                continue;
+            };
             if !self.is_on_the_way(tree, place, *process, *session) {
-                all.push((format!("thread {thread} waits for {path}, and has no node there"), *session));
+                all.push((
+                    format!("thread {thread} waits for {path}, and has no node there"),
+                    *session,
+                ));
             }
         }
     }
 
-    fn is_on_the_way(&self, tree: &[NodeInfo], place: &Place, process: ProcessId, session: i64) -> bool {
+    fn is_on_the_way(
+        &self,
+        tree: &[NodeInfo],
+        place: &Place,
+        process: ProcessId,
+        session: i64,
+    ) -> bool {
         let folder = match place.recipe {
             Recipe::Exclusive => {
                 let node = format!("{}/lock", place.path);
@@ -174,8 +206,8 @@ impl Seen {
     }
 
     fn is_held(&self, path: &str, session: i64) -> bool {
-        self.holds
-            .iter()
-            .any(|hold| hold.hold.path == path && hold.hold.session_id().is_none_or(|of| of == session))
+        self.holds.iter().any(|hold| {
+            hold.hold.path == path && hold.hold.session_id().is_none_or(|of| of == session)
+        })
     }
 }

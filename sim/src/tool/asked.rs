@@ -31,7 +31,12 @@ pub enum Source {
 impl Asked {
     /// The whole run of this seed.
     pub fn whole(seed: u64, mode: Mode, planted: &[usize]) -> Asked {
-        Asked { source: Source::Seed(seed, mode), faults: None, chance: None, planted: planted.to_vec() }
+        Asked {
+            source: Source::Seed(seed, mode),
+            faults: None,
+            chance: None,
+            planted: planted.to_vec(),
+        }
     }
 
     /// What is to be played.
@@ -39,15 +44,18 @@ impl Asked {
         let mut scenario = match &self.source {
             Source::Seed(seed, mode) => Scenario::of(*seed, *mode),
             Source::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                let text = std::fs::read_to_string(path)
+                    .map_err(|e| format!("{}: {e}", path.display()))?;
                 file::read(&text).map_err(|e| format!("{}: {e}", path.display()))?
             }
         };
         scenario.chance = self.chance.unwrap_or(scenario.chance);
-        let is_kept = |number: &usize| self.faults.as_ref().is_none_or(|kept| kept.contains(number));
+        let is_kept =
+            |number: &usize| self.faults.as_ref().is_none_or(|kept| kept.contains(number));
         let plan = &mut scenario.plan.0;
         if !self.planted.is_empty() && self.planted.iter().all(is_kept) {
-            scenario.planted = self.planted.iter().filter_map(|number| Some(plan.get(*number)?.0)).max();
+            scenario.planted =
+                self.planted.iter().filter_map(|number| Some(plan.get(*number)?.0)).max();
         }
         let mut numbers = 0..;
         plan.retain(|_| numbers.next().is_some_and(|number| is_kept(&number)));
@@ -59,12 +67,18 @@ impl Asked {
         let mut arguments = match &self.source {
             Source::Seed(seed, Mode::Usual) => vec!["--play".to_owned(), seed.to_string()],
             Source::Seed(seed, mode) => {
-                vec!["--play".to_owned(), seed.to_string(), "--mode".to_owned(), mode.name().to_owned()]
+                vec![
+                    "--play".to_owned(),
+                    seed.to_string(),
+                    "--mode".to_owned(),
+                    mode.name().to_owned(),
+                ]
             }
             Source::File(path) => vec!["--plan".to_owned(), path.display().to_string()],
         };
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let list =
+            |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         if let Some(faults) = &self.faults {
             add("--faults", list(faults));
         }

@@ -57,7 +57,8 @@ enum Order {
 }
 
 fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
-    let (mut arguments, mut seconds, mut first, mut mode, mut shrink) = (arguments, None, None, None, 60);
+    let (mut arguments, mut seconds, mut first, mut mode, mut shrink) =
+        (arguments, None, None, None, 60);
     let (mut seed, mut file, mut wish) = (None, None, Wish::default());
     let (mut faults, mut chance, mut planted) = (None, None, Vec::new());
     while let Some(option) = arguments.next() {
@@ -96,7 +97,9 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             }))
         }
         (None, Some(seed), None) => Ok(Order::Play(asked(of_seed(seed)), wish)),
-        (None, None, Some(file)) if mode.is_none() => Ok(Order::Play(asked(Source::File(file)), wish)),
+        (None, None, Some(file)) if mode.is_none() => {
+            Ok(Order::Play(asked(Source::File(file)), wish))
+        }
         _ => Err("say either --seconds, or --play, or --plan (whose file has its mode)".to_owned()),
     }
 }

@@ -53,8 +53,9 @@ pub fn here(asked: &Asked, wish: &Wish) -> ExitCode {
         }
     };
     if let Some(path) = &wish.write {
-        let written =
-            file::write(&scenario).map_err(io::Error::from).and_then(|text| std::fs::write(path, text));
+        let written = file::write(&scenario)
+            .map_err(io::Error::from)
+            .and_then(|text| std::fs::write(path, text));
         return written.map_or_else(
             |e| {
                 eprintln!("{}: {e}", path.display());
@@ -92,8 +93,10 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     for (text, count) in &report.counted {
         sums["counted"][text.as_str()] = json!(count);
     }
-    let violation =
-        report.failures.first().map(|failure| Violation { kind: failure.kind.clone(), at: Some(failure.at) });
+    let violation = report
+        .failures
+        .first()
+        .map(|failure| Violation { kind: failure.kind.clone(), at: Some(failure.at) });
     Told { hash: format!("{:x}", report.hash), violation, sums }
 }
 
@@ -114,7 +117,8 @@ pub fn in_child(asked: &Asked) -> io::Result<(Told, String)> {
 /// Plays it in a child process, which is ended if it takes until then: `None`.
 pub fn in_child_until(asked: &Asked, until: Instant) -> io::Result<Option<Told>> {
     let mut command = command(asked)?;
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     // Its one line of JSON waits in the pipe until it has ended.
     while child.try_wait()?.is_none() {
         if Instant::now() >= until {

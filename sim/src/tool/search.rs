@@ -62,7 +62,8 @@ impl Search {
                 });
             }
         });
-        let (total, took) = (total.into_inner().unwrap_or_else(|e| e.into_inner()), started.elapsed());
+        let (total, took) =
+            (total.into_inner().unwrap_or_else(|e| e.into_inner()), started.elapsed());
         let first = total.failed.iter().min_by_key(|(seed, _)| *seed);
         if let Some((seed, violation)) = first.filter(|(_, violation)| violation.kind != SAME) {
             let asked = Asked::whole(*seed, self.mode, &self.planted);
@@ -75,7 +76,10 @@ impl Search {
         }
         let missing = never_made(&line);
         if self.lasts >= MADE_WITHIN && !missing.is_empty() {
-            eprintln!("never checked: {}; so this run does not show what it is to show", missing.join("; "));
+            eprintln!(
+                "never checked: {}; so this run does not show what it is to show",
+                missing.join("; ")
+            );
             return ExitCode::from(2);
         }
         ExitCode::SUCCESS
@@ -118,7 +122,8 @@ impl Search {
             violations.insert(violation.kind.clone(), json!(so_far + 1));
         }
         let faults = total.sums["faults_by_kind"].as_object();
-        let faults = faults.into_iter().flat_map(Map::values).filter_map(Value::as_u64).sum::<u64>();
+        let faults =
+            faults.into_iter().flat_map(Map::values).filter_map(Value::as_u64).sum::<u64>();
         let round = |number: f64| (number * 100.0).round() / 100.0;
         line.insert("mode".into(), json!(self.mode));
         line.insert("first_seed".into(), json!(self.first));

@@ -47,7 +47,8 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
     // What strikes later changes nothing.
     let is_before = |number: &usize| violation.at.is_none_or(|at| plan[*number].0 <= at);
     let before = Part { faults: whole.faults.iter().copied().filter(is_before).collect(), ..whole };
-    let start = if first_failing(std::slice::from_ref(&before)).is_some() { before } else { whole.clone() };
+    let start =
+        if first_failing(std::slice::from_ref(&before)).is_some() { before } else { whole.clone() };
     let part = fewest(start, at_once, &mut first_failing, || Instant::now() >= until);
     eprintln!(
         "{:?} with {} of its {} faults ({runs} runs in {:.0} s):",
@@ -103,7 +104,8 @@ fn fewer(
         let (mut from, before) = (0, best.faults.len());
         while from < best.faults.len() && !is_over() {
             let starts = (from..best.faults.len()).step_by(size).take(at_once);
-            let mut parts: Vec<Part> = starts.map(|from| best.without(from, size).by(chance)).collect();
+            let mut parts: Vec<Part> =
+                starts.map(|from| best.without(from, size).by(chance)).collect();
             match first_failing(&parts) {
                 Some(number) => {
                     *best = parts.swap_remove(number);
@@ -155,7 +157,9 @@ mod tests {
 
     #[test]
     fn only_the_faults_that_it_takes_are_left() {
-        for needed in [vec![], vec![0], vec![299], vec![17, 18], vec![3, 150, 298], (40..52).collect()] {
+        for needed in
+            [vec![], vec![0], vec![299], vec![17, 18], vec![3, 150, 298], (40..52).collect()]
+        {
             for at_once in [1, 2, 5] {
                 let (part, _) = found(300, at_once, |part| {
                     let kept: BTreeSet<_> = part.faults.iter().collect();
@@ -168,7 +172,8 @@ mod tests {
 
     #[test]
     fn two_of_many_faults_are_found_in_few_runs() {
-        let (_, played) = found(1_000, 1, |part| part.faults.contains(&123) && part.faults.contains(&777));
+        let (_, played) =
+            found(1_000, 1, |part| part.faults.contains(&123) && part.faults.contains(&777));
         assert!(played < 150, "{played}");
     }
 

@@ -1,5 +1,5 @@
-//! Every call of the library's face that takes a lock stands here, so that a change of the face is a change
-//! of this file.
+//! Every call of the library's face that takes a lock stands here, so that a change of the face is
+//! a change of this file.
 
 use std::time::Duration;
 
@@ -49,7 +49,10 @@ pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<Zk
     call!(wait, lock.(acquire_many, try_acquire_many, acquire_many_timeout, acquire_many_with)(number))
 }
 
-pub fn semaphore_mutex(lock: &ZkSemaphoreMutex, wait: &Wait) -> Result<Option<ZkSemaphoreMutexGuard>> {
+pub fn semaphore_mutex(
+    lock: &ZkSemaphoreMutex,
+    wait: &Wait,
+) -> Result<Option<ZkSemaphoreMutexGuard>> {
     call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
 }
 

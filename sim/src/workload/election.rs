@@ -57,7 +57,11 @@ fn run(worker: &mut Worker, lock: &ZkElection, place: &Place) {
         lock.run_until_cancelled(cancel, |leadership| {
             lead(worker, leadership);
             led += 1;
-            if led < terms && !worker.is_over() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if led < terms && !worker.is_over() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })
     });
 }

@@ -12,7 +12,8 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkExclusiveLock, place: &Place) {
         return;
     }
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::exclusive(lock, wait)) else {
+    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::exclusive(lock, wait))
+    else {
         return;
     };
     worker.acquired(&[&guard]);

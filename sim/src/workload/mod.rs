@@ -1,7 +1,8 @@
 //! What the processes do with the library.
 //!
-//! Each thread of a process takes one lock after the other, holds it for a while, and lets it go: with
-//! guards that are dropped or unlocked, nested, downgraded, lost, asked for back or made persistent.
+//! Each thread of a process takes one lock after the other, holds it for a while, and lets it go:
+//! with guards that are dropped or unlocked, nested, downgraded, lost, asked for back or made
+//! persistent.
 //!
 //! | file | what it is for |
 //! | --- | --- |
@@ -93,7 +94,11 @@ impl Recipe {
     pub fn random(rng: &mut Rng, session_timeout: Duration) -> Recipe {
         match rng.u32(..20) {
             0..8 => Recipe::Mutex {
-                keep: if rng.u32(..4) == 0 { session_timeout.mul_f64(rng.f64()) } else { Duration::ZERO },
+                keep: if rng.u32(..4) == 0 {
+                    session_timeout.mul_f64(rng.f64())
+                } else {
+                    Duration::ZERO
+                },
                 hand_over: Duration::from_millis([0, 20, 20, 200][rng.usize(..4)]),
                 watches_parent: rng.u32(..5) == 0,
                 persists: rng.u32(..4) == 0,
@@ -163,8 +168,10 @@ impl Lock {
         let path = place.path.as_str();
         Ok(match &place.recipe {
             Recipe::Mutex { keep, hand_over, watches_parent, .. } => {
-                let strategy = if *watches_parent { WaitStrategy::Parent } else { WaitStrategy::Predecessor };
-                let builder = ZkMutex::builder(session, path).hand_over(*hand_over).wait_strategy(strategy);
+                let strategy =
+                    if *watches_parent { WaitStrategy::Parent } else { WaitStrategy::Predecessor };
+                let builder =
+                    ZkMutex::builder(session, path).hand_over(*hand_over).wait_strategy(strategy);
                 Lock::Mutex(builder.keep(*keep).build()?)
             }
             Recipe::ReadWrite => Lock::ReadWrite(ZkRwLock::new(session, path)?),
@@ -263,8 +270,9 @@ fn work(worker: &mut Worker, session: &ZkSession) {
     worker.check_released();
 }
 
-/// Asks for a lock whose nodes belong to the identities of a session that has none: the create is refused. With eager
-/// ACL checks each server refuses it by itself, also one that has lost its leader.
+/// Asks for a lock whose nodes belong to the identities of a session that has none: the create is
+/// refused. With eager ACL checks each server refuses it by itself, also one that has lost its
+/// leader.
 fn ask_in_vain(job: &Job, shared: &Shared, session: &ZkSession) {
     let mut rng = Rng::with_seed(job.seed.wrapping_add(u64::MAX));
     let mutex = match ZkMutex::builder(session, "/refused").acl(Acl::CreatorAll).build() {

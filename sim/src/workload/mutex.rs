@@ -1,4 +1,5 @@
-//! A `ZkMutex`: nested guards, holders that are asked to let go, and locks that outlive their session.
+//! A `ZkMutex`: nested guards, holders that are asked to let go, and locks that outlive their
+//! session.
 
 use zk_mutex_simulated::{Error, Held, ZkMutex, ZkMutexGuard};
 use zk_sim_runtime::fail;
@@ -13,7 +14,9 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkMutex, place: &Place) {
         return ask_for_it(worker, lock);
     }
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::mutex(lock, wait)) else { return };
+    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::mutex(lock, wait)) else {
+        return;
+    };
     worker.acquired(&[&guard]);
     let view = worker.hold(&guard);
     let inner = if worker.one_in(4) { nested(worker, lock, &guard) } else { None };
@@ -52,7 +55,8 @@ fn ask_for_it(worker: &mut Worker, lock: &ZkMutex) {
     let step = worker.step() * 2;
     let Ok(contenders) = worker.quick("contenders", step * 8, || lock.contenders()) else { return };
     let which = if worker.rng.bool() { 0 } else { worker.rng.usize(..8) };
-    let Some(contender) = contenders.get(which).filter(|contender| !contender.is_persistent()) else {
+    let Some(contender) = contenders.get(which).filter(|contender| !contender.is_persistent())
+    else {
         return;
     };
     worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));
@@ -77,7 +81,9 @@ fn persist(worker: &mut Worker, lock: &ZkMutex, place: &Place, guard: ZkMutexGua
     let lasts = worker.a_while();
     thread::sleep(lasts);
     observer.releases_persistent(number, kept.path());
-    while let Err(e) = worker.quick("release_persistent", step, || lock.release_persistent(kept.name())) {
+    while let Err(e) =
+        worker.quick("release_persistent", step, || lock.release_persistent(kept.name()))
+    {
         log::info!("not released: {e}");
         if !matches!(e, Error::Unavailable { .. }) {
             fail("wrong error", format!("{}: release_persistent: {e}", place.path));

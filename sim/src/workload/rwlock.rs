@@ -17,7 +17,9 @@ pub(super) fn turn(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 
 fn read(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::read(lock, wait)) else { return };
+    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::read(lock, wait)) else {
+        return;
+    };
     worker.acquired(&[&guard]);
     reads(worker, lock, guard);
 }
@@ -35,7 +37,9 @@ fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
     if worker.one_in(8) {
         match worker.quick("write", worker.step(), || calls::write(lock, &Wait::Forever)) {
             Err(Error::WouldDeadlock { .. } | Error::Lost { .. }) => {}
-            other => fail("upgrade", format!("{} is read, and write() says {other:?}", guard.path())),
+            other => {
+                fail("upgrade", format!("{} is read, and write() says {other:?}", guard.path()))
+            }
         }
     }
     worker.lets_go(&[&guard], &view);
@@ -44,7 +48,9 @@ fn reads(worker: &mut Worker, lock: &ZkRwLock, guard: ZkReadGuard) {
 
 fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
     let never = |_: &Error| false;
-    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::write(lock, wait)) else { return };
+    let Some(guard) = worker.ask(Some(&place.path), never, |wait| calls::write(lock, wait)) else {
+        return;
+    };
     worker.acquired(&[&guard]);
     let view = worker.hold(&guard);
     if worker.one_in(3) {
@@ -78,8 +84,8 @@ fn write(worker: &mut Worker, lock: &ZkRwLock, place: &Place) {
 fn ask_for_it(worker: &mut Worker, lock: &ZkRwLock) {
     let step = worker.step() * 2;
     let holding = worker.rng.bool();
-    let all =
-        worker.quick("contenders", step * 8, || if holding { lock.holders() } else { lock.contenders() });
+    let all = worker
+        .quick("contenders", step * 8, || if holding { lock.holders() } else { lock.contenders() });
     let Ok(contenders) = all else { return };
     let Some(contender) = contenders.first() else { return };
     worker.shared.observer.asks_for(&format!("{}/{}", lock.path(), contender.name));

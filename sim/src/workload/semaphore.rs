@@ -1,6 +1,8 @@
 //! A `ZkSemaphore`, whose number of permits may be changed, and a `ZkSemaphoreMutex`.
 
-use zk_mutex_simulated::{Error, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession};
+use zk_mutex_simulated::{
+    Error, ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard, ZkSession,
+};
 use zk_sim_runtime::library::thread;
 
 use super::calls;
@@ -20,7 +22,8 @@ pub(super) fn turn(worker: &mut Worker, session: &ZkSession, lock: &ZkSemaphore,
     }
     let number = if worker.rng.bool() { 1 } else { worker.rng.u32(1..=permits) };
     // More are wanted than there are by now.
-    let too_many = move |e: &Error| changes && number > 1 && matches!(e, Error::InvalidConfig { .. });
+    let too_many =
+        move |e: &Error| changes && number > 1 && matches!(e, Error::InvalidConfig { .. });
     let permit = worker.ask(Some(&place.path), too_many, |wait| calls::permits(lock, number, wait));
     let Some(permit) = permit else { return };
     worker.acquired(&[&permit]);

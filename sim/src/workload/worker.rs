@@ -48,8 +48,22 @@ struct Signals {
 }
 
 impl Worker {
-    pub(super) fn new(number: usize, job: Job, shared: Shared, rng: Rng, canceller: Canceller) -> Worker {
-        Worker { number, job, shared, rng, canceller, asked: Duration::ZERO, released: VecDeque::new() }
+    pub(super) fn new(
+        number: usize,
+        job: Job,
+        shared: Shared,
+        rng: Rng,
+        canceller: Canceller,
+    ) -> Worker {
+        Worker {
+            number,
+            job,
+            shared,
+            rng,
+            canceller,
+            asked: Duration::ZERO,
+            released: VecDeque::new(),
+        }
     }
 
     pub(super) fn places(&self) -> &[Place] {
@@ -81,22 +95,26 @@ impl Worker {
 
     /// Does something else.
     pub(super) fn pause(&mut self) {
-        // An exclusive lock has no queue: who comes back at once may have it over and over. Here the others
-        // get their chance.
+        // An exclusive lock has no queue: who comes back at once may have it over and over. Here
+        // the others get their chance.
         let is_unfair = |place: &Place| matches!(place.recipe, Recipe::Exclusive);
         if self.is_calm() && self.places().iter().any(is_unfair) {
             let least = self.job.session_timeout / 4;
             return thread::sleep(between(&mut self.rng, least, least * 4));
         }
         if self.rng.u32(..4) > 0 {
-            thread::sleep(between(&mut self.rng, Duration::from_micros(10), self.job.longest_pause));
+            thread::sleep(between(
+                &mut self.rng,
+                Duration::from_micros(10),
+                self.job.longest_pause,
+            ));
         }
     }
 
     // ---- a call ----
 
-    /// Makes a call that takes a lock, and judges its outcome. `path`: of the one lock that it waits for.
-    /// `may_fail`: with which errors besides `Unavailable`.
+    /// Makes a call that takes a lock, and judges its outcome. `path`: of the one lock that it
+    /// waits for. `may_fail`: with which errors besides `Unavailable`.
     pub(super) fn ask<G>(
         &mut self,
         path: Option<&str>,
@@ -140,7 +158,11 @@ impl Worker {
     }
 
     /// Makes a call that works on the lock at this path until it is cancelled or has had enough.
-    pub(super) fn runs(&mut self, path: &str, call: impl FnOnce(&mut Worker, &CancelToken) -> Result<()>) {
+    pub(super) fn runs(
+        &mut self,
+        path: &str,
+        call: impl FnOnce(&mut Worker, &CancelToken) -> Result<()>,
+    ) {
         self.asked = now();
         let (cancel, observer) = (CancelToken::new(), self.shared.observer.clone());
         if self.rng.bool() {
@@ -159,12 +181,14 @@ impl Worker {
         match self.rng.u32(..12) {
             0 => (Wait::Try, Some(self.step())),
             1..3 => {
-                let limit = between(&mut self.rng, Duration::from_millis(1), Duration::from_secs(20));
+                let limit =
+                    between(&mut self.rng, Duration::from_millis(1), Duration::from_secs(20));
                 (Wait::Timeout(limit), Some(limit))
             }
             3 => {
                 let token = CancelToken::new();
-                let limit = between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
+                let limit =
+                    between(&mut self.rng, Duration::from_micros(50), Duration::from_secs(20));
                 self.canceller.cancel(token.clone(), limit);
                 (Wait::Cancelled(token), Some(limit))
             }
@@ -223,8 +247,12 @@ impl Worker {
                 lost.receiver().recv_deadline(until).is_err_and(|e| e.is_disconnected())
             }
             _ => {
-                while is_held() && Instant::now() < until && !asked.as_ref().is_some_and(lets_others) {
-                    let step = between(&mut self.rng, Duration::from_micros(1), Duration::from_millis(50));
+                while is_held()
+                    && Instant::now() < until
+                    && !asked.as_ref().is_some_and(lets_others)
+                {
+                    let step =
+                        between(&mut self.rng, Duration::from_micros(1), Duration::from_millis(50));
                     thread::sleep(step.min(until - Instant::now()));
                 }
                 !is_held()
@@ -274,7 +302,8 @@ impl Worker {
 
     fn judge_unlock(&self, path: &str, outcome: Result<()>) {
         match outcome {
-            Ok(()) | Err(Error::Unavailable { .. } | Error::Lost { .. } | Error::Several { .. }) => {}
+            Ok(())
+            | Err(Error::Unavailable { .. } | Error::Lost { .. } | Error::Several { .. }) => {}
             Err(e) => fail("wrong error", format!("{path}: unlock: {e}")),
         }
     }
@@ -294,7 +323,8 @@ impl Worker {
     pub(super) fn check_released(&self) {
         for signals in &self.released {
             let was_lost = signals.lost.as_ref().is_some_and(|lost| lost.reason().is_some());
-            let has_come = was_lost || signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
+            let has_come =
+                was_lost || signals.asked.as_ref().is_some_and(RevokeSignal::is_requested);
             let text = || signals.path.clone();
             self.shared.observer.check("signal after the release", !has_come, text);
         }

@@ -1,4 +1,5 @@
-//! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore` keeps it too.
+//! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore`
+//! keeps it too.
 
 use crate::limit::Limit;
 use crate::session::acl::Acl;
@@ -35,7 +36,14 @@ enum Text {
 impl Count {
     pub(crate) fn new(path: String, acl: Acl, told: u32, is_fixed: bool) -> Self {
         let known = AtomicU32::new(told);
-        Count { path, acl, known, is_seen: AtomicBool::new(false), is_fixed, warned: AtomicBool::new(false) }
+        Count {
+            path,
+            acl,
+            known,
+            is_seen: AtomicBool::new(false),
+            is_fixed,
+            warned: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -51,8 +59,8 @@ impl Count {
         self.is_fixed
     }
 
-    /// The number, if that is what this read of the node says. If not, [`get`](Self::get) finds it or
-    /// makes it so.
+    /// The number, if that is what this read of the node says. If not, [`get`](Self::get) finds it
+    /// or makes it so.
     pub(super) fn said(&self, node: &Node) -> Option<u32> {
         match read(&node.data) {
             Text::Number(number) => {
@@ -63,10 +71,10 @@ impl Count {
         }
     }
 
-    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and data
-    /// that is missing is written: the number that was seen last, or else the one that the caller was
-    /// told. Another semaphore object of the path may have been told another number; if it was never
-    /// used, its number is nobody's.
+    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and
+    /// data that is missing is written: the number that was seen last, or else the one that the
+    /// caller was told. Another semaphore object of the path may have been told another number; if
+    /// it was never used, its number is nobody's.
     pub(in crate::queue) fn get(
         &self,
         generation: &Generation,
@@ -118,8 +126,9 @@ impl Count {
         }
     }
 
-    /// The semaphore's node, which is made with this number if it is missing. It is no container: that would go while nobody is here,
-    /// and the number with it. (Where the number is fixed, it may; it is written into the container then.)
+    /// The semaphore's node, which is made with this number if it is missing. It is no container:
+    /// that would go while nobody is here, and the number with it. (Where the number is fixed, it
+    /// may; it is written into the container then.)
     fn node(
         &self,
         generation: &Generation,
@@ -185,7 +194,8 @@ fn read(data: &[u8]) -> Text {
     if data.len() > LONGEST || !text.iter().all(u8::is_ascii_digit) {
         return Text::Other;
     }
-    let digit = |number: u32, digit: &u8| number.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    let digit =
+        |number: u32, digit: &u8| number.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
     Text::Number(text.iter().fold(0, digit))
 }
 

@@ -14,7 +14,9 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
-use crate::session::generation::{Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply};
+use crate::session::generation::{
+    Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
+};
 use crate::world::HashSet;
 use zk_wire::path;
 
@@ -49,7 +51,10 @@ impl Leases {
     /// For those who only try: two reads, and no write while too few are free.
     pub(crate) fn is_full(&self, want: &Want<'_>) -> Result<bool> {
         loop {
-            let room = want.call.connected().and_then(|generation| self.room(want, &generation, &[], false));
+            let room = want
+                .call
+                .connected()
+                .and_then(|generation| self.room(want, &generation, &[], false));
             match room {
                 Ok(room) => {
                     let is_full = room.is_none_or(|room| room < i64::from(want.number));
@@ -63,9 +68,15 @@ impl Leases {
         }
     }
 
-    /// The number at the server. `told`: what the caller was told, which is written where there is none.
-    /// `limit` is for all of it.
-    pub(crate) fn permits(&self, op: &'static str, core: &Core, told: u32, limit: &Limit<'_>) -> Result<u32> {
+    /// The number at the server. `told`: what the caller was told, which is written where there is
+    /// none. `limit` is for all of it.
+    pub(crate) fn permits(
+        &self,
+        op: &'static str,
+        core: &Core,
+        told: u32,
+        limit: &Limit<'_>,
+    ) -> Result<u32> {
         let path = self.count.path();
         ask(op, core, path, limit, |generation, _| self.count.get(generation, told, false, limit))
     }
@@ -77,8 +88,8 @@ impl Leases {
         })
     }
 
-    /// The leases there are, in the order in which they were made. `limit` is for the connection; each request has a time of its own,
-    /// since there may be many.
+    /// The leases there are, in the order in which they were made. `limit` is for the connection;
+    /// each request has a time of its own, since there may be many.
     pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
         ask("semaphore", core, self.count.path(), limit, |generation, _| {
             let children = match generation.children(&self.dir, false, &Limit::NONE) {
@@ -93,22 +104,24 @@ impl Leases {
                 }
             }
             all.sort_by_key(|(node, _)| node.stat.czxid);
-            let contender =
-                |(node, name): (Node, String)| Contender::of(&name, false, name::number(&name), node);
+            let contender = |(node, name): (Node, String)| {
+                Contender::of(&name, false, name::number(&name), node)
+            };
             Ok(all.into_iter().map(contender).collect())
         })
     }
 
-    /// The requests that show how many leases are free: the listing, and behind it the number. So one
-    /// that was lowered before a lease came free is never missed. `watch` leaves watches on both.
+    /// The requests that show how many leases are free: the listing, and behind it the number. So
+    /// one that was lowered before a lease came free is never missed. `watch` leaves watches on
+    /// both.
     fn count_requests(&self, watch: bool) -> [(Operation<'_>, Option<Removal>); 2] {
         let listing = Operation::GetChildren { path: &self.dir, watch };
         let number = Operation::GetData { path: self.count.path(), watch };
         [(listing, None), (number, None)]
     }
 
-    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`: one
-    /// of `own` is not listed.
+    /// How many leases are free, `own` counted as taken: negative where there are too many. `None`:
+    /// one of `own` is not listed.
     fn room(
         &self,
         want: &Want<'_>,
@@ -148,17 +161,24 @@ impl Leases {
             Err(CallError::NoNode) => None,
             Err(e) => return Err(want.call.stop(self.count.path(), e)),
         };
-        let count =
-            count.map_or_else(|| self.count.get(generation, self.count.known(), watch, &want.call.limit), Ok);
+        let count = count.map_or_else(
+            || self.count.get(generation, self.count.known(), watch, &want.call.limit),
+            Ok,
+        );
         let count = count.map_err(|e| want.call.stop(self.count.path(), e))?;
         if self.count.is_fixed() && count != self.count.known() {
             let path = want.call.core.shown(self.count.path()).to_owned();
             let (ours, theirs) = (self.count.known(), count);
             return Err(Stop::Fail(Error::InconsistentLeases { path, ours, theirs }));
         }
-        // One may wait until there are any; several, that there cannot be any more, would keep everybody else waiting.
+        // One may wait until there are any; several, that there cannot be any more, would keep
+        // everybody else waiting.
         if own.len() > 1 && own.len() > count as usize {
-            return Err(Stop::Fail(too_many(want.call.core.shown(self.count.path()), want.number, count)));
+            return Err(Stop::Fail(too_many(
+                want.call.core.shown(self.count.path()),
+                want.number,
+                count,
+            )));
         }
         let used = i64::try_from(standing.len()).unwrap_or(i64::MAX);
         Ok(Some(i64::from(count).saturating_sub(used)))

@@ -1,9 +1,11 @@
 //! One request's way to a semaphore's leases: make the nodes, count, wait, hold.
 //!
-//! The algorithm is that of Curator's `InterProcessSemaphoreV2`: whoever wants leases holds the mutex `locks`, makes its nodes, and
-//! watches all leases until they are few enough. What keeps the bound is the count of nodes alone: of those who hold at one time, the
-//! one whose node was made last has counted all the others' nodes. The mutex is there so that two who wait do not count each other's
-//! nodes for ever; so who loses it while it waits takes its nodes away and begins anew.
+//! The algorithm is that of Curator's `InterProcessSemaphoreV2`: whoever wants leases holds the
+//! mutex `locks`, makes its nodes, and watches all leases until they are few enough. What keeps the
+//! bound is the count of nodes alone: of those who hold at one time, the one whose node was made
+//! last has counted all the others' nodes. The mutex is there so that two who wait do not count
+//! each other's nodes for ever; so who loses it while it waits takes its nodes away and begins
+//! anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +42,14 @@ struct Taking<'a> {
 }
 
 impl Leases {
-    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or the session.
-    pub(crate) fn take(&self, want: &Want<'_>, mutex: &Holding, losses: &Bells<()>) -> Step<Vec<Holding>> {
+    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or
+    /// the session.
+    pub(crate) fn take(
+        &self,
+        want: &Want<'_>,
+        mutex: &Holding,
+        losses: &Bells<()>,
+    ) -> Step<Vec<Holding>> {
         let taking = Taking { leases: self, want, mutex, losses, bell: Bell::new() };
         loop {
             match taking.begin() {
@@ -56,7 +64,8 @@ impl<'a> Taking<'a> {
     /// Makes our nodes, and waits until they may be held.
     fn begin(&self) -> Step<Vec<Holding>> {
         let (generation, mut tickets, mut fits) = self.make()?;
-        // Bells before watches, and until all is held: an event may come before the answer to the read that armed its watch.
+        // Bells before watches, and until all is held: an event may come before the answer to the
+        // read that armed its watch.
         let causes = |cause| Causes { gone: cause, changed: cause };
         let nodes = &generation.nodes;
         let _leases = nodes.register(self.leases.dir.clone(), &self.bell, causes(LEASES));
@@ -72,8 +81,8 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the same
-    /// flight. Says whether they are few enough, unless that must be asked again.
+    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the
+    /// same flight. Says whether they are few enough, unless that must be asked again.
     fn make(&self) -> Step<(Arc<Generation>, Vec<Ticket>, Option<bool>)> {
         let Want { call, data, number, .. } = self.want;
         let limit = &call.limit;
@@ -115,7 +124,14 @@ impl<'a> Taking<'a> {
                     continue;
                 }
                 None => {
-                    let room = self.leases.room_of(self.want, &generation, &tickets, false, answers, missing);
+                    let room = self.leases.room_of(
+                        self.want,
+                        &generation,
+                        &tickets,
+                        false,
+                        answers,
+                        missing,
+                    );
                     let fits = match room.and_then(|room| self.judge(room)) {
                         Ok(fits) => Some(fits),
                         Err(Stop::Again) => None,
@@ -125,7 +141,8 @@ impl<'a> Taking<'a> {
                 }
                 // The semaphore's node first: it is none that may go while nobody is here.
                 Some(CallError::NoNode) => {
-                    let counted = self.leases.count.get(&generation, self.leases.count.known(), false, limit);
+                    let counted =
+                        self.leases.count.get(&generation, self.leases.count.known(), false, limit);
                     match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
                         Ok(()) => continue,
                         Err(e) => e,
@@ -166,7 +183,8 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Waits until something has changed that calls for another count; the watches were armed on the connection `epoch`.
+    /// Waits until something has changed that calls for another count; the watches were armed on
+    /// the connection `epoch`.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let poll = Instant::now() + SAFETY_POLL;
         while self.call().is_undisturbed(generation, epoch) {
@@ -191,7 +209,10 @@ impl<'a> Taking<'a> {
                 Ok(false)
             }
             None => {
-                warn!("{}: our waiting node was deleted by somebody; making another", self.leases.dir);
+                warn!(
+                    "{}: our waiting node was deleted by somebody; making another",
+                    self.leases.dir
+                );
                 Err(Stop::Anew)
             }
         }
@@ -223,7 +244,8 @@ impl<'a> Taking<'a> {
         if granted.iter().any(|holding: &Holding| !holding.is_held()) {
             return Err(Stop::Anew);
         }
-        // One of ours may have gone behind the count: the event loop looks for them now, and not when they have been held for a while.
+        // One of ours may have gone behind the count: the event loop looks for them now, and not
+        // when they have been held for a while.
         if self.bell.rung() & LEASES != 0 {
             granted.iter().for_each(Holding::watch_again);
         }

@@ -1,7 +1,7 @@
 //! Lets one peer in: the client that bears the secret which it was started with.
 //!
-//! The listener is on loopback, where every process of the host can connect. Wrong peers are closed,
-//! and silent ones do not delay the right one.
+//! The listener is on loopback, where every process of the host can connect. Wrong peers are
+//! closed, and silent ones do not delay the right one.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
@@ -12,7 +12,8 @@ use mio::{Interest, Registry, Token};
 /// More peers than this at once: the oldest is closed.
 const MOST_CANDIDATES: usize = 64;
 
-/// Where the connect request has the session timeout: behind the frame's length, the version and the zxid.
+/// Where the connect request has the session timeout: behind the frame's length, the version and
+/// the zxid.
 const TIMEOUT: Range<usize> = 16..20;
 
 pub(super) struct Accept {
@@ -48,7 +49,11 @@ impl Accept {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 // A peer that left before it was let in.
-                Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                    ) => {}
                 Err(e) => return Err(e),
             }
         }

@@ -1,5 +1,5 @@
-//! What the application's client asks and is answered, without socket, thread or clock: its bytes and
-//! the session's answers in; bytes for it, and requests for the session, out.
+//! What the application's client asks and is answered, without socket, thread or clock: its bytes
+//! and the session's answers in; bytes for it, and requests for the session, out.
 //!
 //! The client matches answers to requests by their order alone. So each request gets a place in a
 //! queue, whoever answers it, and answers leave the queue in order.
@@ -41,8 +41,8 @@ pub(super) struct Machine {
     ended: Option<i32>,
     /// The client has had the answer to its close, or is gone.
     is_closed: bool,
-    /// For the thread: bytes to write, requests to submit, in order, and what to log. (The logger is
-    /// foreign code and may come back here.)
+    /// For the thread: bytes to write, requests to submit, in order, and what to log. (The logger
+    /// is foreign code and may come back here.)
     pub(super) to_client: Vec<u8>,
     pub(super) submissions: Vec<Submission>,
     pub(super) warnings: Vec<String>,
@@ -80,7 +80,8 @@ impl Machine {
 
     // ---- the client's side ----
 
-    /// What it sent. An error: these are not the client's frames, and nothing more can be understood.
+    /// What it sent. An error: these are not the client's frames, and nothing more can be
+    /// understood.
     pub(super) fn client_bytes(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let mut frames = std::mem::take(&mut self.from_client);
         frames.push(bytes);
@@ -138,10 +139,10 @@ impl Machine {
                 None
             }
             op::CREATE | op::DELETE | op::SET_DATA | op::GET_ACL | op::SET_ACL => None,
-            // `addWatch`: what a lasting watch misses while there is no connection is told to nobody,
-            // and this client hears of no reconnection. `removeWatches` would remove the watches of
-            // locks too. Refused credentials cut the connection, and new ones would be in force until
-            // the next reconnection only: they belong to the session.
+            // `addWatch`: what a lasting watch misses while there is no connection is told to
+            // nobody, and this client hears of no reconnection. `removeWatches` would remove the
+            // watches of locks too. Refused credentials cut the connection, and new ones would be
+            // in force until the next reconnection only: they belong to the session.
             _ => Some(err::UNIMPLEMENTED),
         };
         if refusal == Some(err::UNIMPLEMENTED) {
@@ -188,8 +189,11 @@ impl Machine {
         if let Some(at) = self.set_again.iter().position(|own| *own == number) {
             return self.set_again_answered(at, code);
         }
-        let Ok(at) = self.requests.binary_search_by_key(&number, |request| request.number) else { return };
-        let Some(request) = self.requests.get_mut(at).filter(|request| request.answer.is_none()) else {
+        let Ok(at) = self.requests.binary_search_by_key(&number, |request| request.number) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(at).filter(|request| request.answer.is_none())
+        else {
             return;
         };
         let mut answer = reply(request.xid, zxid, code, body);
@@ -198,7 +202,8 @@ impl Machine {
             answer = reply(request.xid, zxid, err::RUNTIME_INCONSISTENCY, &[]);
         }
         request.answer = Some(answer);
-        if let (Some(path), Some(kind)) = (request.watched.take(), Kind::left_by(request.op, code)) {
+        if let (Some(path), Some(kind)) = (request.watched.take(), Kind::left_by(request.op, code))
+        {
             self.watches.add(kind, path);
         }
         self.flush();
@@ -232,9 +237,9 @@ impl Machine {
         match code {
             err::OK if self.set_again.is_empty() => self.watches.are_set(),
             err::OK => {}
-            // The connection is lost; or it stands, and only this answer came too late. Both look the
-            // same here. So the watches are set again at once, from the same zxid. If a reconnection
-            // follows it sets them once more, which changes nothing.
+            // The connection is lost; or it stands, and only this answer came too late. Both look
+            // the same here. So the watches are set again at once, from the same zxid. If a
+            // reconnection follows it sets them once more, which changes nothing.
             err::CONNECTION_LOSS => self.set_watches_again(),
             err::SESSION_EXPIRED => self.set_again.clear(),
             _ => {
@@ -260,7 +265,8 @@ impl Machine {
 
     /// Lets the answers go that no earlier request holds up.
     fn flush(&mut self) {
-        while let Some(answer) = self.requests.front_mut().and_then(|request| request.answer.take()) {
+        while let Some(answer) = self.requests.front_mut().and_then(|request| request.answer.take())
+        {
             self.to_client.extend(answer);
             let op = self.requests.pop_front().map(|request| request.op);
             if op == Some(op::CLOSE) {

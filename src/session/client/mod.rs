@@ -1,12 +1,13 @@
-//! The loopback end: lets the application use a `zookeeper::ZooKeeper` client on the lock's session.
+//! The loopback end: lets the application use a `zookeeper::ZooKeeper` client on the lock's
+//! session.
 //!
 //! The client believes that it talks to a server that never fails. It talks, over a loopback
 //! connection inside this process, to a thread of ours, which hands its requests to the session and
 //! gives it the session's answers and the events of its watches. `machine` has the decisions,
 //! `watches` the client's watches, `accept` lets the right client in, `thread` moves the bytes.
 //!
-//! Nothing here can hold up the session. Its event loop only puts answers into memory. That memory is
-//! bounded, because each thread of the application waits for one answer at a time and each watch
+//! Nothing here can hold up the session. Its event loop only puts answers into memory. That memory
+//! is bounded, because each thread of the application waits for one answer at a time and each watch
 //! fires once.
 
 mod accept;
@@ -62,8 +63,8 @@ impl ClientEnd {
         ClientEnd { number, starting: Mutex::new(()), state: Mutex::default() }
     }
 
-    /// The client that is open, or a new one, whose requests go to `submit`. `chroot` is empty, or a
-    /// path without a slash at its end; it is the same in each call.
+    /// The client that is open, or a new one, whose requests go to `submit`. `chroot` is empty, or
+    /// a path without a slash at its end; it is the same in each call.
     ///
     /// # Errors
     ///
@@ -75,7 +76,10 @@ impl ClientEnd {
             if state.ended.is_some() {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            let open = state.running.as_ref().filter(|running| !running.loopback.machine.lock().is_closed());
+            let open = state
+                .running
+                .as_ref()
+                .filter(|running| !running.loopback.machine.lock().is_closed());
             if let Some(client) = open.and_then(|running| running.client.upgrade()) {
                 return Ok(client);
             }
@@ -86,7 +90,8 @@ impl ClientEnd {
         let (loopback, address, secret) =
             Loopback::start(self.number, Machine::new(chroot.to_owned(), first), submit)?;
         // Before the client can ask anything: an answer must find its way.
-        self.state.lock().running = Some(Running { client: Weak::new(), loopback: loopback.clone() });
+        self.state.lock().running =
+            Some(Running { client: Weak::new(), loopback: loopback.clone() });
         // The client unwraps what the machine may refuse: a socket, an epoll instance.
         let connect_string = format!("{address}{chroot}");
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {

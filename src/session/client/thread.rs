@@ -27,16 +27,16 @@ const ADMISSION: Duration = Duration::from_secs(10);
 /// How long a client whose connection failed is waited for, so that its threads end.
 const RESPONDS_FOR: Duration = Duration::from_secs(4);
 
-/// What the session and the thread share. A thread that holds the lock of `machine` takes no other lock:
-/// the event loop may come here while it holds locks of the session.
+/// What the session and the thread share. A thread that holds the lock of `machine` takes no other
+/// lock: the event loop may come here while it holds locks of the session.
 pub(super) struct Loopback {
     pub(super) machine: Mutex<Machine>,
     waker: Waker,
 }
 
 impl Loopback {
-    /// Opens a port and serves the client that comes, on a thread of its own. Gives the port's address, and
-    /// the secret: what the client must ask for as its session timeout.
+    /// Opens a port and serves the client that comes, on a thread of its own. Gives the port's
+    /// address, and the secret: what the client must ask for as its session timeout.
     pub(super) fn start(
         number: u64,
         machine: Machine,
@@ -107,7 +107,9 @@ impl Thread {
         }));
         self.loopback.machine.lock().close();
         if !matches!(end, Ok(Ok(()))) {
-            error!("the loopback connection of the ZooKeeper client failed ({end:?}); the client is closed");
+            error!(
+                "the loopback connection of the ZooKeeper client failed ({end:?}); the client is closed"
+            );
             self.end_client(address);
         }
     }

@@ -1,4 +1,5 @@
-//! The watches that the application's client has set, and how they are set again on another connection.
+//! The watches that the application's client has set, and how they are set again on another
+//! connection.
 //!
 //! A server keeps watches for one connection only. When the session is taken up on another one, the
 //! watches that have not fired are sent in `setWatches` requests. Each request states a zxid: the
@@ -9,8 +10,9 @@ use std::collections::BTreeMap;
 use zk_wire::code::{err, event, op};
 use zk_wire::record::Writer;
 
-/// The paths of one `setWatches` request have at most this many bytes (or it has one path): a server
-/// refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients do the same.
+/// The paths of one `setWatches` request have at most this many bytes (or it has one path): a
+/// server refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients do the
+/// same.
 const MOST_BYTES: usize = 128 << 10;
 
 /// What a watch waits for. The order is that of the lists in a `setWatches` request.
@@ -192,7 +194,8 @@ mod tests {
         assert_eq!(read(request), (7, [vec!["/a".into()], vec!["/b".into()], vec!["/a".into()]]));
     }
 
-    /// What changed before the first cut must fire, however many connections fail before one answers.
+    /// What changed before the first cut must fire, however many connections fail before one
+    /// answers.
     #[test]
     fn a_second_cut_before_the_answer_does_not_hide_what_the_first_one_hid() {
         let mut watches = Watches::default();
@@ -218,7 +221,8 @@ mod tests {
         }
         watches.add(Kind::Data, format!("/{}", "x".repeat(MOST_BYTES * 2)));
         let requests = watches.set_again();
-        let mut seen: Vec<String> = requests.iter().flat_map(|body| read(body).1[2].clone()).collect();
+        let mut seen: Vec<String> =
+            requests.iter().flat_map(|body| read(body).1[2].clone()).collect();
         seen.sort();
         assert_eq!(seen, paths);
         assert!(requests.len() > 3);

@@ -171,8 +171,8 @@ impl Operation<'_> {
 }
 
 /// The answer to a successful request of this operation. Some are requests of the application's
-/// client alone. Their answers are checked only: the client crate hangs, panics or aborts on lengths
-/// that it believes.
+/// client alone. Their answers are checked only: the client crate hangs, panics or aborts on
+/// lengths that it believes.
 pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
     let mut r = Reader::new(body);
     Ok(match op {
@@ -213,7 +213,8 @@ pub(crate) fn watch_event(body: &[u8]) -> Result<(i32, &str), Malformed> {
     let mut r = Reader::new(body);
     let (kind, state) = (r.i32()?, r.i32()?);
     let path = r.string()?;
-    if !(event::CREATED..=event::CHILDREN_CHANGED).contains(&kind) || state != event::SYNC_CONNECTED {
+    if !(event::CREATED..=event::CHILDREN_CHANGED).contains(&kind) || state != event::SYNC_CONNECTED
+    {
         return Err(Malformed("a watch event of unknown type"));
     }
     Ok((kind, path))

@@ -17,7 +17,8 @@ pub(super) struct Dialer {
     hosts: Vec<Host>,
     policy: RetryPolicy,
     plan: VecDeque<Target>,
-    /// What names resolved to the last time: the resolver may fail in the same outage as the servers.
+    /// What names resolved to the last time: the resolver may fail in the same outage as the
+    /// servers.
     known: HashMap<String, Vec<SocketAddr>>,
     resolving: bool,
     in_round: bool,
@@ -80,9 +81,10 @@ impl Dialer {
             let mut names = Vec::new();
             for host in hosts {
                 match host.name.parse::<IpAddr>() {
-                    Ok(ip) => self
-                        .plan
-                        .push_back(Target { host: host.to_string(), addr: SocketAddr::new(ip, host.port) }),
+                    Ok(ip) => self.plan.push_back(Target {
+                        host: host.to_string(),
+                        addr: SocketAddr::new(ip, host.port),
+                    }),
                     Err(_) => {
                         let label = host.to_string();
                         self.plan_for(&label, &self.known.get(&label).cloned().unwrap_or_default());
@@ -117,7 +119,9 @@ impl Dialer {
 
     /// Whether there is anybody to dial without the resolver.
     fn has_addresses(&self) -> bool {
-        self.hosts.iter().any(|h| h.name.parse::<IpAddr>().is_ok() || self.known.contains_key(&h.to_string()))
+        self.hosts
+            .iter()
+            .any(|h| h.name.parse::<IpAddr>().is_ok() || self.known.contains_key(&h.to_string()))
     }
 
     fn shun(&mut self) {
@@ -128,7 +132,13 @@ impl Dialer {
     }
 
     /// A connection to `host` that gave a session is gone after `lasted`.
-    pub(super) fn lost(&mut self, host: String, lasted: Duration, now: BootTime, cap: Option<Duration>) {
+    pub(super) fn lost(
+        &mut self,
+        host: String,
+        lasted: Duration,
+        now: BootTime,
+        cap: Option<Duration>,
+    ) {
         self.shunned = Some(host);
         self.plan.clear();
         self.in_round = false;

@@ -16,7 +16,9 @@ use crate::logging::contained;
 use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
-use crate::world::{Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded};
+use crate::world::{
+    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
+};
 
 const WAKER: Token = Token(0);
 
@@ -43,8 +45,8 @@ struct Server {
 }
 
 impl EventLoop {
-    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive` until
-    /// then. `make` gets the connection for the generation that it makes.
+    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive`
+    /// until then. `make` gets the connection for the generation that it makes.
     pub(in crate::session) fn start(
         name: String,
         settings: Settings,
@@ -157,7 +159,8 @@ impl EventLoop {
                 at_the_latest(server.since + attempt);
             }
         }
-        let (wants_connection, cap) = (inner.machine.wants_connection(), inner.machine.redial_cap());
+        let (wants_connection, cap) =
+            (inner.machine.wants_connection(), inner.machine.redial_cap());
         let epoch = inner.machine.epoch();
         drop(inner);
         while self.server.is_none() && wants_connection {
@@ -176,18 +179,21 @@ impl EventLoop {
         next
     }
 
-    /// Sees to what the machine wants done outside, in order. True: the session is over, and nothing
-    /// more will come.
+    /// Sees to what the machine wants done outside, in order. True: the session is over, and
+    /// nothing more will come.
     fn hand_out(&mut self) -> bool {
         let generation = self.generation.clone();
         let _handing_out = generation.connection.handing_out.lock();
         loop {
-            // What comes behind an output that may run foreign code stays where its caller finds it.
+            // What comes behind an output that may run foreign code stays where its caller finds
+            // it.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
                 let all = &mut inner.machine.outputs;
-                let last =
-                    all.iter().position(|output| !generation.is_light(output)).map_or(all.len(), |at| at + 1);
+                let last = all
+                    .iter()
+                    .position(|output| !generation.is_light(output))
+                    .map_or(all.len(), |at| at + 1);
                 let outputs: Vec<Output> = all.drain(..last).collect();
                 (outputs, inner.machine.is_over())
             };
@@ -236,12 +242,12 @@ impl EventLoop {
             match (&*server.socket).read(&mut buf) {
                 Ok(0) => break "closed the connection".to_owned(),
                 Ok(n) => {
-                    // The clock is read after the bytes: an answer must never be taken for older than
-                    // it is.
+                    // The clock is read after the bytes: an answer must never be taken for older
+                    // than it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
-                    // Epoll and kqueue announce what comes after a short read anew: no need to ask. But
-                    // an end that came along with the last bytes was announced with them, and never
-                    // again.
+                    // Epoll and kqueue announce what comes after a short read anew: no need to ask.
+                    // But an end that came along with the last bytes was announced with them, and
+                    // never again.
                     if cfg!(unix) && !ends && n < buf.len() {
                         return;
                     }
@@ -270,7 +276,9 @@ impl EventLoop {
         let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
-            inner.machine.log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
+            inner
+                .machine
+                .log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
         } else {
             inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
         }
@@ -292,7 +300,8 @@ impl EventLoop {
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
                 let (socket, host) = (Arc::new(socket), target.host);
-                self.server = Some(Server { socket, host, since: now, is_connected: false, epoch_before });
+                self.server =
+                    Some(Server { socket, host, since: now, is_connected: false, epoch_before });
             }
             Err(e) => self.generation.host_failed(&target.host, e.to_string()),
         }
@@ -300,7 +309,8 @@ impl EventLoop {
 
     fn resolve(&mut self, names: Vec<Host>) {
         let (found, generation) = (self.found.0.clone(), self.generation.clone());
-        let failed = |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
+        let failed =
+            |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
         let (no_thread, panicked): (Resolved, Resolved) =
             (failed("no thread to resolve it on"), failed("its resolution panicked"));
         // An answer comes in any case: without one no name would be looked up again.

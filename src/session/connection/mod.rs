@@ -1,9 +1,9 @@
 //! One connection to the ensemble at a time: the protocol, the socket, and who is dialled next.
 //!
-//! `machine` decides, without I/O, clock or locks. This file puts it behind one lock, under which the
-//! calling threads submit their requests and write them to the socket themselves. `event_loop` is the
-//! one thread that reads, keeps time and dials; a calling thread that waits for a quick answer reads
-//! that itself (`reader`). `dial` says whom to dial; `codec` knows the requests.
+//! `machine` decides, without I/O, clock or locks. This file puts it behind one lock, under which
+//! the calling threads submit their requests and write them to the socket themselves. `event_loop`
+//! is the one thread that reads, keeps time and dials; a calling thread that waits for a quick
+//! answer reads that itself (`reader`). `dial` says whom to dial; `codec` knows the requests.
 
 pub(crate) mod codec;
 mod dial;
@@ -34,8 +34,8 @@ pub(crate) struct Connection {
     waker: Waker,
     /// Where the socket is registered while the event loop waits for it.
     registry: Registry,
-    /// Held by the thread that takes outputs from the machine and carries them out, so that they are
-    /// carried out in order. Taken before `inner`, never after it.
+    /// Held by the thread that takes outputs from the machine and carries them out, so that they
+    /// are carried out in order. Taken before `inner`, never after it.
     handing_out: Mutex<()>,
 }
 
@@ -72,8 +72,8 @@ impl Connection {
         Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
     }
 
-    /// Gives the machine something to do and sends what comes of it. Blocks for nothing but the lock,
-    /// which nobody keeps for longer than a write that does not block.
+    /// Gives the machine something to do and sends what comes of it. Blocks for nothing but the
+    /// lock, which nobody keeps for longer than a write that does not block.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
         let mut inner = self.inner.lock();
         // The clock is read under the lock, so that the machine never sees it go back.
@@ -89,8 +89,8 @@ impl Connection {
 
     /// Lets the event loop look at what there is to do.
     pub(super) fn wake(&self) {
-        // It can fail only if this computer has no more resources. The event loop then looks by itself
-        // a little later.
+        // It can fail only if this computer has no more resources. The event loop then looks by
+        // itself a little later.
         let _ = self.waker.wake();
     }
 }
@@ -102,8 +102,8 @@ impl Inner {
         self.wait_for_socket(registry);
     }
 
-    /// Tells the event loop's poll what to wait for: bytes, unless a calling thread reads them; and room
-    /// for bytes that were not taken.
+    /// Tells the event loop's poll what to wait for: bytes, unless a calling thread reads them; and
+    /// room for bytes that were not taken.
     #[cfg(unix)]
     fn wait_for_socket(&mut self, registry: &Registry) {
         let Some(server) = &self.socket else { return };

@@ -1,20 +1,21 @@
 //! A calling thread that waits for the server, and reads the socket itself meanwhile.
 //!
 //! The way by the event loop costs two changes of threads for each packet and two more for the
-//! waiting thread, on a path where a round trip takes some 100 us. So a thread that waits for an answer,
-//! or for a watch event that notifies it, waits for the socket itself for its first moment, in the place
-//! of the event loop. It reads what comes, gives it to the machine, and carries out those outputs that
-//! only wake somebody. As soon as there is anything else to do (a change of the session, a line for the
-//! log), or its own wait takes longer, or the connection ends, the event loop goes on.
+//! waiting thread, on a path where a round trip takes some 100 us. So a thread that waits for an
+//! answer, or for a watch event that notifies it, waits for the socket itself for its first moment,
+//! in the place of the event loop. It reads what comes, gives it to the machine, and carries out
+//! those outputs that only wake somebody. As soon as there is anything else to do (a change of the
+//! session, a line for the log), or its own wait takes longer, or the connection ends, the event
+//! loop goes on.
 //!
-//! One thread at a time does this; others wait for the event loop, or for this thread, which wakes them
-//! too. The thread's deadline holds: it never waits for a lock that is held while foreign code runs.
-//! Nobody else reads the socket meanwhile: if the event loop read what a thread waits for while that
-//! thread waits for the socket, the thread would go on waiting. But a reader that gets no processor does not
-//! keep the others from reading for long: the next thread that waits takes its place when its moment is
-//! over, and the event loop does when it next looks, T/8 later at most (T/16 while a guard lives).
-//! What comes from elsewhere (a change of the session, a cancelled token) is noticed when the moment is
-//! over.
+//! One thread at a time does this; others wait for the event loop, or for this thread, which wakes
+//! them too. The thread's deadline holds: it never waits for a lock that is held while foreign code
+//! runs. Nobody else reads the socket meanwhile: if the event loop read what a thread waits for
+//! while that thread waits for the socket, the thread would go on waiting. But a reader that gets
+//! no processor does not keep the others from reading for long: the next thread that waits takes
+//! its place when its moment is over, and the event loop does when it next looks, T/8 later at most
+//! (T/16 while a guard lives). What comes from elsewhere (a change of the session, a cancelled
+//! token) is noticed when the moment is over.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -27,21 +28,21 @@ use crate::limit::Limit;
 use crate::session::generation::Generation;
 use crate::world::{TcpStream, socket};
 
-/// For so long a caller reads by itself: longer than a server with a fast disk needs, and short beside
-/// what a caller may notice whose wait is cancelled.
+/// For so long a caller reads by itself: longer than a server with a fast disk needs, and short
+/// beside what a caller may notice whose wait is cancelled.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// A calling thread reads the socket in the place of the event loop.
 pub(super) struct Reader {
     /// No other reader of this connection has the same.
     number: u64,
-    /// From then on the event loop reads again, even if this thread got no processor meanwhile and still
-    /// takes itself for the reader.
+    /// From then on the event loop reads again, even if this thread got no processor meanwhile and
+    /// still takes itself for the reader.
     pub(super) until: BootTime,
 }
 
-/// What the thread does that reads. When it is dropped, on whatever way the thread leaves, the event
-/// loop reads again.
+/// What the thread does that reads. When it is dropped, on whatever way the thread leaves, the
+/// event loop reads again.
 struct Reading<'a> {
     generation: &'a Generation,
     number: u64,
@@ -62,9 +63,9 @@ enum Next {
 }
 
 impl Generation {
-    /// Reads for a moment, until `done` gives a value. `done` is asked after each carrying out of outputs.
-    /// A value that comes from anywhere else is noticed when the moment is over. `done` is also called
-    /// while locks are held: it must not block, and must take no lock.
+    /// Reads for a moment, until `done` gives a value. `done` is asked after each carrying out of
+    /// outputs. A value that comes from anywhere else is noticed when the moment is over. `done` is
+    /// also called while locks are held: it must not block, and must take no lock.
     pub(in crate::session) fn read_until<T>(
         &self,
         done: impl Fn() -> Option<T>,
@@ -94,10 +95,14 @@ impl Generation {
         }
     }
 
-    fn become_reader<T>(&self, done: impl Fn() -> Option<T>, limit: &Limit<'_>) -> Option<Start<'_, T>> {
+    fn become_reader<T>(
+        &self,
+        done: impl Fn() -> Option<T>,
+        limit: &Limit<'_>,
+    ) -> Option<Start<'_, T>> {
         let connection = &self.connection;
-        // Where somebody carries out outputs, or some are left, what this thread waits for may be on its
-        // way: no more bytes may come after it.
+        // Where somebody carries out outputs, or some are left, what this thread waits for may be
+        // on its way: no more bytes may come after it.
         let _handing_out = connection.handing_out.try_lock()?;
         let mut inner = connection.inner.lock();
         if !inner.machine.is_up() || !inner.machine.outputs.is_empty() || limit.is_cancelled() {

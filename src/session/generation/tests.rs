@@ -134,8 +134,9 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let _lost = guard.lost();
     let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
     let node = format!("/locks/orders/{}", listed.children.names()[0]);
-    // `lost` made the event loop watch the node. It alone carries out the answer to that, and nobody reads
-    // while it has that before it. So the answer must be through, as it is when one behind it has come.
+    // `lost` made the event loop watch the node. It alone carries out the answer to that, and
+    // nobody reads while it has that before it. So the answer must be through, as it is when one
+    // behind it has come.
     let hold = generation.lease.hold_on(&node).unwrap();
     while hold.armed_on() != generation.epoch() {
         std::thread::sleep(Duration::from_millis(1));
@@ -181,7 +182,8 @@ fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_th
 fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
     let hour = Duration::from_secs(3600);
     let server = TestServer::builder().max_session_timeout(hour).start().unwrap();
-    let session = ZkSession::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
+    let session =
+        ZkSession::builder(server.connect_string()).session_timeout(hour).connect().unwrap();
     let generation = session.core().generation().unwrap();
     server.delay(Duration::from_millis(1));
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -197,7 +199,8 @@ fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
     });
 }
 
-/// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer already.
+/// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer
+/// already.
 #[test]
 fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code() {
     let server = TestServer::start().unwrap();

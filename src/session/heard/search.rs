@@ -51,8 +51,8 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Ours,
-    /// The library's first rule: 2/3 T from the sending of the newest write whose answer is one that
-    /// a leader commits.
+    /// The library's first rule: 2/3 T from the sending of the newest write whose answer is one
+    /// that a leader commits.
     AnyWrite,
     /// As ours, but the zxid of an answer is not compared.
     WithoutZxid,
@@ -121,7 +121,8 @@ impl Judge {
         };
         let seen = self.heard.zxid;
         let is_blind = self.rule == Rule::WithoutZxid && *op == Op::Write;
-        let is_written = self.heard.answer(stamp, answer, if is_blind { i64::MAX } else { zxid }, at(now));
+        let is_written =
+            self.heard.answer(stamp, answer, if is_blind { i64::MAX } else { zxid }, at(now));
         if is_blind {
             self.heard.zxid = seen.max(zxid);
         }
@@ -271,7 +272,8 @@ impl World {
             }
             stream
         };
-        let (up, down) = ([stream(&mut rng), stream(&mut rng)], [stream(&mut rng), stream(&mut rng)]);
+        let (up, down) =
+            ([stream(&mut rng), stream(&mut rng)], [stream(&mut rng), stream(&mut rng)]);
         let stopped = if rng.bool() {
             let from = near(&mut rng, T / 4, T / 4);
             lasting(&mut rng, from, T * 6 / 5)
@@ -457,7 +459,8 @@ impl World {
         let half_tick = if knows_tick { self.tick / 2 } else { T / 4 };
         let mut judge = Judge::new(rule, half_tick);
         // (A handshake that is lost makes no session that could be expired.)
-        while let Some(Reverse((time, index))) = self.events.pop().filter(|next| next.0.0 < T * 40) {
+        while let Some(Reverse((time, index))) = self.events.pop().filter(|next| next.0.0 < T * 40)
+        {
             self.now = time;
             self.step(self.all[index], &mut judge);
             if self.is_expired && judge.end > self.clock(time) {

@@ -7,8 +7,9 @@
 //! * if the guard was let go: at the stamp before that, or at the end of the lease that was noted
 //!   last, if that came first;
 //! * otherwise (the process was killed, or is stopped to the end): at the end of the lease that was
-//!   noted last. Nobody may get the lock before that. The killed process itself cannot act any more,
-//!   but the library cannot know this, and the same rule protects a process that is only stopped.
+//!   noted last. Nobody may get the lock before that. The killed process itself cannot act any
+//!   more, but the library cannot know this, and the same rule protects a process that is only
+//!   stopped.
 //!
 //! The real validity is never shorter than this, so no clock error and no pause of a process can
 //! make two such times overlap. A hold whose lease was over when its call returned was never valid;
@@ -16,9 +17,9 @@
 //!
 //! **What is a violation.**
 //!
-//! * `overlap`: two holds were certainly valid at once that must not be: two writers, a writer and a
-//!   reader, more permits than there are. Holds of one thread inside each other are none: a writer
-//!   that reads before it lets the write go downgrades.
+//! * `overlap`: two holds were certainly valid at once that must not be: two writers, a writer and
+//!   a reader, more permits than there are. Holds of one thread inside each other are none: a
+//!   writer that reads before it lets the write go downgrades.
 //! * `token_order`: a hold has no greater fencing token than an earlier hold that excludes it.
 //!   Permits exclude nobody, so they have no order.
 //! * `queue_order`: a hold has a lower sequence number than an earlier hold that excludes it. The
@@ -28,28 +29,29 @@
 //!   deletes nodes in a storm.
 //! * `lost_late`: a guard was found invalid, and `lost()` was not ready soon after.
 //! * `lost_while_held`: `lost()` was ready, and `is_held()` answered true after that.
-//! * `lost_after_release`: `lost()` became ready although its guard had been let go before the lease
-//!   ended.
-//! * `deadline`: a call returned later than its deadline, and `never_ended`: it had not returned when
-//!   its process made its last note. `lock_timeout(d)` may take d, a single step (`try_lock`, a
-//!   release) a sixth of the session timeout for each lock.
+//! * `lost_after_release`: `lost()` became ready although its guard had been let go before the
+//!   lease ended.
+//! * `deadline`: a call returned later than its deadline, and `never_ended`: it had not returned
+//!   when its process made its last note. `lock_timeout(d)` may take d, a single step (`try_lock`,
+//!   a release) a sixth of the session timeout for each lock.
 //! * `wrong_error`: a call failed with anything but `Unavailable`. `Lost` may be the
 //!   answer of a release, to a thread that has another hold, and of a multi-lock that lost a member
 //!   while it waited for the next one.
-//! * `error_in_calm`: a call failed with `Unavailable` although there was no fault from its beginning
-//!   to its end, nor just before. A deadline of less than half a second may just be too short for an
-//!   answer, and so may be what a multi-lock has left of it for its last member.
+//! * `error_in_calm`: a call failed with `Unavailable` although there was no fault from its
+//!   beginning to its end, nor just before. A deadline of less than half a second may just be too
+//!   short for an answer, and so may be what a multi-lock has left of it for its last member.
 //! * `outage_as_contention`: a call said that others hold the lock, and nobody else had ever asked
 //!   for that lock.
 //! * `node_left`: a node is left when all sessions are closed or expired.
-//! * `no_progress`: a thread did not get its lock after the last fault, or a worker did not end well.
+//! * `no_progress`: a thread did not get its lock after the last fault, or a worker did not end
+//!   well.
 //! * `broken_history`: a line that no worker writes, or none that has to be there.
 //!
 //! **The noise of the machine.** Each process notes every 200 ms that it runs. Where such a note
-//! comes late, the process was stopped, or had no processor: a call gets that time on top. Besides, a
-//! call may return [`NOISE`] late, and `lost()` may be [`SOON`] late. An error in a calm counts only
-//! if no process of the storm was late by more than [`STALL`] together from shortly before the call
-//! to its end: a server that gets no processor answers late too.
+//! comes late, the process was stopped, or had no processor: a call gets that time on top. Besides,
+//! a call may return [`NOISE`] late, and `lost()` may be [`SOON`] late. An error in a calm counts
+//! only if no process of the storm was late by more than [`STALL`] together from shortly before the
+//! call to its end: a server that gets no processor answers late too.
 use super::history::{self, BEAT, Failure, Line, Mode, Note, PROGRAM};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -222,12 +224,20 @@ impl Judge {
         };
         let process = self.processes.len();
         let last = lines.last().map_or(0, |line| line.at);
-        self.processes.push(Process { name: name.to_owned(), beats: Vec::new(), last, ended: false });
+        self.processes.push(Process {
+            name: name.to_owned(),
+            beats: Vec::new(),
+            last,
+            ended: false,
+        });
         let mut index = Index::default();
         for line in lines {
             let text = line.to_string();
             if self.note(process, line, &mut index).is_none() {
-                self.found("broken_history", format!("{name}: {text:?} is about nothing that was noted"));
+                self.found(
+                    "broken_history",
+                    format!("{name}: {text:?} is about nothing that was noted"),
+                );
             }
         }
     }
@@ -316,7 +326,9 @@ impl Judge {
             (Note::Quiet, _) => self.quiet = Some(at),
             (Note::Listed, _) => self.listed = true,
             (Note::Killed { worker }, _) => drop(self.killed.insert(worker)),
-            (Note::Stuck { worker, how }, _) => self.found("no_progress", format!("{worker}: {how}")),
+            (Note::Stuck { worker, how }, _) => {
+                self.found("no_progress", format!("{worker}: {how}"))
+            }
             (Note::Left { node }, _) => self.found("node_left", node),
             _ => {}
         }
@@ -362,8 +374,12 @@ impl Judge {
             present.retain(|other| other.end() > hold.got);
             if hold.mode == Mode::Permit {
                 if present.len() >= PERMITS {
-                    let all: Vec<String> = present.iter().map(|other| self.show(lock, other)).collect();
-                    self.found("overlap", format!("{} beside {}", self.show(lock, hold), all.join(", ")));
+                    let all: Vec<String> =
+                        present.iter().map(|other| self.show(lock, other)).collect();
+                    self.found(
+                        "overlap",
+                        format!("{} beside {}", self.show(lock, hold), all.join(", ")),
+                    );
                 }
                 present.push(hold);
                 continue;
@@ -382,7 +398,8 @@ impl Judge {
                     self.found("token_order", shown.clone());
                 }
                 let numbers = hold.number().zip(before.number());
-                if hold.node != before.node && numbers.is_some_and(|(hold, before)| hold <= before) {
+                if hold.node != before.node && numbers.is_some_and(|(hold, before)| hold <= before)
+                {
                     self.found("queue_order", shown);
                 }
             }
@@ -424,7 +441,11 @@ impl Judge {
         // Who asks for one member of the multi-lock keeps others from all.
         let whole = |lock| if recipe(lock) == recipe(MULTI) { MULTI } else { lock };
         for call in self.calls.iter().filter(|call| call.mode.is_some()) {
-            askers.entry(whole(&call.lock)).or_default().push((call.asked, call.process, &call.thread));
+            askers.entry(whole(&call.lock)).or_default().push((
+                call.asked,
+                call.process,
+                &call.thread,
+            ));
         }
         let mut found = Vec::new();
         let (mut taken, mut unavailable) = (0, 0);
@@ -458,9 +479,11 @@ impl Judge {
                 }
                 Some((at, End::Failed(Failure::Unavailable, text))) => {
                     unavailable += 1;
-                    let is_calm = self.calms.iter().any(|(from, to)| *from <= call.asked && at <= to);
+                    let is_calm =
+                        self.calms.iter().any(|(from, to)| *from <= call.asked && at <= to);
                     let all = self.processes.iter();
-                    let stalled: i64 = all.map(|process| process.stalled(call.asked - SECOND, *at)).sum();
+                    let stalled: i64 =
+                        all.map(|process| process.stalled(call.asked - SECOND, *at)).sum();
                     let is_too_short = call.within.is_some_and(|within| {
                         within < ANSWER || call.lock == MULTI && at - call.asked >= within
                     });
@@ -508,7 +531,10 @@ impl Judge {
             }
             for ((_, thread), last) in threads {
                 if *last < quiet {
-                    let what = format!("{}/{thread} got nothing after {quiet}, but at {last}", process.name);
+                    let what = format!(
+                        "{}/{thread} got nothing after {quiet}, but at {last}",
+                        process.name
+                    );
                     found.push(("no_progress", what));
                 }
             }

@@ -228,7 +228,9 @@ impl Display for Line {
             }
             Note::Taken { op } => write!(f, "taken {op}"),
             Note::Done { op } => write!(f, "done {op}"),
-            Note::Failed { op, error, text } => write!(f, "failed {op} {error} {}", text.replace('\n', " ")),
+            Note::Failed { op, error, text } => {
+                write!(f, "failed {op} {error} {}", text.replace('\n', " "))
+            }
             Note::Held { hold, until } => write!(f, "held {hold} {until}"),
             Note::Void { hold } => write!(f, "void {hold}"),
             Note::Lost { hold, reason } => write!(f, "lost {hold} {reason}"),
@@ -275,7 +277,8 @@ impl FromStr for Line {
                 Note::Ask { op, lock, mode: optional(words)?, within: optional(words)? }
             }
             "got" => {
-                let (op, hold, lock, mode) = (next(words)?, next(words)?, next(words)?, next(words)?);
+                let (op, hold, lock, mode) =
+                    (next(words)?, next(words)?, next(words)?, next(words)?);
                 let token = (next(words)?, next(words)?);
                 Note::Got { op, hold, lock, mode, token, until: next(words)?, node: next(words)? }
             }

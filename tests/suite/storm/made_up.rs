@@ -74,10 +74,17 @@ fn two_writers_at_once_are_found() {
 }
 
 fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
-    let program =
-        ["@0 storm quiet", "@1.6 storm fault worker_kill a", "@1.7 storm killed a", "@99 storm listed"];
-    let a =
-        ["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @3 n0000000001", "@1.5 t held 1 @4"];
+    let program = [
+        "@0 storm quiet",
+        "@1.6 storm fault worker_kill a",
+        "@1.7 storm killed a",
+        "@99 storm listed",
+    ];
+    let a = [
+        "@1 t ask 0 /mutex write -",
+        "@1 t got 0 1 /mutex write 17 0 @3 n0000000001",
+        "@1.5 t held 1 @4",
+    ];
     let b = |got: &str| {
         let got = format!("{got} t got 0 1 /mutex write 18 0 @8 n0000000002");
         found(&[
@@ -91,7 +98,13 @@ fn the_lease_of_a_killed_or_stopped_process_keeps_others_out() {
     // One that is stopped, and finds its guard void when it wakes.
     let stopped = [
         &a[..],
-        &["@6 t void 1", "@6 t lost 1 LeaseExpired", "@6.1 t free 1", "@6.2 t freed 1 false", "@9 main end"],
+        &[
+            "@6 t void 1",
+            "@6 t lost 1 LeaseExpired",
+            "@6.1 t free 1",
+            "@6.2 t freed 1 false",
+            "@9 main end",
+        ],
     ]
     .concat();
     let b = [
@@ -148,7 +161,10 @@ fn a_writer_that_reads_on_is_well_and_keeps_other_writers_out() {
     ];
     let b = |got: &str| {
         let got = format!("{got} t got 0 1 /rwlock write 18 0 @4 n0000000002");
-        found(&[("a", &a), ("b", &["@1 t ask 0 /rwlock write -", &got, "@3 t free 1", "@9 main end"])])
+        found(&[
+            ("a", &a),
+            ("b", &["@1 t ask 0 /rwlock write -", &got, "@3 t free 1", "@9 main end"]),
+        ])
     };
     assert_eq!(b("@2"), NONE);
     assert_eq!(b("@1.9"), ["overlap"]);
@@ -160,7 +176,9 @@ fn more_permits_than_there_are_are_found() {
         for hold in 1..=count {
             // Permits have no order.
             let token = 20 - hold;
-            lines.push(format!("@1.{hold} t got 0 {hold} /semaphore permit {token} 0 @4 n00000000{token}"));
+            lines.push(format!(
+                "@1.{hold} t got 0 {hold} /semaphore permit {token} 0 @4 n00000000{token}"
+            ));
         }
         lines.extend((1..=count).map(|hold| format!("@2 t free {hold}")));
         lines.push("@9 main end".to_owned());
@@ -203,7 +221,10 @@ fn of_a_hold(lines: &[&str]) -> Vec<&'static str> {
 fn a_hold_lost_before_its_lease_was_over_is_found() {
     assert_eq!(of_a_hold(&["@4.1 t void 1", "@4.1 t lost 1 LeaseExpired"]), NONE);
     assert_eq!(of_a_hold(&["@3.9 t void 1", "@3.9 t lost 1 SessionExpired"]), ["lease_cut_short"]);
-    assert_eq!(of_a_hold(&["@2 t held 1 @6", "@5 t void 1", "@5 t lost 1 NodeDeleted"]), ["lease_cut_short"]);
+    assert_eq!(
+        of_a_hold(&["@2 t held 1 @6", "@5 t void 1", "@5 t lost 1 NodeDeleted"]),
+        ["lease_cut_short"]
+    );
 }
 
 fn a_signal_that_is_late_or_never_comes_is_found() {
@@ -223,7 +244,10 @@ fn a_signal_of_a_hold_that_stands_is_found() {
 }
 
 fn a_signal_after_a_release_is_found() {
-    assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 true", "@3 t late 1"]), ["lost_after_release"]);
+    assert_eq!(
+        of_a_hold(&["@2 t free 1", "@2.1 t freed 1 true", "@3 t late 1"]),
+        ["lost_after_release"]
+    );
     // The lease may have ended before the guard was let go.
     assert_eq!(of_a_hold(&["@3.9 t free 1", "@4.1 t freed 1 true", "@5 t late 1"]), NONE);
     assert_eq!(of_a_hold(&["@2 t free 1", "@2.1 t freed 1 false", "@5 t late 1"]), NONE);
@@ -231,7 +255,11 @@ fn a_signal_after_a_release_is_found() {
 
 /// What is found of a call from second 10 that ends so, besides one that got its lock.
 fn of_a_call(lock: &str, lines: &[&str]) -> Vec<&'static str> {
-    let begin = ["@1 t ask 0 /mutex write -", "@1 t got 0 1 /mutex write 17 0 @4 n0000000001", "@2 t free 1"];
+    let begin = [
+        "@1 t ask 0 /mutex write -",
+        "@1 t got 0 1 /mutex write 17 0 @4 n0000000001",
+        "@2 t free 1",
+    ];
     let ask = format!("@10 t ask 2 {lock} write @1");
     let all = [&begin[..], &[&*ask], lines, &["@20 main end"]].concat();
     let other = [
@@ -249,7 +277,10 @@ fn a_call_that_returns_long_after_its_deadline_is_found() {
     assert_eq!(of_a_call("/multi", &["@13.1 t taken 2"]), ["deadline"]);
     // The process was stopped meanwhile.
     assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@14 beat beat", "@14.5 t taken 2"]), NONE);
-    assert_eq!(of_a_call("/multi", &["@10.5 beat beat", "@11.5 beat beat", "@14.5 t taken 2"]), ["deadline"]);
+    assert_eq!(
+        of_a_call("/multi", &["@10.5 beat beat", "@11.5 beat beat", "@14.5 t taken 2"]),
+        ["deadline"]
+    );
 }
 
 fn a_call_that_never_returns_is_found() {
@@ -280,7 +311,10 @@ fn an_error_that_no_fault_explains_is_found() {
 }
 
 fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
-    assert_eq!(of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]), NONE);
+    assert_eq!(
+        of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]),
+        NONE
+    );
 }
 
 fn an_outage_that_is_called_contention_is_found() {
@@ -298,7 +332,8 @@ fn a_node_that_is_left_is_found() {
         "@2 t free 1",
         "@9 main end",
     ];
-    let program = ["@0 storm quiet", "@98 storm left /storm/mutex/_c_a-lock-0000000001", "@99 storm listed"];
+    let program =
+        ["@0 storm quiet", "@98 storm left /storm/mutex/_c_a-lock-0000000001", "@99 storm listed"];
     assert_eq!(found(&[("storm", &program), ("a", &a)]), ["node_left"]);
 }
 

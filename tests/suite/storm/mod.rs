@@ -1,11 +1,12 @@
-//! The storm: processes of the library on real servers under real faults, judged by their histories.
+//! The storm: processes of the library on real servers under real faults, judged by their
+//! histories.
 //!
 //! `tests/storm` runs it for as long as it is told; the suite plays a short one. The workers
-//! (`worker.rs`) are processes that take locks of all recipes and note what they see (`history.rs`).
-//! The program makes the faults of a plan (`plan.rs`): it kills and stops workers and servers, and
-//! the proxies between them lose, delay and cut. In between are calms, in which calls must not
-//! fail. At the end each thread takes its lock once more, the nodes that are left are listed, and
-//! the checker (`checker.rs`) judges the histories.
+//! (`worker.rs`) are processes that take locks of all recipes and note what they see
+//! (`history.rs`). The program makes the faults of a plan (`plan.rs`): it kills and stops workers
+//! and servers, and the proxies between them lose, delay and cut. In between are calms, in which
+//! calls must not fail. At the end each thread takes its lock once more, the nodes that are left
+//! are listed, and the checker (`checker.rs`) judges the histories.
 
 mod checker;
 mod history;
@@ -121,7 +122,8 @@ fn judge(dir: &Path) -> Verdict {
     let mut judge = Judge::default();
     for entry in fs::read_dir(dir).expect("the histories") {
         let path = entry.expect("the histories").path();
-        let name = path.file_name().and_then(|name| name.to_str()).expect("a history's name").to_owned();
+        let name =
+            path.file_name().and_then(|name| name.to_str()).expect("a history's name").to_owned();
         judge.take(&name, &fs::read_to_string(&path).expect("a history"));
     }
     judge.verdict()
@@ -231,7 +233,8 @@ impl Storm<'_> {
                 server.restart();
             }
             ServerFault::RollingRestart => {
-                (0..self.settings.members).for_each(|member| self.ensemble.member(member).restart());
+                (0..self.settings.members)
+                    .for_each(|member| self.ensemble.member(member).restart());
             }
             ServerFault::StopAll => {
                 let all = || (0..self.settings.members).map(|member| self.ensemble.member(member));
@@ -263,7 +266,8 @@ impl Storm<'_> {
             }
             ServerFault::Delay(by) => {
                 let delay = |by| {
-                    ways.clone().for_each(|(proxies, _)| proxies.iter().for_each(|proxy| proxy.delay(by)))
+                    ways.clone()
+                        .for_each(|(proxies, _)| proxies.iter().for_each(|proxy| proxy.delay(by)))
                 };
                 delay(by);
                 thread::sleep(lasts);
@@ -296,7 +300,9 @@ impl Storm<'_> {
             for name in raw.children(&folder)? {
                 let node = format!("{folder}/{name}");
                 match raw.exists(&node)? {
-                    Some(stat) if stat.ephemeral_owner != 0 || name.starts_with("_c_") => left.push(node),
+                    Some(stat) if stat.ephemeral_owner != 0 || name.starts_with("_c_") => {
+                        left.push(node)
+                    }
                     Some(_) => folders.push(node),
                     None => {}
                 }
@@ -323,8 +329,9 @@ impl<'s> WorkerLane<'s> {
     fn new(storm: &'s Storm<'s>, number: usize) -> WorkerLane<'s> {
         let members = storm.settings.members;
         let mut lane = Lane::new(storm.settings.seed, number, storm.settings.timeout(), members);
-        let ways: Vec<_> =
-            (0..members).map(|member| Proxy::start(storm.ensemble.member(member).address())).collect();
+        let ways: Vec<_> = (0..members)
+            .map(|member| Proxy::start(storm.ensemble.member(member).address()))
+            .collect();
         let process = start(storm, &format!("worker-{number}.0"), &ways, lane.seed());
         WorkerLane { storm, lane, number, lives: 0, ways, process }
     }
@@ -354,7 +361,9 @@ impl<'s> WorkerLane<'s> {
         let (kind, worker) = (fault.kind().to_owned(), self.name());
         self.storm.note(Note::Fault { kind: kind.clone(), target: worker.clone() });
         let is_struck = |way: &usize| member.is_none_or(|member| member == *way);
-        let set = |on| (0..self.ways.len()).filter(is_struck).for_each(|way| set(&self.ways[way], fault, on));
+        let set = |on| {
+            (0..self.ways.len()).filter(is_struck).for_each(|way| set(&self.ways[way], fault, on))
+        };
         match fault {
             WorkerFault::Stop => {
                 self.signal(Signal::STOP);

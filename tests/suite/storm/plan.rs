@@ -78,7 +78,8 @@ impl Lane {
         let random = &mut self.random;
         let direction = if random.bool() { Direction::ToServer } else { Direction::ToClient };
         let delay = Duration::from_millis(random.u64(5..300));
-        let kinds = [OpKind::Create, OpKind::Create, OpKind::Delete, OpKind::GetChildren, OpKind::GetData];
+        let kinds =
+            [OpKind::Create, OpKind::Create, OpKind::Delete, OpKind::GetChildren, OpKind::GetData];
         let kind = kinds[random.usize(..kinds.len())];
         let fault = match drawn {
             0..3 => WorkerFault::Cut,

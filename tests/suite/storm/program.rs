@@ -1,5 +1,5 @@
-//! The program behind `tests/storm`: reads the arguments, and plays the scenario in a process of its
-//! own. That process ends, with its servers and its workers, when our end of its stdin closes.
+//! The program behind `tests/storm`: reads the arguments, and plays the scenario in a process of
+//! its own. That process ends, with its servers and its workers, when our end of its stdin closes.
 use super::{Settings, judge, summary};
 use crate::support::{
     SCRATCH_VAR, Scratch,
@@ -21,7 +21,8 @@ const SCENARIO: &str = "storm::processes_under_faults_are_not_seen_to_break_a_gu
 /// The settings of the scenario: the seed, the seconds and the number of servers.
 const SETTINGS_VAR: &str = "ZK_MUTEX_TEST_STORM";
 
-const USAGE: &str = "tests/storm [--seconds N] [--ensemble] [--seed S]\ntests/storm --judge DIRECTORY";
+const USAGE: &str =
+    "tests/storm [--seconds N] [--ensemble] [--seed S]\ntests/storm --judge DIRECTORY";
 
 /// What the suite plays.
 const SHORT: Settings = Settings { seed: 1, length: Duration::from_secs(12), members: 1 };
@@ -29,7 +30,8 @@ const SHORT: Settings = Settings { seed: 1, length: Duration::from_secs(12), mem
 /// As the program says, or those of the suite.
 pub fn settings() -> Settings {
     let Ok(text) = env::var(SETTINGS_VAR) else { return SHORT };
-    let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().expect("a number")).collect();
+    let numbers: Vec<u64> =
+        text.split(' ').map(|number| number.parse().expect("a number")).collect();
     let [seed, seconds, members] = numbers[..] else { panic!("three settings, not {text:?}") };
     Settings { seed, length: Duration::from_secs(seconds), members: members as usize }
 }
@@ -41,7 +43,8 @@ pub fn keep(settings: Settings, dir: &Path) -> PathBuf {
     fs::create_dir_all(&kept).expect("a directory for the histories");
     for entry in fs::read_dir(dir).expect("the histories") {
         let path = entry.expect("the histories").path();
-        fs::copy(&path, kept.join(path.file_name().expect("a file"))).expect("the histories can be copied");
+        fs::copy(&path, kept.join(path.file_name().expect("a file")))
+            .expect("the histories can be copied");
     }
     kept
 }
@@ -53,7 +56,8 @@ enum Asked {
 
 fn arguments() -> Option<Asked> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut settings = Settings { seed: now.as_secs(), length: Duration::from_secs(30), members: 1 };
+    let mut settings =
+        Settings { seed: now.as_secs(), length: Duration::from_secs(30), members: 1 };
     let mut words = env::args().skip(2);
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -67,7 +71,8 @@ fn arguments() -> Option<Asked> {
     Some(Asked::Play(settings))
 }
 
-/// Ends with 1 if there is a violation, or if the storm broke off; with 2 if the arguments are wrong.
+/// Ends with 1 if there is a violation, or if the storm broke off; with 2 if the arguments are
+/// wrong.
 pub fn main() -> ExitCode {
     // However the script ends that started us, no server and no worker outlives it.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("the kernel knows this signal");

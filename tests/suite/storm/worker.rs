@@ -22,8 +22,8 @@ use std::{
 };
 use zk_mutex::{Contender, Error, Held, LostSignal, Result, Wait, ZkSemaphore, ZkSession};
 
-/// The first argument that starts a worker in place of the suite; behind it come the connect string,
-/// the history's file, the seed, and the session timeout in milliseconds.
+/// The first argument that starts a worker in place of the suite; behind it come the connect
+/// string, the history's file, the seed, and the session timeout in milliseconds.
 pub const NAME: &str = "storm-worker";
 
 /// How often a thread looks at the guard that it has.
@@ -82,7 +82,8 @@ pub fn main() -> ExitCode {
     let [connect, file, seed, timeout] = &words[..] else { return ExitCode::from(2) };
     let (file, seed): (&Path, u64) = (file.as_ref(), seed.parse().expect("a seed"));
     let history = History::create(file).expect("the history's file");
-    let name = file.file_name().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
+    let name =
+        file.file_name().and_then(|name| name.to_str()).expect("the worker's name").to_owned();
     let timeout = Duration::from_millis(timeout.parse().expect("a timeout"));
     // In the worst outage it connects after it.
     let session = loop {
@@ -93,7 +94,8 @@ pub fn main() -> ExitCode {
         }
     };
     let (quiet, next) = (AtomicBool::new(false), AtomicU64::new(0));
-    let worker: &'static Worker = Box::leak(Box::new(Worker { session, history, quiet, next, timeout }));
+    let worker: &'static Worker =
+        Box::leak(Box::new(Worker { session, history, quiet, next, timeout }));
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         worker.quiet.store(true, SeqCst);
@@ -108,13 +110,19 @@ pub fn main() -> ExitCode {
     thread::scope(|scope| {
         for (thread, locks) in worker.locks(&name) {
             let random = random.fork();
-            scope.spawn(move || Actor { worker, thread, random, former: VecDeque::new() }.act(&locks));
+            scope.spawn(move || {
+                Actor { worker, thread, random, former: VecDeque::new() }.act(&locks)
+            });
         }
     });
     let op = worker.number();
     // It tells a server within a second, or gives up.
     let within = Some(1_000_000);
-    worker.history.note(now(), "main", Note::Ask { op, lock: "/session".to_owned(), mode: None, within });
+    worker.history.note(
+        now(),
+        "main",
+        Note::Ask { op, lock: "/session".to_owned(), mode: None, within },
+    );
     let closed = worker.session.close();
     worker.history.note(now(), "main", outcome(op, closed));
     worker.history.note(now(), "main", Note::End);
@@ -145,7 +153,12 @@ impl Worker {
         let make = |recipe: Recipe, path: &str| {
             let mode = if recipe == Recipe::Read { Mode::Read } else { Mode::Write };
             let is_election = recipe == Recipe::Leader;
-            Wanted { path: path.to_owned(), mode, is_election, lock: recipe.make(&self.session, path) }
+            Wanted {
+                path: path.to_owned(),
+                mode,
+                is_election,
+                lock: recipe.make(&self.session, path),
+            }
         };
         let kept = |path: &str| {
             let lock = kept(&self.session, path, KEEP);
@@ -153,17 +166,19 @@ impl Worker {
         };
         let permits = |count| {
             let path = "/semaphore";
-            let semaphore = ZkSemaphore::new(&self.session, path, PERMITS as u32).expect("a semaphore");
+            let semaphore =
+                ZkSemaphore::new(&self.session, path, PERMITS as u32).expect("a semaphore");
             let lock = Box::new(Several(semaphore, count));
             Wanted { path: path.to_owned(), mode: Mode::Permit, is_election: false, lock }
         };
-        // Nobody else asks for the first, and for the second only the process that takes the place of
-        // this one when it is killed.
+        // Nobody else asks for the first, and for the second only the process that takes the place
+        // of this one when it is killed.
         let heirs = name.split_once('.').map_or(name, |(worker, _)| worker);
         let own = ["own", name, "heirs", heirs];
         let own = own.chunks(2).map(|path| make(Recipe::Mutex, &format!("/{}", path.join("-"))));
         let beside = make(Recipe::Write, &format!("{MULTI}-beside"));
-        let rwlock = || [Recipe::Read, Recipe::Read, Recipe::Write].map(|recipe| make(recipe, "/rwlock"));
+        let rwlock =
+            || [Recipe::Read, Recipe::Read, Recipe::Write].map(|recipe| make(recipe, "/rwlock"));
         let mut threads = vec![
             ("semaphore", vec![permits(1), permits(2)]),
             ("multi", vec![make(Recipe::Multi, MULTI), beside]),
@@ -234,7 +249,10 @@ impl Actor<'_> {
         let timeout = Duration::from_millis(self.random.u64(20..2_000));
         let ask = |within: Option<Duration>| {
             let within = within.map(|within| (within + more).as_micros() as i64);
-            self.note(now(), Note::Ask { op, lock: wanted.path.clone(), mode: Some(wanted.mode), within });
+            self.note(
+                now(),
+                Note::Ask { op, lock: wanted.path.clone(), mode: Some(wanted.mode), within },
+            );
         };
         let result = match way {
             0..4 => {
@@ -272,7 +290,10 @@ impl Actor<'_> {
                 _ => (wanted.path.clone(), wanted.mode),
             };
             let token = (held.fencing_token().zxid(), held.fencing_token().hand_over());
-            self.note(at, Note::Got { op, hold, lock, mode, token, until, node: held.path().to_owned() });
+            self.note(
+                at,
+                Note::Got { op, hold, lock, mode, token, until, node: held.path().to_owned() },
+            );
             hold
         });
         let holds = holds.collect();
@@ -305,8 +326,8 @@ impl Actor<'_> {
         let watched = section.holds.iter().zip(holds).map(|(hold, held)| Watched::new(*hold, held));
         let mut watched: Vec<_> = watched.collect();
         let first = self.worker.session.session_id();
-        // Such a thread waits for the signal, and asks nothing by which the library would find out. A
-        // hold that stands now is of the session that was asked for before.
+        // Such a thread waits for the signal, and asks nothing by which the library would find out.
+        // A hold that stands now is of the session that was asked for before.
         let waits = self.random.bool() && watched.iter().all(|one| one.held.is_held());
         loop {
             for one in &mut watched {
@@ -369,7 +390,9 @@ impl Actor<'_> {
             Ok(())
         };
         let at = now();
-        holds.iter().for_each(|hold| self.note(at, Note::Freed { hold: *hold, held: result.is_ok() }));
+        holds
+            .iter()
+            .for_each(|hold| self.note(at, Note::Freed { hold: *hold, held: result.is_ok() }));
         self.note(at, outcome(op, result));
         while self.former.len() > FORMER {
             self.former.pop_front();

@@ -1,4 +1,5 @@
-//! What scenarios of contending threads need: a watched section, threads known to wait, the queue at the server in its order.
+//! What scenarios of contending threads need: a watched section, threads known to wait, the queue
+//! at the server in its order.
 pub use super::scene::session;
 use super::{
     Proxy, Raw,
@@ -21,7 +22,8 @@ pub struct Section {
 }
 
 impl Section {
-    /// Goes through; the counter is read, and written a moment later, with nothing but the lock to protect it.
+    /// Goes through; the counter is read, and written a moment later, with nothing but the lock to
+    /// protect it.
     #[track_caller]
     pub fn pass(&self) {
         assert!(!self.inside.swap(true, Ordering::SeqCst), "somebody else is in the section");
@@ -52,8 +54,8 @@ pub fn spawn_waiting<'s, T: Send + 's>(
     // Asleep all the while, and never awake in between.
     let (mut since, mut looks) = (String::new(), 0);
     until("the thread waits", SOON, || {
-        let status =
-            fs::read_to_string(format!("{task}/status")).expect("the thread waits, it has not ended");
+        let status = fs::read_to_string(format!("{task}/status"))
+            .expect("the thread waits, it has not ended");
         let kept = |line: &&str| line.starts_with("State:") || line.starts_with("voluntary_ctxt");
         let now: String = status.lines().filter(kept).collect();
         looks = if now == since && now.contains("S (sleeping)") { looks + 1 } else { 0 };
@@ -78,10 +80,13 @@ pub fn until_queue(at: &str, path: &str, count: usize) -> Vec<String> {
     })
 }
 
-/// The node's stat; None where there is none. `path` as the session of the connect string `at` has it.
+/// The node's stat; None where there is none. `path` as the session of the connect string `at` has
+/// it.
 #[track_caller]
 pub fn stat(at: &str, path: &str) -> Option<Stat> {
-    Raw::connect(at).and_then(|mut raw| raw.exists(&full_path(at, path))).expect("the server answers")
+    Raw::connect(at)
+        .and_then(|mut raw| raw.exists(&full_path(at, path)))
+        .expect("the server answers")
 }
 
 /// A proxy in front of the shared server, and a connect string through it to the chroot of `at`.

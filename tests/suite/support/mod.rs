@@ -1,4 +1,5 @@
-//! What the scenarios stand on: `zk-test-support`, and what they share of the library: sessions, recipes, contenders.
+//! What the scenarios stand on: `zk-test-support`, and what they share of the library: sessions,
+//! recipes, contenders.
 #![allow(dead_code)] // not every scenario needs everything
 
 pub mod contend;

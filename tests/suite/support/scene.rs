@@ -1,4 +1,5 @@
-//! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the end.
+//! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the
+//! end.
 use super::{Proxy, Raw, ask, raw, until};
 use crossbeam_channel::Receiver;
 use std::time::Duration;
@@ -15,7 +16,11 @@ pub fn session(connect_string: &str) -> ZkSession {
 
 #[track_caller]
 pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
-    match ZkSession::builder(connect_string).session_timeout(timeout).connect_timeout(SOON).connect() {
+    match ZkSession::builder(connect_string)
+        .session_timeout(timeout)
+        .connect_timeout(SOON)
+        .connect()
+    {
         Ok(session) => session,
         Err(e) => panic!("{e}"),
     }
@@ -59,7 +64,9 @@ pub fn until_state(session: &ZkSession, state: SessionState) {
 #[track_caller]
 pub fn until_renewed(session: &ZkSession) {
     let most = session.timeout() * 3 / 5;
-    until("a renewed lease", session.timeout(), || (session.lease_remaining() < most).then_some(()));
+    until("a renewed lease", session.timeout(), || {
+        (session.lease_remaining() < most).then_some(())
+    });
 }
 
 /// Asks for the watch on a held node and waits until the server, or the one at `at`, has it for the
@@ -79,7 +86,11 @@ pub fn until_node_watched(at: &str, path: &str) {
     until(&format!("{path} is watched"), SOON, || {
         let watches = ask::four_letter(host, "wchp", ask::LIMIT).ok()?;
         let mut lines = watches.lines().skip_while(|line| *line != path).skip(1);
-        lines.by_ref().take_while(|line| line.starts_with('\t')).any(|line| line == owner).then_some(())
+        lines
+            .by_ref()
+            .take_while(|line| line.starts_with('\t'))
+            .any(|line| line == owner)
+            .then_some(())
     });
 }
 
@@ -91,7 +102,8 @@ pub fn full_path(connect_string: &str, path: &str) -> String {
     }
 }
 
-/// The names of the nodes in the lock's folder; none where it is gone. Of a semaphore the leases, as `leases/..`.
+/// The names of the nodes in the lock's folder; none where it is gone. Of a semaphore the leases,
+/// as `leases/..`.
 #[track_caller]
 pub fn queue(connect_string: &str, path: &str) -> Vec<String> {
     let names = children(connect_string, path);
@@ -135,8 +147,9 @@ pub fn until_empty(connect_string: &str, path: &str) {
     }
 }
 
-/// Ends at the server the session that was granted last through this proxy, behind its owner's back. (The owner, who is cut off by
-/// that, may come back in between and take the session over; so this goes on until the server knows the session no more.)
+/// Ends at the server the session that was granted last through this proxy, behind its owner's
+/// back. (The owner, who is cut off by that, may come back in between and take the session over; so
+/// this goes on until the server knows the session no more.)
 #[track_caller]
 pub fn expire(proxy: &Proxy, server: &str) {
     let (id, password) = proxy.sessions().pop().expect("a session through the proxy");

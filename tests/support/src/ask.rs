@@ -28,7 +28,11 @@ pub fn mode(address: SocketAddr, limit: Duration) -> Option<String> {
 #[track_caller]
 pub fn metric(address: SocketAddr, name: &str) -> i64 {
     let answer = four_letter(address, "mntr", LIMIT).expect("the server answers mntr");
-    let find =
-        |line: &str| line.split_once('\t').filter(|(key, _)| *key == name)?.1.trim().parse::<f64>().ok();
-    answer.lines().find_map(find).map_or_else(|| panic!("no {name} in\n{answer}"), |value| value as i64)
+    let find = |line: &str| {
+        line.split_once('\t').filter(|(key, _)| *key == name)?.1.trim().parse::<f64>().ok()
+    };
+    answer
+        .lines()
+        .find_map(find)
+        .map_or_else(|| panic!("no {name} in\n{answer}"), |value| value as i64)
 }

@@ -11,17 +11,18 @@ use std::{
 
 /// Names the scenario to run to the child.
 pub const VAR: &str = "ZK_MUTEX_TEST";
-/// How long threads, sockets and processes may take to end after the scenario: a client that is closed in the middle of something
-/// takes up to seven seconds by its own rules.
+/// How long threads, sockets and processes may take to end after the scenario: a client that is
+/// closed in the middle of something takes up to seven seconds by its own rules.
 const SETTLE: Duration = Duration::from_secs(10);
 
 pub fn main(test: &Test) -> ExitCode {
     end_with_parent();
-    let filter =
-        env_logger::Env::default().default_filter_or("zk_mutex=debug,zk_test_server=debug,suite=debug");
+    let filter = env_logger::Env::default()
+        .default_filter_or("zk_mutex=debug,zk_test_server=debug,suite=debug");
     logged::install(env_logger::Builder::from_env(filter).format_timestamp_micros().build());
     let before = Residue::now();
-    // The hook has printed the panic already, the scenario's values are gone: nothing can be seen half done.
+    // The hook has printed the panic already, the scenario's values are gone: nothing can be seen
+    // half done.
     let outcome: Result<(), Box<dyn Any + Send>> = panic::catch_unwind(test.run);
     if outcome.is_err() {
         return ExitCode::FAILURE;
@@ -41,7 +42,8 @@ pub fn main(test: &Test) -> ExitCode {
 fn settle(before: &Residue) -> Vec<String> {
     let end = Instant::now() + SETTLE;
     loop {
-        // A look takes its time on a busy machine: the one that counts is begun when the time is up.
+        // A look takes its time on a busy machine: the one that counts is begun when the time is
+        // up.
         let is_last = Instant::now() >= end;
         let left = before.since();
         if left.is_empty() || is_last {
@@ -51,12 +53,16 @@ fn settle(before: &Residue) -> Vec<String> {
     }
 }
 
-/// Ends this process and its group when the parent's end of our stdin closes: an interrupted run leaves nothing behind.
+/// Ends this process and its group when the parent's end of our stdin closes: an interrupted run
+/// leaves nothing behind.
 fn end_with_parent() {
     let watch = || {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ = Command::new("sh").args(["-c", "kill -KILL 0"]).status();
         process::exit(1);
     };
-    thread::Builder::new().name("parent-watch".into()).spawn(watch).expect("a thread for the parent watch");
+    thread::Builder::new()
+        .name("parent-watch".into())
+        .spawn(watch)
+        .expect("a thread for the parent watch");
 }

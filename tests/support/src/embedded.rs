@@ -1,4 +1,5 @@
-//! The embedded server in the place of a real one: what a test does to a process, done to `TestServer`.
+//! The embedded server in the place of a real one: what a test does to a process, done to
+//! `TestServer`.
 use super::{Raw, logged, raw, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
@@ -40,7 +41,8 @@ impl Embedded {
         &self.server
     }
 
-    /// As of a process that died: the port refuses, connections are cut, what was on its way is lost.
+    /// As of a process that died: the port refuses, connections are cut, what was on its way is
+    /// lost.
     pub fn kill(&self) {
         self.server.refuse(true);
         self.server.cut_connections();

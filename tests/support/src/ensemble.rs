@@ -1,7 +1,9 @@
-//! An ensemble of real servers whose talk with each other goes through fault proxies, so that any member can be cut off.
+//! An ensemble of real servers whose talk with each other goes through fault proxies, so that any
+//! member can be cut off.
 //!
-//! Each member's configuration names the proxies in place of its peers: what member i sends to j passes the proxies i -> j. The
-//! address with which a member introduces itself in an election is replaced on its way by that of the proxy leading back to it.
+//! Each member's configuration names the proxies in place of its peers: what member i sends to j
+//! passes the proxies i -> j. The address with which a member introduces itself in an election is
+//! replaced on its way by that of the proxy leading back to it.
 use super::{Proxy, Scratch, Server, own_loopback, proxy::Traffic, server::Builder};
 use std::{
     fs,
@@ -38,7 +40,8 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
-    /// Members with a tick of 500 ms, so that a follower without its leader notices after 2 s (4 ticks).
+    /// Members with a tick of 500 ms, so that a follower without its leader notices after 2 s (4
+    /// ticks).
     #[track_caller]
     pub fn start(size: usize) -> Ensemble {
         Ensemble::start_with(
@@ -68,8 +71,9 @@ impl Ensemble {
         let between = |from: usize, to: usize| net(10 * (from + 1) + to + 1);
 
         let mut ways = Vec::new();
-        for (from, to) in
-            (0..size).flat_map(|from| (0..size).map(move |to| (from, to))).filter(|(from, to)| from != to)
+        for (from, to) in (0..size)
+            .flat_map(|from| (0..size).map(move |to| (from, to)))
+            .filter(|(from, to)| from != to)
         {
             let open = |port: u16, traffic| {
                 let listen = SocketAddr::from((between(from, to), port));
@@ -88,12 +92,15 @@ impl Ensemble {
                 .clone()
                 .or_set("initLimit", 10)
                 .or_set("syncLimit", 4)
-                // A member that looks for a leader in vain asks ever less often, up to once a minute.
+                // A member that looks for a leader in vain asks ever less often, up to once a
+                // minute.
                 .property("zookeeper.fastleader.maxNotificationInterval", 500);
             for peer in 0..size {
                 let at = if peer == member { host(peer) } else { between(member, peer) };
-                builder = builder
-                    .set(&format!("server.{}", peer + 1), format!("{at}:{QUORUM_PORT}:{ELECTION_PORT}"));
+                builder = builder.set(
+                    &format!("server.{}", peer + 1),
+                    format!("{at}:{QUORUM_PORT}:{ELECTION_PORT}"),
+                );
             }
             let server = builder.prepare(Scratch::new("member"), host(member))?;
             let id = server.member().dir().path().join("data/myid");
@@ -109,13 +116,14 @@ impl Ensemble {
         self.members.len()
     }
 
-    /// A member, to kill, restart, pause or ask. (A restart returns when the member serves, for which it needs a quorum.)
+    /// A member, to kill, restart, pause or ask. (A restart returns when the member serves, for
+    /// which it needs a quorum.)
     pub fn member(&self, member: usize) -> &Server {
         &self.members[member]
     }
 
-    /// From now on each write of a member to a file fails, as on a full disk, until it is restarted. (Its limit on the
-    /// size of files becomes zero.)
+    /// From now on each write of a member to a file fails, as on a full disk, until it is
+    /// restarted. (Its limit on the size of files becomes zero.)
     pub fn fill_disk(&self, member: usize) {
         self.members[member].member().fill_disk();
     }
@@ -176,10 +184,12 @@ impl Ensemble {
         }
     }
 
-    /// The proxies of the connections `from` opens to `to` (quorum and election), for faults of a test's own making.
+    /// The proxies of the connections `from` opens to `to` (quorum and election), for faults of a
+    /// test's own making.
     #[track_caller]
     pub fn way(&self, from: usize, to: usize) -> [&Proxy; 2] {
-        let way = self.ways.iter().find(|way| (way.from, way.to) == (from, to)).expect("two members");
+        let way =
+            self.ways.iter().find(|way| (way.from, way.to) == (from, to)).expect("two members");
         [&way.quorum, &way.election]
     }
 
@@ -189,6 +199,8 @@ impl Ensemble {
     }
 
     fn with_mode(&self, mode: &str) -> Vec<usize> {
-        (0..self.size()).filter(|member| self.members[*member].mode().as_deref() == Some(mode)).collect()
+        (0..self.size())
+            .filter(|member| self.members[*member].mode().as_deref() == Some(mode))
+            .collect()
     }
 }

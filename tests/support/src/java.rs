@@ -1,4 +1,5 @@
-//! A Java process that dies with its owner: killed when dropped, and when the owning process dies, however it dies.
+//! A Java process that dies with its owner: killed when dropped, and when the owning process dies,
+//! however it dies.
 use super::residue;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
@@ -10,10 +11,12 @@ use std::{
     time::Duration,
 };
 
-/// Names the directory of ZooKeeper's jars: either Debian's layout (the default, /usr/share/java) or the `lib` of a release.
+/// Names the directory of ZooKeeper's jars: either Debian's layout (the default, /usr/share/java)
+/// or the `lib` of a release.
 pub const JARS_VAR: &str = "ZK_JARS";
 const DEBIAN_JARS: &str = "/usr/share/java";
-const INSTALL: &str = "apt-get install -y --no-install-recommends zookeeper openjdk-17-jre-headless";
+const INSTALL: &str =
+    "apt-get install -y --no-install-recommends zookeeper openjdk-17-jre-headless";
 /// What ZooKeeper needs of Debian's hundreds of jars.
 const JARS: [&str; 12] = [
     "zookeeper",
@@ -59,10 +62,14 @@ impl Java {
             .map_err(|e| format!("cannot start sh: {e}"))?;
         let mut line = String::new();
         if let Some(out) = wrapper.stdout.take() {
-            BufReader::new(out).read_line(&mut line).map_err(|e| format!("no word from sh: {e}"))?;
+            BufReader::new(out)
+                .read_line(&mut line)
+                .map_err(|e| format!("no word from sh: {e}"))?;
         }
-        let pid =
-            line.trim().parse().map_err(|_| format!("sh said {line:?} where Java's process id was due"))?;
+        let pid = line
+            .trim()
+            .parse()
+            .map_err(|_| format!("sh said {line:?} where Java's process id was due"))?;
         Ok(Java { wrapper, pid })
     }
 
@@ -83,15 +90,18 @@ impl Java {
         self.signal("CONT");
     }
 
-    /// From now on each write to a file fails, as on a full disk: no byte may stand in one behind the first `limit`.
+    /// From now on each write to a file fails, as on a full disk: no byte may stand in one behind
+    /// the first `limit`.
     pub fn limit_files(&self, limit: u64) {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        // Java takes no notice of the signal that comes with the error. A process that has just ended has no limits.
+        // Java takes no notice of the signal that comes with the error. A process that has just
+        // ended has no limits.
         let _ = prlimit(pid, Resource::Fsize, Rlimit { current: Some(limit), maximum: None });
     }
 
     fn signal(&self, name: &str) {
-        let done = Command::new("sh").args(["-c", "kill -$0 $1", name, &self.pid.to_string()]).status();
+        let done =
+            Command::new("sh").args(["-c", "kill -$0 $1", name, &self.pid.to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent to Java");
     }
 }
@@ -105,11 +115,16 @@ impl Drop for Java {
 }
 
 fn java() -> Result<PathBuf, String> {
-    let home =
-        env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java")).filter(|java| java.exists());
-    let on_path =
-        || env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join("java")).find(|java| java.exists());
-    home.or_else(on_path).ok_or_else(|| format!("the tests need Java; install it with\n    {INSTALL}"))
+    let home = env::var_os("JAVA_HOME")
+        .map(|home| Path::new(&home).join("bin/java"))
+        .filter(|java| java.exists());
+    let on_path = || {
+        env::split_paths(&env::var_os("PATH")?)
+            .map(|dir| dir.join("java"))
+            .find(|java| java.exists())
+    };
+    home.or_else(on_path)
+        .ok_or_else(|| format!("the tests need Java; install it with\n    {INSTALL}"))
 }
 
 /// The class path of ZooKeeper.

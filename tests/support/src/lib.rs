@@ -1,5 +1,6 @@
-//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw client. It does not know
-//! the lock library: what of it scenarios share stands in `tests/suite/support`.
+//! What the scenarios stand on: the runner, servers (real and embedded), a fault proxy and a raw
+//! client. It does not know the lock library: what of it scenarios share stands in
+//! `tests/suite/support`.
 pub mod ask;
 mod child;
 mod embedded;
@@ -37,8 +38,9 @@ pub use wait::until;
 
 use std::net::Ipv4Addr;
 
-/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its own a server keeps its
-/// ports while it is down, and a closed listener can be bound again, since no outgoing connection is given one of them.
+/// A loopback address nobody else uses: 127/8 is all loopback on Linux, and with an address of its
+/// own a server keeps its ports while it is down, and a closed listener can be bound again, since
+/// no outgoing connection is given one of them.
 pub fn own_loopback() -> Ipv4Addr {
     let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
     let [c, ..] = uuid::Uuid::new_v4().into_bytes();

@@ -68,10 +68,14 @@ pub(super) fn install(printer: Logger) {
     log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
 }
 
-/// The warnings (`Level::Warn`), errors (`Level::Error`) or the embedded server's news (`Level::Info`) so far that contain `part`.
+/// The warnings (`Level::Warn`), errors (`Level::Error`) or the embedded server's news
+/// (`Level::Info`) so far that contain `part`.
 pub fn logged(level: Level, part: &str) -> Vec<String> {
     let kept = KEPT.lock();
-    kept.iter().filter(|(l, text)| *l == level && text.contains(part)).map(|(_, text)| text.clone()).collect()
+    kept.iter()
+        .filter(|(l, text)| *l == level && text.contains(part))
+        .map(|(_, text)| text.clone())
+        .collect()
 }
 
 /// From now on the logger panics at each record that contains `part`, as one that prints does when
@@ -103,7 +107,9 @@ fn block(record: &Record<'_>) {
 
 fn spring(record: &Record<'_>) {
     let mut trap = TRAP.lock();
-    let Some(set) = trap.as_mut().filter(|set| record.args().to_string().contains(set.part)) else { return };
+    let Some(set) = trap.as_mut().filter(|set| record.args().to_string().contains(set.part)) else {
+        return;
+    };
     set.panics += 1;
     drop(trap);
     // Past the hook, which would print a backtrace: long enough for a lease to end.

@@ -56,7 +56,8 @@ impl From<OpKind> for Which {
 
 impl Which {
     pub fn matches(&self, request: &Request) -> bool {
-        self.kind == request.kind && request.path.as_deref().unwrap_or_default().contains(&self.part)
+        self.kind == request.kind
+            && request.path.as_deref().unwrap_or_default().contains(&self.part)
     }
 }
 

@@ -3,15 +3,22 @@ use std::{collections::HashSet, fs};
 
 /// The names of its threads.
 pub fn threads() -> Vec<String> {
-    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-    fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| name(task).trim().to_owned()).collect()
+    let name =
+        |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    fs::read_dir("/proc/self/task")
+        .unwrap()
+        .flatten()
+        .map(|task| name(task).trim().to_owned())
+        .collect()
 }
 
 /// The ports on which it listens, at whatever address.
 pub fn listening() -> HashSet<u16> {
     let link = |fd: fs::DirEntry| Some(fs::read_link(fd.path()).ok()?.to_str()?.to_owned());
-    let own: HashSet<String> = fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(link).collect();
-    let tables = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/self/net/{table}")).unwrap());
+    let own: HashSet<String> =
+        fs::read_dir("/proc/self/fd").unwrap().flatten().filter_map(link).collect();
+    let tables =
+        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/self/net/{table}")).unwrap());
     let port = |row: &str| {
         let fields: Vec<&str> = row.split_whitespace().collect();
         let socket = format!("socket:[{}]", fields.get(9)?);

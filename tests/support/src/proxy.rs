@@ -1,4 +1,5 @@
-//! A TCP proxy in front of a server that makes faults on demand; it reads ZooKeeper's requests and replies as they pass.
+//! A TCP proxy in front of a server that makes faults on demand; it reads ZooKeeper's requests and
+//! replies as they pass.
 use super::{
     op::{Request, Which},
     own_loopback, proxy_link,
@@ -31,7 +32,8 @@ pub(super) enum Traffic {
     Clients,
     /// Anything, not looked at.
     Plain,
-    /// ZooKeeper's elections: the address a member introduces itself with is replaced, so that it is called back there.
+    /// ZooKeeper's elections: the address a member introduces itself with is replaced, so that it
+    /// is called back there.
     Election { advertise: SocketAddr },
 }
 
@@ -77,7 +79,8 @@ pub(super) struct LinkState {
     pub server: Option<TcpStream>,
     /// Bytes go nowhere, the connection stays open.
     pub silent: bool,
-    /// Requests passed to the server and not answered: xid (None for connect), request, and the fault due at the reply.
+    /// Requests passed to the server and not answered: xid (None for connect), request, and the
+    /// fault due at the reply.
     pub pending: VecDeque<(Option<i32>, Request, Option<Then>)>,
     /// Where bytes for the client queue up, once there is a way to it.
     pub to_client: Option<Sender<proxy_link::Item>>,
@@ -132,7 +135,11 @@ impl Proxy {
         Proxy::open(address, upstream, Traffic::Clients).expect("the proxy listens")
     }
 
-    pub(super) fn open(address: SocketAddr, upstream: SocketAddr, traffic: Traffic) -> io::Result<Proxy> {
+    pub(super) fn open(
+        address: SocketAddr,
+        upstream: SocketAddr,
+        traffic: Traffic,
+    ) -> io::Result<Proxy> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let (state, changed) = (Mutex::default(), Condvar::new());
@@ -160,14 +167,15 @@ impl Proxy {
         self.core.changed.notify_all();
     }
 
-    /// From now on nothing passes on the present connections, in either direction; they stay open. New ones are well.
+    /// From now on nothing passes on the present connections, in either direction; they stay open.
+    /// New ones are well.
     pub fn freeze(&self) {
         log::debug!("{self}: freeze");
         self.core.state().links.values_mut().for_each(|link| link.silent = true);
     }
 
-    /// Closes the present connections on the server's side. Their clients are not told, as when a host that fell is
-    /// back, and nothing passes to them any more.
+    /// Closes the present connections on the server's side. Their clients are not told, as when a
+    /// host that fell is back, and nothing passes to them any more.
     pub fn half_open(&self) {
         self.freeze();
         for server in self.core.state().links.values().filter_map(|link| link.server.as_ref()) {
@@ -175,7 +183,8 @@ impl Proxy {
         }
     }
 
-    /// Refuses new connections as a dead host's kernel does, or listens again at the same address. Present ones stay.
+    /// Refuses new connections as a dead host's kernel does, or listens again at the same address.
+    /// Present ones stay.
     #[track_caller]
     pub fn refuse(&self, on: bool) {
         log::debug!("{self}: refuse {on}");
@@ -185,14 +194,16 @@ impl Proxy {
             (true, None) => {}
             (false, Some(open)) => *listening = Some(open),
             (false, None) => {
-                let listener = TcpListener::bind(self.address).expect("the proxy's address is still its own");
+                let listener =
+                    TcpListener::bind(self.address).expect("the proxy's address is still its own");
                 *listening = Some(Listening::start(listener, &self.core));
             }
         }
     }
 
-    /// Lets nothing through in either direction. Connections stay open, and new ones are taken but get no answer; what is
-    /// sent meanwhile, the end of a connection included, passes when the hole closes.
+    /// Lets nothing through in either direction. Connections stay open, and new ones are taken but
+    /// get no answer; what is sent meanwhile, the end of a connection included, passes when the
+    /// hole closes.
     pub fn black_hole(&self, on: bool) {
         self.hold(Direction::ToServer, on);
         self.hold(Direction::ToClient, on);
@@ -205,8 +216,8 @@ impl Proxy {
         self.core.changed.notify_all();
     }
 
-    /// Holds back all replies that arrive from now on, or none any more. Watch events pass, unless they
-    /// come behind a reply that waits.
+    /// Holds back all replies that arrive from now on, or none any more. Watch events pass, unless
+    /// they come behind a reply that waits.
     pub fn hold_replies(&self, on: bool) {
         log::debug!("{self}: hold replies {on}");
         self.core.state().replies_until = on.then(Instant::now);
@@ -234,14 +245,15 @@ impl Proxy {
         self.plan(which, Fault::Reply(Then::Cut));
     }
 
-    /// The next such request goes to the server; its reply is swallowed and nothing passes on that connection any more.
+    /// The next such request goes to the server; its reply is swallowed and nothing passes on that
+    /// connection any more.
     pub fn silence_reply(&self, which: impl Into<Which>) {
         self.plan(which, Fault::Reply(Then::Silence));
     }
 
-    /// The next such request goes to the server; its reply is held back, with everything that would come after it, as by
-    /// `hold(Direction::ToClient, true)` and until that is ended. What is given is a wait for the reply to be here, unheard by the
-    /// client.
+    /// The next such request goes to the server; its reply is held back, with everything that would
+    /// come after it, as by `hold(Direction::ToClient, true)` and until that is ended. What is
+    /// given is a wait for the reply to be here, unheard by the client.
     pub fn hold_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         let which = which.into();
         let awaited = self.await_passing(which.clone(), Passing::Held, limit);
@@ -264,12 +276,14 @@ impl Proxy {
         self.core.state().plans.len()
     }
 
-    /// A wait for the next such request from now on to be passed to the server, or swallowed on its way.
+    /// A wait for the next such request from now on to be passed to the server, or swallowed on its
+    /// way.
     pub fn on_request(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         self.await_passing(which.into(), Passing::Request, limit)
     }
 
-    /// A wait for the next reply to such a request to be passed to the client, or swallowed on its way.
+    /// A wait for the next reply to such a request to be passed to the client, or swallowed on its
+    /// way.
     pub fn on_reply(&self, which: impl Into<Which>, limit: Duration) -> Awaited {
         self.await_passing(which.into(), Passing::Reply, limit)
     }
@@ -299,7 +313,8 @@ impl Proxy {
         self.core.state().log.iter().filter(|request| which.matches(request)).count()
     }
 
-    /// Requests whose replies were passed to the client, in order: what the server did for them is done.
+    /// Requests whose replies were passed to the client, in order: what the server did for them is
+    /// done.
     pub fn answered(&self) -> Vec<Request> {
         self.core.state().answered.clone()
     }
@@ -383,8 +398,10 @@ impl Listening {
                 core.adopt(client);
             }
         };
-        let thread =
-            thread::Builder::new().name("proxy-accept".into()).spawn(accept).expect("a thread for the proxy");
+        let thread = thread::Builder::new()
+            .name("proxy-accept".into())
+            .spawn(accept)
+            .expect("a thread for the proxy");
         Listening { stop, thread }
     }
 
@@ -408,21 +425,30 @@ impl Core {
         let link = state.next_link;
         state.next_link += 1;
         let pending = VecDeque::new();
-        state
-            .links
-            .insert(link, LinkState { client: copy, server: None, silent: false, pending, to_client: None });
+        state.links.insert(
+            link,
+            LinkState { client: copy, server: None, silent: false, pending, to_client: None },
+        );
         drop(state);
         let core = Arc::clone(self);
         let carry = move || proxy_link::carry(&core, link, client);
-        let thread =
-            thread::Builder::new().name("proxy-link".into()).spawn(carry).expect("a thread for the proxy");
+        let thread = thread::Builder::new()
+            .name("proxy-link".into())
+            .spawn(carry)
+            .expect("a thread for the proxy");
         let mut threads = self.threads.lock();
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
     }
 
     /// Waits until what is due at `due` may pass; false if the connection was cut.
-    pub fn await_passage(&self, link: u64, direction: Direction, due: Instant, is_reply: bool) -> bool {
+    pub fn await_passage(
+        &self,
+        link: u64,
+        direction: Direction,
+        due: Instant,
+        is_reply: bool,
+    ) -> bool {
         let mut state = self.state();
         loop {
             let Some(here) = state.links.get(&link) else {
@@ -460,8 +486,9 @@ impl Core {
         self.changed.notify_all();
     }
 
-    /// Logs a request that is about to be passed on, and takes those who wait for it (or for its reply): before it passes, so that
-    /// who has seen its effect finds it logged, and a wait begun after that is for the next one.
+    /// Logs a request that is about to be passed on, and takes those who wait for it (or for its
+    /// reply): before it passes, so that who has seen its effect finds it logged, and a wait begun
+    /// after that is for the next one.
     pub fn announce(&self, request: &Request, of: Passing, logged: bool) -> Vec<Waiter> {
         let mut state = self.state();
         if logged {

@@ -1,4 +1,5 @@
-//! One connection through the proxy: for each direction a reader, which decides, and a writer, which waits until it may pass.
+//! One connection through the proxy: for each direction a reader, which decides, and a writer,
+//! which waits until it may pass.
 use super::{
     op::Request,
     proxy::{Core, Direction, Fault, Passing, Then, Traffic},
@@ -47,8 +48,9 @@ pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
     core.state().cut(link);
 }
 
-/// A client is cut at once when the server is down. A follower waits a little for its new leader to listen: refused, it would try
-/// again, but it takes a connection that is closed for a leader that fell, and all wait for the end of `initLimit`.
+/// A client is cut at once when the server is down. A follower waits a little for its new leader to
+/// listen: refused, it would try again, but it takes a connection that is closed for a leader that
+/// fell, and all wait for the end of `initLimit`.
 fn dial(core: &Core, link: u64) -> io::Result<TcpStream> {
     let end = Instant::now() + LEADER_PATIENCE;
     loop {
@@ -94,7 +96,13 @@ fn join(core: &Core, link: u64, client: &TcpStream, server: &TcpStream) {
     });
 }
 
-fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, mut out: &TcpStream) {
+fn write(
+    core: &Core,
+    link: u64,
+    direction: Direction,
+    items: &Receiver<Item>,
+    mut out: &TcpStream,
+) {
     let passing = match direction {
         Direction::ToServer => Passing::Request,
         Direction::ToClient => Passing::Reply,
@@ -102,15 +110,20 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
     for item in items {
         if let (Act::Hold(_), Some(request)) = (&item.act, &item.about) {
             core.strike(link, Then::Hold);
-            core.announce(request, Passing::Held, false).into_iter().for_each(|waiter| waiter.tell(request));
+            core.announce(request, Passing::Held, false)
+                .into_iter()
+                .for_each(|waiter| waiter.tell(request));
         }
         let is_reply = passing == Passing::Reply && item.about.is_some();
         if !core.await_passage(link, direction, item.due, is_reply) {
             return;
         }
         let logged = matches!(item.act, Act::Pass(_) | Act::Hold(_));
-        let waiters =
-            item.about.as_ref().map(|request| core.announce(request, passing, logged)).unwrap_or_default();
+        let waiters = item
+            .about
+            .as_ref()
+            .map(|request| core.announce(request, passing, logged))
+            .unwrap_or_default();
         let passed = match item.act {
             Act::Pass(bytes) | Act::Hold(bytes) => out.write_all(&bytes).is_ok(),
             Act::Swallow(then) => {
@@ -132,7 +145,8 @@ fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, m
     }
 }
 
-/// Reads until the end and gives each piece to `piece`, which answers false when nobody takes them any more.
+/// Reads until the end and gives each piece to `piece`, which answers false when nobody takes them
+/// any more.
 fn pieces(mut from: &TcpStream, mut piece: impl FnMut(&[u8]) -> bool) {
     let mut bytes = vec![0; 64 << 10];
     loop {
@@ -149,7 +163,9 @@ fn pieces(mut from: &TcpStream, mut piece: impl FnMut(&[u8]) -> bool) {
 }
 
 fn read_client(core: &Core, link: u64, client: &TcpStream, to_server: &Sender<Item>) {
-    let send = |act, about| to_server.send(Item { due: core.due(Direction::ToServer), act, about }).is_ok();
+    let send = |act, about| {
+        to_server.send(Item { due: core.due(Direction::ToServer), act, about }).is_ok()
+    };
     match core.traffic {
         Traffic::Plain => pieces(client, |bytes| send(Act::Pass(bytes.to_vec()), None)),
         Traffic::Election { advertise } => {
@@ -177,9 +193,8 @@ fn read_client(core: &Core, link: u64, client: &TcpStream, to_server: &Sender<It
                         Next::Frame(frame) => {
                             let request = match std::mem::take(&mut first) {
                                 true => Some((None, Request::connect())),
-                                false => {
-                                    Request::parse(&frame[4..]).map(|(xid, request)| (Some(xid), request))
-                                }
+                                false => Request::parse(&frame[4..])
+                                    .map(|(xid, request)| (Some(xid), request)),
                             };
                             match request {
                                 Some((xid, request)) => {
@@ -221,14 +236,15 @@ fn read_server(core: &Core, link: u64, server: &TcpStream, to_client: &Sender<It
         }
         framer.push(bytes);
         loop {
-            // Taken before the request counts as answered: a test that sees that it is answered, and then
-            // lets the replies pass that are here, means this reply too.
+            // Taken before the request counts as answered: a test that sees that it is answered,
+            // and then lets the replies pass that are here, means this reply too.
             let due = core.due(Direction::ToClient);
             let sent = match framer.next() {
                 Next::Partial => return true,
                 Next::Foreign(bytes) => send(due, Act::Pass(bytes), None),
                 Next::Frame(frame) => {
-                    let (about, then) = answered(core, link, std::mem::take(&mut first), &frame[4..]);
+                    let (about, then) =
+                        answered(core, link, std::mem::take(&mut first), &frame[4..]);
                     let act = match then {
                         None => Act::Pass(frame),
                         Some(Then::Hold) => Act::Hold(frame),
@@ -270,8 +286,8 @@ fn session(body: &[u8]) -> Option<(i64, Vec<u8>)> {
     Some((id, body.buffer()?.to_vec()))
 }
 
-/// The first words of a member's election connection (version, id, `host:port`, and whatever follows) with its address replaced;
-/// None while they are incomplete.
+/// The first words of a member's election connection (version, id, `host:port`, and whatever
+/// follows) with its address replaced; None while they are incomplete.
 fn introduce(read: &[u8], advertise: SocketAddr) -> Option<Vec<u8>> {
     let mut rest = Reader(read);
     let head = rest.take(16)?;

@@ -1,4 +1,5 @@
-//! A small blocking ZooKeeper client of the tests' own, to look at the server and to do mischief. It sends no pings by itself.
+//! A small blocking ZooKeeper client of the tests' own, to look at the server and to do mischief.
+//! It sends no pings by itself.
 use super::wire::{MAX_FRAME, Reader, Writer};
 use std::{
     collections::VecDeque,
@@ -91,7 +92,8 @@ pub struct Acl {
     pub id: String,
 }
 
-/// One connection and its session, which is closed on drop. Paths are the server's own, whatever chroot the address names.
+/// One connection and its session, which is closed on drop. Paths are the server's own, whatever
+/// chroot the address names.
 pub struct Raw {
     stream: TcpStream,
     xid: i32,
@@ -119,8 +121,10 @@ impl Raw {
 
     fn attach(address: &str, session_timeout: Duration, id: i64, password: &[u8]) -> Result<Raw> {
         let host = address.split([',', '/']).next().unwrap_or_default();
-        let address =
-            host.to_socket_addrs()?.next().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        let address = host
+            .to_socket_addrs()?
+            .next()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -130,13 +134,22 @@ impl Raw {
         stream.write_all(&hello.frame())?;
         let reply = frame(&mut stream)?;
         let mut reply = Reader(&reply);
-        let mut read = || Some((reply.i32()?, reply.i32()?, reply.i64()?, reply.buffer()?.to_vec()));
+        let mut read =
+            || Some((reply.i32()?, reply.i32()?, reply.i64()?, reply.buffer()?.to_vec()));
         let (_, millis, granted, password) = read().ok_or_else(garbled)?;
         if granted == 0 {
             return Err(Failed::Server(SESSION_EXPIRED));
         }
         let timeout = Duration::from_millis(u64::try_from(millis).unwrap_or_default());
-        Ok(Raw { stream, xid: 0, id: granted, password, timeout, open: true, events: VecDeque::new() })
+        Ok(Raw {
+            stream,
+            xid: 0,
+            id: granted,
+            password,
+            timeout,
+            open: true,
+            events: VecDeque::new(),
+        })
     }
 
     pub fn session_id(&self) -> i64 {
@@ -158,12 +171,21 @@ impl Raw {
         string(&self.reply(xid)?)
     }
 
-    /// Creates `count` nodes of the same (sequential) path, without waiting for one before sending the next.
-    pub fn create_many(&mut self, path: &str, data: &[u8], flags: i32, count: usize) -> Result<Vec<String>> {
+    /// Creates `count` nodes of the same (sequential) path, without waiting for one before sending
+    /// the next.
+    pub fn create_many(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        flags: i32,
+        count: usize,
+    ) -> Result<Vec<String>> {
         let mut made = Vec::with_capacity(count);
         while made.len() < count {
             let batch = WINDOW.min(count - made.len());
-            let xids = (0..batch).map(|_| self.send_create(path, data, flags)).collect::<Result<Vec<_>>>()?;
+            let xids = (0..batch)
+                .map(|_| self.send_create(path, data, flags))
+                .collect::<Result<Vec<_>>>()?;
             for xid in xids {
                 made.push(string(&self.reply(xid)?)?);
             }
@@ -171,14 +193,16 @@ impl Raw {
         Ok(made)
     }
 
-    /// Creates a node at each path, all requests in one packet: the server has begun with the last before it is done with the first.
+    /// Creates a node at each path, all requests in one packet: the server has begun with the last
+    /// before it is done with the first.
     pub fn create_at_once(&mut self, paths: &[String], flags: i32) -> Result<Vec<String>> {
         let mut packet = Vec::new();
         let first = self.xid + 1;
         for path in paths {
             self.xid += 1;
             let create = Writer::new().i32(self.xid).i32(1).string(path).buffer(b"");
-            packet.extend(create.i32(1).i32(31).string("world").string("anyone").i32(flags).frame());
+            packet
+                .extend(create.i32(1).i32(31).string("world").string("anyone").i32(flags).frame());
         }
         self.stream.write_all(&packet)?;
         (first..=self.xid).map(|xid| string(&self.reply(xid)?)).collect()
@@ -255,10 +279,13 @@ impl Raw {
         })
     }
 
-    /// Allows these permissions (read 1, write 2, create 4, delete 8, admin 16) to everybody, and nothing else to anybody.
+    /// Allows these permissions (read 1, write 2, create 4, delete 8, admin 16) to everybody, and
+    /// nothing else to anybody.
     pub fn set_acl(&mut self, path: &str, perms: i32) -> Result<()> {
-        self.call(7, |body| body.string(path).i32(1).i32(perms).string("world").string("anyone").i32(-1))
-            .map(drop)
+        self.call(7, |body| {
+            body.string(path).i32(1).i32(perms).string("world").string("anyone").i32(-1)
+        })
+        .map(drop)
     }
 
     /// The names of the children, sorted.
@@ -332,7 +359,13 @@ impl Raw {
         let opcode = if flags == CONTAINER { 19 } else { 1 };
         // One ACL: everything (31) to world:anyone.
         self.send(opcode, |body| {
-            body.string(path).buffer(data).i32(1).i32(31).string("world").string("anyone").i32(flags)
+            body.string(path)
+                .buffer(data)
+                .i32(1)
+                .i32(31)
+                .string("world")
+                .string("anyone")
+                .i32(flags)
         })
     }
 
@@ -374,7 +407,8 @@ impl Drop for Raw {
     }
 }
 
-/// Ends somebody's session at the server, so that its owner finds it expired: attaches to it and closes it.
+/// Ends somebody's session at the server, so that its owner finds it expired: attaches to it and
+/// closes it.
 pub fn expire(address: &str, id: i64, password: &[u8]) -> Result<()> {
     Raw::with_session(address, id, password)?.close_session()
 }
@@ -382,7 +416,8 @@ pub fn expire(address: &str, id: i64, password: &[u8]) -> Result<()> {
 fn frame(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
-    let length = usize::try_from(i32::from_be_bytes(length)).ok().filter(|length| *length <= MAX_FRAME);
+    let length =
+        usize::try_from(i32::from_be_bytes(length)).ok().filter(|length| *length <= MAX_FRAME);
     let mut frame = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
     stream.read_exact(&mut frame)?;
     Ok(frame)

@@ -30,7 +30,8 @@ pub struct Real {
 impl Real {
     /// A server that is not running yet, with its data in `dir`.
     pub fn prepare(builder: Builder, dir: Scratch, address: SocketAddr) -> Result<Real, String> {
-        let server = Real { address, dir, class_path: java::class_path()?, builder, java: Mutex::new(None) };
+        let server =
+            Real { address, dir, class_path: java::class_path()?, builder, java: Mutex::new(None) };
         let write = |name: &str, text: String| {
             fs::write(server.dir.path().join(name), text).map_err(|e| format!("{name}: {e}"))
         };
@@ -61,8 +62,9 @@ impl Real {
         .map(OsString::from)
         .into();
         arguments.push(format!("-Xmx{}m", self.builder.heap).into());
-        arguments
-            .extend(self.builder.properties.iter().map(|(key, value)| format!("-D{key}={value}").into()));
+        arguments.extend(
+            self.builder.properties.iter().map(|(key, value)| format!("-D{key}={value}").into()),
+        );
         let superuser = self.builder.super_digest.iter();
         arguments.extend(superuser.map(|digest| format!("-D{SUPER_DIGEST}={digest}").into()));
         let interval = self.builder.container_check.as_millis();
@@ -74,8 +76,8 @@ impl Real {
         Ok(())
     }
 
-    /// Waits until the server serves. One that could not bind its address is started again: its own former connections,
-    /// or a test's, may still be closing.
+    /// Waits until the server serves. One that could not bind its address is started again: its own
+    /// former connections, or a test's, may still be closing.
     pub fn await_serving(&self) -> Result<(), String> {
         let end = Instant::now() + START_LIMIT;
         let mut attempts = 1;
@@ -94,7 +96,10 @@ impl Real {
                 self.run()?;
             }
             if Instant::now() >= end {
-                return Err(format!("ZooKeeper does not serve after {START_LIMIT:?}:\n{}", self.log()));
+                return Err(format!(
+                    "ZooKeeper does not serve after {START_LIMIT:?}:\n{}",
+                    self.log()
+                ));
             }
             thread::sleep(Duration::from_millis(20));
         }

@@ -1,4 +1,5 @@
-//! What a scenario may leave behind: threads, sockets and processes of this process, read from /proc.
+//! What a scenario may leave behind: threads, sockets and processes of this process, read from
+//! /proc.
 use std::{collections::BTreeMap, fs, net::Ipv4Addr, process};
 
 /// Threads and sockets of this process, and other processes of its group, each with a description.
@@ -13,13 +14,15 @@ enum Kind {
     Process,
 }
 
-/// The thread that the `async-io` crate, below the `zookeeper-client` crate, keeps for the life of a process.
+/// The thread that the `async-io` crate, below the `zookeeper-client` crate, keeps for the life of
+/// a process.
 const FOREIGN: &str = "async-io";
 
 impl Residue {
     pub fn now() -> Residue {
         let threads = numbers("/proc/self/task").map(|tid| {
-            let name = fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+            let name =
+                fs::read_to_string(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
             ((Kind::Thread, tid), name.trim().to_owned())
         });
         let threads = threads.filter(|(_, name)| name != FOREIGN);
@@ -48,7 +51,8 @@ impl Residue {
 /// The processes of a process group, zombies too.
 pub fn group(leader: u32) -> Vec<u32> {
     let member = |pid: &u64| {
-        stat(*pid).is_some_and(|fields| fields.get(2).is_some_and(|group| *group == leader.to_string()))
+        stat(*pid)
+            .is_some_and(|fields| fields.get(2).is_some_and(|group| *group == leader.to_string()))
     };
     numbers("/proc").filter(member).filter_map(|pid| u32::try_from(pid).ok()).collect()
 }
@@ -81,7 +85,12 @@ fn endpoints(inode: u64) -> String {
         for row in rows.lines() {
             let fields: Vec<&str> = row.split_whitespace().collect();
             if fields.get(9).is_some_and(|field| *field == inode.to_string()) {
-                return format!("{} -> {} (state {})", address(fields[1]), address(fields[2]), fields[3]);
+                return format!(
+                    "{} -> {} (state {})",
+                    address(fields[1]),
+                    address(fields[2]),
+                    fields[3]
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that what it leaves can be counted.
+//! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that
+//! what it leaves can be counted.
 use super::{
     child, residue, scratch, shared,
     variant::{self, On, Variant},
@@ -39,11 +40,13 @@ impl Test {
     }
 }
 
-/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]` (seconds; 240 unless told).
+/// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]`
+/// (seconds; 240 unless told).
 ///
-/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it is `on real`, `on embedded` or
-/// `on none` (it needs no server, and runs once as `none::module::name`). `scenarios![on real; name, other_name]` says so for all.
-/// Scenarios of every recipe have a table of their own, `per_recipe![..]`.
+/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it
+/// is `on real`, `on embedded` or `on none` (it needs no server, and runs once as
+/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. Scenarios of
+/// every recipe have a table of their own, `per_recipe![..]`.
 #[macro_export]
 macro_rules! scenarios {
     (@limit) => { 240 };
@@ -98,7 +101,8 @@ pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let left_out = tests.iter().filter(|test| !variants.iter().any(|variant| test.on.runs(*variant))).count();
+    let left_out =
+        tests.iter().filter(|test| !variants.iter().any(|variant| test.on.runs(*variant))).count();
     if left_out > 0 {
         let (total, switch) = (tests.len(), variant::SWITCH);
         eprintln!(
@@ -173,8 +177,9 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
 fn end_group(child: &mut Child) {
     let group = child.id();
     // Whose parent is gone too may stay a zombie where process 1 reaps nobody.
-    let ended =
-        || residue::group(group).into_iter().all(|pid| matches!(residue::state(pid), None | Some('Z')));
+    let ended = || {
+        residue::group(group).into_iter().all(|pid| matches!(residue::state(pid), None | Some('Z')))
+    };
     if ended() {
         return;
     }
@@ -190,6 +195,7 @@ fn tail(path: &Path) -> String {
     let mut said = Vec::new();
     let _ = fs::File::open(path).and_then(|mut file| file.read_to_end(&mut said));
     let start = said.len().saturating_sub(SHOWN);
-    let cut = if start > 0 { format!("(the first {start} bytes are left out)\n") } else { String::new() };
+    let cut =
+        if start > 0 { format!("(the first {start} bytes are left out)\n") } else { String::new() };
     cut + &String::from_utf8_lossy(&said[start..])
 }

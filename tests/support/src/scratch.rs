@@ -1,4 +1,5 @@
-//! Directories that go when they are dropped, below the run's own, which the runner removes whatever became of the test.
+//! Directories that go when they are dropped, below the run's own, which the runner removes
+//! whatever became of the test.
 use std::{
     env, fs,
     path::{Path, PathBuf},

@@ -1,4 +1,5 @@
-//! One server, real or embedded, on a loopback address of its own: which one, the scenario's variant says unless the scenario does.
+//! One server, real or embedded, on a loopback address of its own: which one, the scenario's
+//! variant says unless the scenario does.
 use super::{Scratch, ask, embedded::Embedded, own_loopback, real::Real, variant::Variant};
 use std::{
     io,
@@ -75,8 +76,8 @@ impl Builder {
         self
     }
 
-    /// How often empty containers and nodes past their time are looked for. Default a day, so that no server deletes a lock's empty
-    /// folder in the middle of a scenario that is not about that.
+    /// How often empty containers and nodes past their time are looked for. Default a day, so that
+    /// no server deletes a lock's empty folder in the middle of a scenario that is not about that.
     pub fn container_check(mut self, interval: Duration) -> Builder {
         self.container_check = interval;
         self
@@ -94,7 +95,8 @@ impl Builder {
         self
     }
 
-    /// Lets the server begin with the container `path`, whose next sequential child gets the number `next`.
+    /// Lets the server begin with the container `path`, whose next sequential child gets the number
+    /// `next`.
     pub fn counter(mut self, path: &str, next: i32) -> Builder {
         self.counter = Some((path.to_owned(), next));
         self
@@ -106,7 +108,8 @@ impl Builder {
         self.try_start(Scratch::new).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// The same, or why not; what it keeps on disk, if anything, is in the directory that `dir` makes.
+    /// The same, or why not; what it keeps on disk, if anything, is in the directory that `dir`
+    /// makes.
     pub fn try_start(self, dir: impl FnOnce(&str) -> Scratch) -> Result<Server, String> {
         let address = SocketAddr::from((own_loopback(), CLIENT_PORT));
         let kind = match self.variant {
@@ -177,7 +180,9 @@ impl Server {
     pub fn embedded_server(&self) -> &TestServer {
         match &self.kind {
             Kind::Embedded(server) => server.test_server(),
-            Kind::Real(_) => panic!("a real server makes no faults to order: the scenario is `on embedded`"),
+            Kind::Real(_) => {
+                panic!("a real server makes no faults to order: the scenario is `on embedded`")
+            }
         }
     }
 
@@ -189,13 +194,17 @@ impl Server {
         }
     }
 
-    /// Kills the server if it runs, starts it on the same address with the same data, and returns when it serves.
+    /// Kills the server if it runs, starts it on the same address with the same data, and returns
+    /// when it serves.
     #[track_caller]
     pub fn restart(&self) {
         self.kill();
         match &self.kind {
             Kind::Real(server) => {
-                server.run().and_then(|()| server.await_serving()).unwrap_or_else(|why| panic!("{why}"));
+                server
+                    .run()
+                    .and_then(|()| server.await_serving())
+                    .unwrap_or_else(|why| panic!("{why}"));
             }
             Kind::Embedded(server) => server.restart(),
         }

@@ -1,5 +1,5 @@
-//! One server of each variant for all scenarios that do no harm to it: the runner starts it when the first scenario asks, and stops
-//! it at the end.
+//! One server of each variant for all scenarios that do no harm to it: the runner starts it when
+//! the first scenario asks, and stops it at the end.
 use super::{Raw, Scratch, Server, Variant, server::Builder};
 use parking_lot::Mutex;
 use std::{
@@ -11,7 +11,8 @@ use std::{
     thread,
 };
 
-/// Names the runner's port, where the name of a variant is answered with the shared server's address.
+/// Names the runner's port, where the name of a variant is answered with the shared server's
+/// address.
 pub const VAR: &str = "ZK_MUTEX_TEST_SHARED";
 
 /// The shared server, as a scenario sees it.
@@ -62,9 +63,14 @@ type Slot = Mutex<Option<Result<Server, String>>>;
 
 impl Keeper {
     pub fn start(run: &Path) -> Keeper {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port for the runner");
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port for the runner");
         let address = listener.local_addr().expect("the runner's port");
-        let kept = Arc::new(Kept { run: run.to_owned(), real: Slot::default(), embedded: Slot::default() });
+        let kept = Arc::new(Kept {
+            run: run.to_owned(),
+            real: Slot::default(),
+            embedded: Slot::default(),
+        });
         let keeps = Arc::clone(&kept);
         // Ends with the process.
         thread::spawn(move || {

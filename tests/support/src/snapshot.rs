@@ -1,7 +1,9 @@
-//! A snapshot as ZooKeeper 3.8 writes it, with one node whose counter stands where a test wants it: 2^31 creates take too long.
+//! A snapshot as ZooKeeper 3.8 writes it, with one node whose counter stands where a test wants it:
+//! 2^31 creates take too long.
 //!
-//! The format is `FileSnap` and `SerializeUtils.serializeSnapshot`: a header, no sessions, no ACLs but the open one (-1), the nodes
-//! (path, data, ACL, stat), and an Adler-32 of all that with a "/" behind it.
+//! The format is `FileSnap` and `SerializeUtils.serializeSnapshot`: a header, no sessions, no ACLs
+//! but the open one (-1), the nodes (path, data, ACL, stat), and an Adler-32 of all that with a "/"
+//! behind it.
 use super::wire::Writer;
 use std::{fs, io, path::Path};
 
@@ -12,8 +14,8 @@ const OPEN_ACL: i64 = -1;
 /// The owner that marks a container.
 const CONTAINER: i64 = i64::MIN;
 
-/// Writes a snapshot to `data`, the directory of a server not started yet: the container `path`, child of the root, and the
-/// number that its next sequential child gets.
+/// Writes a snapshot to `data`, the directory of a server not started yet: the container `path`,
+/// child of the root, and the number that its next sequential child gets.
 pub fn write(data: &Path, path: &str, next: i32) -> io::Result<()> {
     let mut body = Writer::new().i32(MAGIC).i32(2).i64(-1).i32(0).i32(0);
     for (path, created, owner) in

@@ -1,4 +1,5 @@
-//! A server of a test's own making: it says to everyone what it was told to say, which is rarely ZooKeeper's protocol.
+//! A server of a test's own making: it says to everyone what it was told to say, which is rarely
+//! ZooKeeper's protocol.
 use super::own_loopback;
 use std::{
     io::{Read, Write},
@@ -50,7 +51,8 @@ impl Stub {
                 }
             }
         };
-        let thread = thread::Builder::new().name("stub".into()).spawn(serve).expect("a thread for the stub");
+        let thread =
+            thread::Builder::new().name("stub".into()).spawn(serve).expect("a thread for the stub");
         Stub { address, stop, taken, thread: Some(thread) }
     }
 

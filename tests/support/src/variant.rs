@@ -1,4 +1,5 @@
-//! Which server a scenario meets: a scenario runs once on each that its table names, and asks here which one it is this time.
+//! Which server a scenario meets: a scenario runs once on each that its table names, and asks here
+//! which one it is this time.
 use std::env;
 
 /// Names the variant to the scenario's process.
@@ -54,7 +55,9 @@ impl Variant {
         };
         match word.to_str().and_then(Variant::named) {
             Some(server @ (Variant::Real | Variant::Embedded)) => Ok(vec![Variant::None, server]),
-            _ => Err(format!("{SWITCH} is {word:?}; it takes real or embedded, and both run without it")),
+            _ => Err(format!(
+                "{SWITCH} is {word:?}; it takes real or embedded, and both run without it"
+            )),
         }
     }
 }

@@ -9,7 +9,8 @@ use std::{
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
-        // What is asked takes its time on a busy machine: the last time is begun when the time is up.
+        // What is asked takes its time on a busy machine: the last time is begun when the time is
+        // up.
         let is_last = Instant::now() >= end;
         if let Some(value) = probe() {
             return value;

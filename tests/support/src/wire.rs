@@ -89,7 +89,8 @@ pub enum Next {
     Frame(Vec<u8>),
     /// More bytes are needed.
     Partial,
-    /// Not ZooKeeper's (a four-letter word, garbage), and so is all that follows: all bytes there are.
+    /// Not ZooKeeper's (a four-letter word, garbage), and so is all that follows: all bytes there
+    /// are.
     Foreign(Vec<u8>),
 }
 

@@ -11,7 +11,8 @@ const QUIET: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(30);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `ServerMetrics` of ZooKeeper 3.6 and later, which `mntr` shows: the sum of the watches that each change has struck.
+/// `ServerMetrics` of ZooKeeper 3.6 and later, which `mntr` shows: the sum of the watches that each
+/// change has struck.
 const SUMS: [&str; 2] = ["zk_sum_node_deleted_watch_count", "zk_sum_node_children_watch_count"];
 const WATCHES: &str = "zk_watch_count";
 
@@ -26,7 +27,9 @@ impl Counter<'_> {
     pub fn describe(&self) -> String {
         match self {
             Counter::Embedded(_) => "the embedded server's log of what it sent".to_owned(),
-            Counter::Real(host) => format!("{} of {host} (`mntr`; all its clients)", SUMS.join(" + ")),
+            Counter::Real(host) => {
+                format!("{} of {host} (`mntr`; all its clients)", SUMS.join(" + "))
+            }
         }
     }
 
@@ -53,12 +56,16 @@ impl Counter<'_> {
 
     fn now(&self) -> io::Result<(u64, u64)> {
         match self {
-            Counter::Embedded(server) => Ok((server.watch_count() as u64, server.events().len() as u64)),
+            Counter::Embedded(server) => {
+                Ok((server.watch_count() as u64, server.events().len() as u64))
+            }
             Counter::Real(host) => {
                 let text = monitor(host)?;
                 let value = |key: &str| {
-                    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t'));
-                    line.and_then(|value| value.trim().parse::<f64>().ok()).map(|value| value as u64)
+                    let line =
+                        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('\t'));
+                    line.and_then(|value| value.trim().parse::<f64>().ok())
+                        .map(|value| value as u64)
                 };
                 let sum = SUMS.iter().map(|key| value(key)).sum::<Option<u64>>();
                 value(WATCHES).zip(sum).ok_or_else(|| {

@@ -1,6 +1,8 @@
-//! The back of a long queue: waiters that are a connection each, with a node and a watch as a `ZkMutex` of the strategy has them.
+//! The back of a long queue: waiters that are a connection each, with a node and a watch as a
+//! `ZkMutex` of the strategy has them.
 //!
-//! A session has five threads, which a thousand waiters need not have for their watches to be counted.
+//! A session has five threads, which a thousand waiters need not have for their watches to be
+//! counted.
 
 #[path = "../load/raw.rs"]
 #[allow(dead_code)] // it is the client of the example `load`

@@ -2,9 +2,10 @@
 //!
 //!     cargo run -p zk-mutex-bench --bin herd
 //!
-//! One holds a lock, many wait for it. The holder lets it go: how many watch events does the server send? With
-//! `WaitStrategy::Predecessor`, as many for a thousand waiters as for one; with `WaitStrategy::Parent`, one for each
-//! waiter, who then all list the whole queue to find that one of them has it. That is the herd.
+//! One holds a lock, many wait for it. The holder lets it go: how many watch events does the server
+//! send? With `WaitStrategy::Predecessor`, as many for a thousand waiters as for one; with
+//! `WaitStrategy::Parent`, one for each waiter, who then all list the whole queue to find that one
+//! of them has it. That is the herd.
 
 #[path = "../../../../examples/common/mod.rs"]
 mod common;
@@ -21,7 +22,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zk_mutex::{CancelToken, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession};
 
-const ABOUT: &str = "watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy";
+const ABOUT: &str =
+    "watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy";
 
 const FLAGS: &[Flag] = &[
     CONNECT,
@@ -46,8 +48,10 @@ fn main() -> ExitCode {
         args.refuse("each server counts its own watches: name one");
     }
     allow_many_files();
-    let counter = servers.embedded().map_or_else(|| Counter::Real(host.to_owned()), Counter::Embedded);
-    let mut herd = Herd { connect, host, chroot, path, most_sessions, counter, sessions: Vec::new() };
+    let counter =
+        servers.embedded().map_or_else(|| Counter::Real(host.to_owned()), Counter::Embedded);
+    let mut herd =
+        Herd { connect, host, chroot, path, most_sessions, counter, sessions: Vec::new() };
     match herd.run(most) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
@@ -72,12 +76,21 @@ struct Herd<'a> {
 
 impl Herd<'_> {
     fn run(&mut self, most: usize) -> Result<(), Box<dyn Error>> {
-        say!("{:>7}  {:<11}  {:>12}  {:>14}", "waiters", "strategy", "watch events", "next had it in");
+        say!(
+            "{:>7}  {:<11}  {:>12}  {:>14}",
+            "waiters",
+            "strategy",
+            "watch events",
+            "next had it in"
+        );
         for waiters in [1, 10, 100, 1000].into_iter().filter(|waiters| *waiters <= most) {
             for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
                 let (events, took) = self.measure(waiters, strategy)?;
                 let strategy = format!("{strategy:?}");
-                say!("{waiters:>7}  {strategy:<11}  {events:>12}  {:>11.1} ms", took.as_secs_f64() * 1e3);
+                say!(
+                    "{waiters:>7}  {strategy:<11}  {events:>12}  {:>11.1} ms",
+                    took.as_secs_f64() * 1e3
+                );
             }
         }
         say!("\nCounted by: {}.", self.counter.describe());
@@ -91,20 +104,28 @@ impl Herd<'_> {
         Ok(())
     }
 
-    /// One release with so many waiting: the events it costs, and how long until the next one holds.
-    fn measure(&mut self, waiters: usize, strategy: WaitStrategy) -> Result<(u64, Duration), Box<dyn Error>> {
-        let whole = if waiters <= self.most_sessions { waiters } else { FRONT.min(self.most_sessions) };
+    /// One release with so many waiting: the events it costs, and how long until the next one
+    /// holds.
+    fn measure(
+        &mut self,
+        waiters: usize,
+        strategy: WaitStrategy,
+    ) -> Result<(u64, Duration), Box<dyn Error>> {
+        let whole =
+            if waiters <= self.most_sessions { waiters } else { FRONT.min(self.most_sessions) };
         while self.sessions.len() <= whole {
             self.sessions.push(ZkSession::connect(self.connect)?);
         }
         let path = format!("{}/{strategy:?}-{waiters}", self.path);
-        let make = |session: &ZkSession| ZkMutex::builder(session, &path).wait_strategy(strategy).build();
+        let make =
+            |session: &ZkSession| ZkMutex::builder(session, &path).wait_strategy(strategy).build();
         let mutexes = self.sessions.iter().map(make).collect::<Result<Vec<_>, _>>()?;
         let (holder, waiting) = mutexes.split_first().ok_or("no session")?;
         let held = holder.lock()?;
         let dir = format!("{}{path}", self.chroot);
         let mut crowd = Crowd::queue(self.host, &dir, waiters - whole)?;
-        let (cancel, (tell, granted), (end, over)) = (CancelToken::new(), bounded(1), bounded::<()>(0));
+        let (cancel, (tell, granted), (end, over)) =
+            (CancelToken::new(), bounded(1), bounded::<()>(0));
         thread::scope(|scope| {
             for mutex in &waiting[..whole] {
                 let (cancel, tell, over) = (cancel.clone(), tell.clone(), over.clone());
@@ -167,13 +188,17 @@ fn wait(mutex: &ZkMutex, cancel: &CancelToken, tell: &Sender<Instant>, over: &Re
     }
 }
 
-/// A thousand connections to a server in the same process are two thousand open files, which many systems allow but not from the start.
+/// A thousand connections to a server in the same process are two thousand open files, which many
+/// systems allow but not from the start.
 fn allow_many_files() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, getrlimit, setrlimit};
         let limit = getrlimit(Resource::Nofile);
         // What is too little shows when a connection fails.
-        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+        let _ = setrlimit(
+            Resource::Nofile,
+            rustix::process::Rlimit { current: limit.maximum, ..limit },
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! What the embedded test server can bear: pipelined creates a second, and the memory of a crowd of waiting nodes.
+//! What the embedded test server can bear: pipelined creates a second, and the memory of a crowd of
+//! waiting nodes.
 //!
 //!     cargo run --release -p zk-mutex-bench --bin load
 //!
-//! The server runs in a process of its own, so that its processor time and its memory are its own too. With
-//! `--connect` another server is loaded instead, and only the rate is known.
+//! The server runs in a process of its own, so that its processor time and its memory are its own
+//! too. With `--connect` another server is loaded instead, and only the rate is known.
 
 #[path = "../../../../examples/common/mod.rs"]
 #[allow(dead_code)] // it has a server of its own
@@ -21,7 +22,11 @@ use std::time::{Duration, Instant};
 const ABOUT: &str = "loads a server with pipelined creates and with a crowd of waiting nodes";
 
 const FLAGS: &[Flag] = &[
-    ("--connect", "HOST:PORT", "a server of yours (default: an embedded one, in a process of its own)"),
+    (
+        "--connect",
+        "HOST:PORT",
+        "a server of yours (default: an embedded one, in a process of its own)",
+    ),
     ("--creates", "N", "creates to send, pipelined, on one connection (default 100000)"),
     ("--sessions", "N", "sessions that wait (default 500)"),
     ("--nodes", "N", "their nodes, each watching the one before it (default 1000)"),
@@ -33,7 +38,8 @@ fn main() -> ExitCode {
     if args.text(served::FLAG.0).is_some() {
         return served::serve();
     }
-    let crowd = Crowd { sessions: args.positive("--sessions", 500), nodes: args.positive("--nodes", 1000) };
+    let crowd =
+        Crowd { sessions: args.positive("--sessions", 500), nodes: args.positive("--nodes", 1000) };
     match run(args.text("--connect"), args.positive("--creates", 100_000), &crowd) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -64,7 +70,8 @@ fn run(connect: Option<&str>, creates: usize, crowd: &Crowd) -> io::Result<()> {
 
 /// The crowd comes, and waits.
 fn wait(address: &str, server: Option<&Served>, crowd: &Crowd) -> io::Result<()> {
-    let mut sessions = (0..crowd.sessions).map(|_| Raw::connect(address)).collect::<io::Result<Vec<_>>>()?;
+    let mut sessions =
+        (0..crowd.sessions).map(|_| Raw::connect(address)).collect::<io::Result<Vec<_>>>()?;
     let first = sessions.first_mut().ok_or(io::ErrorKind::InvalidInput)?;
     let queue = first.create("/load-", PERSISTENT | raw::SEQUENTIAL)?;
     let mut before: Option<String> = None;
@@ -80,8 +87,13 @@ fn wait(address: &str, server: Option<&Served>, crowd: &Crowd) -> io::Result<()>
         }
     }
     let memory = server.and_then(Served::memory);
-    let told = memory.map_or_else(|| "unknown".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6));
-    say!("{} sessions with {} waiting nodes: the server's memory is {told}", crowd.sessions, crowd.nodes);
+    let told =
+        memory.map_or_else(|| "unknown".into(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6));
+    say!(
+        "{} sessions with {} waiting nodes: the server's memory is {told}",
+        crowd.sessions,
+        crowd.nodes
+    );
     sessions.into_iter().try_for_each(Raw::close)
 }
 
@@ -93,7 +105,9 @@ fn create(address: &str, server: Option<&Served>, count: usize) -> io::Result<()
     let took = began.elapsed();
     let rate = |took: Duration| count as f64 / took.as_secs_f64();
     say!("{count} pipelined creates: {:.0} a second", rate(took));
-    if let Some(busy) = server.and_then(Served::busy).zip(busy_before).map(|(after, before)| after - before) {
+    if let Some(busy) =
+        server.and_then(Served::busy).zip(busy_before).map(|(after, before)| after - before)
+    {
         say!(
             "the server was busy for {:.2} s of them: {:.0} creates a second of one core",
             busy.as_secs_f64(),

@@ -1,4 +1,5 @@
-//! A client that says just enough of ZooKeeper's protocol, and can send without waiting for answers.
+//! A client that says just enough of ZooKeeper's protocol, and can send without waiting for
+//! answers.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
@@ -57,7 +58,8 @@ impl Raw {
                 output.flush()
             });
             let answers = (0..count).try_for_each(|_| check(&read_frame(input)?).map(drop));
-            let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
+            let sent =
+                sender.join().unwrap_or_else(|_| Err(io::Error::other("the sender panicked")));
             answers.and(sent)
         })
     }
@@ -118,7 +120,8 @@ fn send(output: &mut impl Write, frame: &[u8]) -> io::Result<()> {
 fn read_frame(input: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     input.read_exact(&mut length)?;
-    let length = usize::try_from(i32::from_be_bytes(length)).map_err(|_| io::ErrorKind::InvalidData)?;
+    let length =
+        usize::try_from(i32::from_be_bytes(length)).map_err(|_| io::ErrorKind::InvalidData)?;
     let mut frame = vec![0; length];
     input.read_exact(&mut frame)?;
     Ok(frame)

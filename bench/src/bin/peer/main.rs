@@ -3,13 +3,14 @@
 //!     peer HOSTS WORKLOAD key=value...
 //!
 //! Workloads:
-//! - `uncontended`, `contended` and `readers` (threads, max and secs for each); with hand_over, for so
-//!   many milliseconds the threads of the first two hand the lock to each other;
+//! - `uncontended`, `contended` and `readers` (threads, max and secs for each); with hand_over, for
+//!   so many milliseconds the threads of the first two hand the lock to each other;
 //! - `keep` (the same): the lock is kept between two cycles, as nobody else asks for it;
 //! - `waiters` (threads, sessions): one cycle each behind a holder;
 //! - `reentrant` (max);
 //! - `locks` (max): made on paths of their own, and kept; `held` (max): the same, and locked;
-//! - `sessions` (sessions, threads, max and secs for each): threads use one session after the other.
+//! - `sessions` (sessions, threads, max and secs for each): threads use one session after the
+//!   other.
 //!
 //! All take path, warm (cycles before measuring) and events (a file for the times of each cycle).
 //! It prints `MARK ready` (`waiters` later also `MARK queued`) and waits for a line each time, then
@@ -68,7 +69,8 @@ fn main() -> ExitCode {
     let Err(error) = run(&args) else {
         return ExitCode::SUCCESS;
     };
-    let is_wrong = |error: &Error| matches!(error, Error::InvalidPath { .. } | Error::InvalidConfig { .. });
+    let is_wrong =
+        |error: &Error| matches!(error, Error::InvalidPath { .. } | Error::InvalidConfig { .. });
     let code = if error.downcast_ref().is_some_and(is_wrong) { WRONG } else { 1 };
     refuse(code, &error.to_string())
 }
@@ -164,12 +166,14 @@ fn in_a_loop<C: FnMut() -> zk_mutex::Result<Cycle>>(
 /// A holder and many waiters, one cycle each; the time from the holder's release to the last one's.
 ///
 /// The holder has a session of its own, so that each session of the waiters shows one node in the
-/// queue. The threads behind that node queue within this process. No thread ends before all have had
-/// their cycle: with 1,000 threads their ends would take longer than the hand-overs between them.
+/// queue. The threads behind that node queue within this process. No thread ends before all have
+/// had their cycle: with 1,000 threads their ends would take longer than the hand-overs between
+/// them.
 fn waiters(args: &Args) -> Outcome<()> {
     let threads = args.threads()?;
     let count = usize::try_from(args.number("sessions", 8)?)?.clamp(1, threads.max(1));
-    let sessions = (0..count).map(|_| ZkSession::connect(&args.hosts)).collect::<Result<Vec<_>, _>>()?;
+    let sessions =
+        (0..count).map(|_| ZkSession::connect(&args.hosts)).collect::<Result<Vec<_>, _>>()?;
     let holding = ZkSession::connect(&args.hosts)?;
     warm(args, &holding)?;
     let held = ZkMutex::new(&holding, args.path())?;
@@ -257,7 +261,8 @@ fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Ou
     const BLOCK: usize = 1000;
     mark("ready")?;
     let max = usize::try_from(args.number("max", 10_000)?)?;
-    let (mut kept, mut latencies) = (Vec::with_capacity(max.min(ROOM)), Vec::with_capacity(max.min(ROOM)));
+    let (mut kept, mut latencies) =
+        (Vec::with_capacity(max.min(ROOM)), Vec::with_capacity(max.min(ROOM)));
     let (before, start) = (resident(), now());
     for number in 0..max {
         let (path, begun) = (format!("{}/{number}", args.path()), now());
@@ -267,7 +272,12 @@ fn many<T>(args: &Args, mut make: impl FnMut(&str) -> zk_mutex::Result<T>) -> Ou
     let (took, memory) = (now() - start, bytes_each(before, max));
     let milliseconds = |block: &[u64]| format!("{:.1}", block.iter().sum::<u64>() as f64 / 1e6);
     let blocks: Vec<_> = latencies.chunks(BLOCK).map(milliseconds).collect();
-    line(args, took, &mut latencies, &format!("{memory},\"ms_per_{BLOCK}\":[{}]", blocks.join(",")))?;
+    line(
+        args,
+        took,
+        &mut latencies,
+        &format!("{memory},\"ms_per_{BLOCK}\":[{}]", blocks.join(",")),
+    )?;
     done()?;
     drop(kept);
     Ok(())

@@ -46,9 +46,14 @@ impl Args {
     pub fn check(&self) -> Result<(), String> {
         for (key, value) in &self.settings {
             if let Some((_, range)) = NUMBERS.iter().find(|(number, _)| number == key) {
-                let number: u64 = value.parse().map_err(|_| format!("{key}={value}: not a whole number"))?;
+                let number: u64 =
+                    value.parse().map_err(|_| format!("{key}={value}: not a whole number"))?;
                 if !range.contains(&number) {
-                    return Err(format!("{key}={value}: not within {} and {}", range.start(), range.end()));
+                    return Err(format!(
+                        "{key}={value}: not within {} and {}",
+                        range.start(),
+                        range.end()
+                    ));
                 }
             } else if !TEXTS.contains(&key.as_str()) {
                 return Err(format!("there is no key {key:?}"));
@@ -68,7 +73,9 @@ impl Args {
 
     pub fn number(&self, key: &str, default: u64) -> Outcome<u64> {
         match self.text(key) {
-            Some(text) => text.parse().map_err(|_| format!("{key}={text}: not a whole number").into()),
+            Some(text) => {
+                text.parse().map_err(|_| format!("{key}={text}: not a whole number").into())
+            }
             None => Ok(default),
         }
     }

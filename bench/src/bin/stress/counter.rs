@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Where the number is. Reading and writing are two steps on purpose: nothing but the lock joins them.
+/// Where the number is. Reading and writing are two steps on purpose: nothing but the lock joins
+/// them.
 pub enum Counter {
     Memory(AtomicU64),
     /// A decimal number in a file, which other processes, in any language, may count in as well.
@@ -46,8 +47,8 @@ impl Counter {
     }
 }
 
-/// One short write over the old digits and no truncation before it: a process killed here leaves the
-/// old number or the new one, never an empty file.
+/// One short write over the old digits and no truncation before it: a process killed here leaves
+/// the old number or the new one, never an empty file.
 fn write_in_place(path: &PathBuf, number: u64) -> io::Result<()> {
     let text = format!("{number}\n");
     let mut file = File::options().write(true).create(true).truncate(false).open(path)?;

@@ -5,8 +5,8 @@
 //!
 //! The first runs on an embedded test server of its own, the second on ZooKeeper.
 //!
-//! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections apart, so
-//! a counter that comes out right shows that it did.
+//! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections
+//! apart, so a counter that comes out right shows that it did.
 
 #[path = "../../../../examples/common/mod.rs"]
 mod common;
@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use tally::{Summary, Tally};
 use zk_mutex::{Error, Held, ZkMutex, ZkMutexGuard, ZkSession};
 
-const ABOUT: &str = "threads contend for one lock and count under it; exit code 0 if the count is exact";
+const ABOUT: &str =
+    "threads contend for one lock and count under it; exit code 0 if the count is exact";
 
 const FLAGS: &[Flag] = &[
     CONNECT,
@@ -32,7 +33,11 @@ const FLAGS: &[Flag] = &[
     ("--threads", "N", "threads of this process (default 8)"),
     ("--rounds", "N", "sections per thread (default 25)"),
     ("--hold", "MS", "how long a section lasts (default 5)"),
-    ("--timeout", "MS", "give a round up after waiting so long; it counts as a timeout, not as a section"),
+    (
+        "--timeout",
+        "MS",
+        "give a round up after waiting so long; it counts as a timeout, not as a section",
+    ),
     ("--counter", "FILE", "count in FILE, together with other processes (default: in memory)"),
     ("--json", "", "end with one line of JSON"),
 ];
@@ -133,7 +138,8 @@ impl Contest {
         thread::scope(|scope| {
             let mut threads = Vec::new();
             for number in 1..=self.config.threads {
-                let builder = thread::Builder::new().name(format!("stress-{number}")).stack_size(STACK);
+                let builder =
+                    thread::Builder::new().name(format!("stress-{number}")).stack_size(STACK);
                 match builder.spawn_scoped(scope, move || self.contend(number)) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
@@ -235,7 +241,8 @@ impl Contest {
             return Ok(Round::Lost);
         }
         counter.write(number + 1)?;
-        // Somebody entered, here or (seen by the counter alone) in another process, while we held the lock.
+        // Somebody entered, here or (seen by the counter alone) in another process, while we held
+        // the lock.
         let entered = self.inside.compare_exchange(me, 0, Relaxed, Relaxed).is_err();
         if number_now != number || entered && hold.is_held() {
             tally.overlaps += 1;

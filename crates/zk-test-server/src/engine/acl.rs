@@ -1,5 +1,6 @@
 //! Identities, access control lists and the schemes world, ip, digest and auth
-//! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`, `IPAuthenticationProvider`).
+//! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`,
+//! `IPAuthenticationProvider`).
 
 use super::HashSet;
 use base64::Engine as _;
@@ -20,7 +21,8 @@ pub(crate) mod perm {
     pub(crate) const ALL: i32 = 31;
 }
 
-/// A connection with more than this many identities is a fault of its client's: each of its requests is checked against them.
+/// A connection with more than this many identities is a fault of its client's: each of its
+/// requests is checked against them.
 pub(crate) const MOST_IDENTITIES: usize = 64;
 
 /// Who a client is, by one scheme.
@@ -82,7 +84,8 @@ impl Id {
     }
 }
 
-/// `a.b.c.d` or `a.b.c.d/bits`: the address and the mask. The real server knows no IPv6 here either.
+/// `a.b.c.d` or `a.b.c.d/bits`: the address and the mask. The real server knows no IPv6 here
+/// either.
 fn parse_network(text: &str) -> Option<(u32, u32)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, bits.parse().ok().filter(|bits| *bits <= 32)?),
@@ -131,10 +134,13 @@ pub(crate) fn read_list(r: &mut Reader<'_>) -> Result<Vec<Wanted>, Malformed> {
 
 pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a Acl>) -> Writer {
     let w = w.i32(list.len() as i32); // no longer than a request was
-    list.fold(w, |w, acl| w.i32(acl.perms).buffer(acl.id.scheme.as_bytes()).buffer(acl.id.id.as_bytes()))
+    list.fold(w, |w, acl| {
+        w.i32(acl.perms).buffer(acl.id.scheme.as_bytes()).buffer(acl.id.id.as_bytes())
+    })
 }
 
-/// Checks a list that a client with these identities wants, and puts its identities in place of `auth`.
+/// Checks a list that a client with these identities wants, and puts its identities in place of
+/// `auth`.
 pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32> {
     let mut list: Vec<Acl> = Vec::new();
     let mut seen: HashSet<_> = HashSet::default();
@@ -176,7 +182,8 @@ pub(crate) fn check(list: &[Acl], perms: i32, who: &[Id]) -> Result<(), i32> {
     if list.is_empty() || list.iter().any(allows) { Ok(()) } else { Err(err::NO_AUTH) }
 }
 
-/// Whether one of these identities is meant by the entry. A client has few of them: see [`MOST_IDENTITIES`].
+/// Whether one of these identities is meant by the entry. A client has few of them: see
+/// [`MOST_IDENTITIES`].
 fn known(who: &[Id], entry: &Id) -> bool {
     who.iter().any(|id| id.matches(entry))
 }

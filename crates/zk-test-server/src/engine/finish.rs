@@ -48,8 +48,8 @@ impl Front {
         });
         let attached = if op == op::CLOSE { self.attached.remove(&session) } else { None };
         self.send_events(std::mem::take(&mut events));
-        // Of a connection that has gone meanwhile nothing is left but what its writes have changed: a watch
-        // would stay for ever.
+        // Of a connection that has gone meanwhile nothing is left but what its writes have changed:
+        // a watch would stay for ever.
         let Some(conn) = conn.filter(|conn| self.conns.contains_key(conn)) else {
             if let Some(conn) = attached {
                 self.close(conn);
@@ -65,7 +65,8 @@ impl Front {
             self.welcome(conn, tag);
             return;
         }
-        let w = Writer::bare().i32(if op == op::PING { xid::PING } else { xid }).i64(self.last_zxid);
+        let w =
+            Writer::bare().i32(if op == op::PING { xid::PING } else { xid }).i64(self.last_zxid);
         let answer = match (done, refused) {
             (_, Some(code)) => Answer::Error(code),
             (Some(done), None) => written(done, w.i32(err::OK)),
@@ -74,9 +75,9 @@ impl Front {
                 let reading = Reading { store: &mut self.store, conn, session, who: &who, events };
                 match reading.answer(op, &body, w.i32(err::OK)) {
                     Ok(w) => Answer::Body(w),
-                    Err(Failed { code, empty_multi: true }) => {
-                        Answer::Body(multi_end(Writer::bare().i32(xid).i64(self.last_zxid).i32(code)))
-                    }
+                    Err(Failed { code, empty_multi: true }) => Answer::Body(multi_end(
+                        Writer::bare().i32(xid).i64(self.last_zxid).i32(code),
+                    )),
                     Err(Failed { code, .. }) => Answer::Error(code),
                 }
             }
@@ -86,7 +87,9 @@ impl Front {
         match answer {
             Answer::Body(w) => self.reply(conn, tag, op, xid, w),
             Answer::Error(code) => self.reply(conn, tag, op, xid, header(code)),
-            Answer::Nothing => debug!("test server: no answer to the request {xid} of {session:#x}"),
+            Answer::Nothing => {
+                debug!("test server: no answer to the request {xid} of {session:#x}")
+            }
         }
         if op == op::CLOSE {
             self.close(conn);
@@ -114,7 +117,9 @@ fn written(done: Done, w: Writer) -> Answer {
 
 fn multi_result(w: Writer, done: Done) -> Writer {
     match done {
-        Done::Created { op: op::CREATE, path, .. } => multi_header(w, op::CREATE).buffer(path.as_bytes()),
+        Done::Created { op: op::CREATE, path, .. } => {
+            multi_header(w, op::CREATE).buffer(path.as_bytes())
+        }
         Done::Created { path, stat, .. } => {
             let w = multi_header(w, op::CREATE2).buffer(path.as_bytes());
             match stat {
@@ -127,6 +132,8 @@ fn multi_result(w: Writer, done: Done) -> Writer {
         Done::Checked => multi_header(w, op::CHECK),
         Done::Failed(code) => multi_error(w, code),
         // A multi has none of these.
-        Done::AclSet(_) | Done::Session | Done::Multi(_) => multi_error(w, err::RUNTIME_INCONSISTENCY),
+        Done::AclSet(_) | Done::Session | Done::Multi(_) => {
+            multi_error(w, err::RUNTIME_INCONSISTENCY)
+        }
     }
 }

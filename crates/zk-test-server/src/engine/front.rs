@@ -87,10 +87,15 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(identity: Identity, limits: TimeoutLimits, super_digest: Option<String>) -> Front {
+    pub(crate) fn new(
+        identity: Identity,
+        limits: TimeoutLimits,
+        super_digest: Option<String>,
+    ) -> Front {
         // Ids go on with the time, so that no session of an earlier server comes back to life in
         // this one.
-        let next_session = i64::from(identity.server) << 56 | ((identity.epoch << 24) as u64 >> 8) as i64;
+        let next_session =
+            i64::from(identity.server) << 56 | ((identity.epoch << 24) as u64 >> 8) as i64;
         Front {
             identity,
             limits,
@@ -214,7 +219,8 @@ impl Front {
 
     /// The connection's session stands.
     pub(crate) fn welcome(&mut self, conn: ConnId, tag: u64) {
-        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended) else {
+        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended)
+        else {
             return;
         };
         client.state = State::Open;
@@ -222,7 +228,8 @@ impl Front {
         let timeout_ms = i32::try_from(client.timeout.as_millis()).unwrap_or(i32::MAX);
         let (session_id, is_old) = (client.session, client.old_client);
         debug!("test server: session {session_id:#x} of {} for {timeout_ms} ms", client.peer);
-        let reply = ConnectReply { timeout_ms, session_id, password: self.password(session_id).to_vec() };
+        let reply =
+            ConnectReply { timeout_ms, session_id, password: self.password(session_id).to_vec() };
         self.send(conn, tag, if is_old { reply.old_frame() } else { reply.frame() });
     }
 
@@ -249,7 +256,13 @@ impl Front {
         match op {
             op::AUTH => self.authenticate(conn, xid, r.rest(), tag)?,
             op::SASL => {
-                self.reply(conn, tag, op, xid, Writer::bare().i32(xid).i64(0).i32(err::AUTH_FAILED));
+                self.reply(
+                    conn,
+                    tag,
+                    op,
+                    xid,
+                    Writer::bare().i32(xid).i64(0).i32(err::AUTH_FAILED),
+                );
                 self.close(conn);
             }
             _ => {
@@ -267,7 +280,13 @@ impl Front {
     }
 
     /// Answered at once, before what was asked earlier and is not finished.
-    fn authenticate(&mut self, conn: ConnId, xid: i32, body: &[u8], tag: u64) -> Result<(), Malformed> {
+    fn authenticate(
+        &mut self,
+        conn: ConnId,
+        xid: i32,
+        body: &[u8],
+        tag: u64,
+    ) -> Result<(), Malformed> {
         let mut r = Reader::new(body);
         r.i32()?;
         let (scheme, credentials) = (r.nullable_string()?, r.nullable_buffer()?);
@@ -286,7 +305,9 @@ impl Front {
         id.into_iter().for_each(|id| client.add_identity(id));
         self.send(conn, tag, ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
         if code != err::OK {
-            warn!("test server: refused credentials of the scheme {scheme:?}: closing the connection");
+            warn!(
+                "test server: refused credentials of the scheme {scheme:?}: closing the connection"
+            );
             self.close(conn);
         }
         Ok(())
@@ -299,7 +320,9 @@ impl Front {
         Request { session, xid, op, .. }: &Request<'_>,
         tag: u64,
     ) {
-        warn!("test server: unknown request type {op} from session {session:#x}: closing its connection");
+        warn!(
+            "test server: unknown request type {op} from session {session:#x}: closing its connection"
+        );
         self.reply(conn, tag, *op, *xid, Writer::bare().i32(*xid).i64(-1).i32(err::UNIMPLEMENTED));
         self.close(conn);
     }
@@ -313,7 +336,8 @@ impl Front {
     }
 
     pub(crate) fn send(&mut self, conn: ConnId, tag: u64, bytes: Vec<u8>) {
-        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended) else {
+        let Some(client) = self.conns.get_mut(&conn).filter(|client| client.state != State::Ended)
+        else {
             return;
         };
         client.sent += 1;
@@ -325,7 +349,8 @@ impl Front {
         for Event { conn, kind, path, acl } in events {
             // Not who may not read the node (CVE-2024-23944).
             let may_hear = |client: &&mut Conn| {
-                let reads = acl.as_ref().is_none_or(|acl| acl::check(acl, perm::READ, &client.who).is_ok());
+                let reads =
+                    acl.as_ref().is_none_or(|acl| acl::check(acl, perm::READ, &client.who).is_ok());
                 reads && client.state != State::Ended
             };
             let Some(client) = self.conns.get_mut(&conn).filter(may_hear) else { continue };

@@ -85,7 +85,8 @@ impl World {
                 self.send(script, &frame);
             }
             5..=15 => {
-                let (op, xid) = (script.pick(&OPERATIONS), script.pick(&[1, 2, 3, -1, -2, -8, i32::MAX]));
+                let (op, xid) =
+                    (script.pick(&OPERATIONS), script.pick(&[1, 2, 3, -1, -2, -8, i32::MAX]));
                 let frame = body(script, op, Writer::request(xid, op)).frame();
                 self.send(script, &frame);
             }
@@ -133,7 +134,9 @@ impl World {
                 self.engine.set_sequence(path, next);
             }
             29 => {
-                let words = [b"srvr", b"stat", b"mntr", b"conf", b"cons", b"dump", b"wchs", b"wchp", b"wchc"];
+                let words = [
+                    b"srvr", b"stat", b"mntr", b"conf", b"cons", b"dump", b"wchs", b"wchp", b"wchc",
+                ];
                 let word = *script.pick(&words);
                 let asked = words::Asked { conn: 0, address: ([127, 0, 0, 1], 1).into() };
                 assert!(!words::answer(&mut self.engine, word, asked).is_empty());
@@ -168,7 +171,8 @@ impl World {
         }
         let timeout_ms = script.pick(&[1000, 200, 10_000, 0, -1, i32::MAX]);
         let last_zxid = if script.byte() > 250 { i64::MAX } else { 0 };
-        let mut frame = ConnectRequest { last_zxid, timeout_ms, session_id, password: &password }.frame();
+        let mut frame =
+            ConnectRequest { last_zxid, timeout_ms, session_id, password: &password }.frame();
         if script.byte() > 200 {
             // A client that knows nothing of read-only servers.
             frame.pop();
@@ -190,7 +194,10 @@ impl World {
         self.now += d;
         self.engine.set_now(self.now);
         self.engine.tick();
-        assert!(self.engine.next_tick().is_none_or(|next| next > self.now), "it would tick for ever");
+        assert!(
+            self.engine.next_tick().is_none_or(|next| next > self.now),
+            "it would tick for ever"
+        );
         assert!(self.engine.next_due().is_none_or(|due| due > self.now));
     }
 
@@ -198,7 +205,9 @@ impl World {
 
     /// As `net/serve.rs` takes bytes off a socket.
     fn bytes(&mut self, conn: ConnId, bytes: &[u8]) {
-        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else { return };
+        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else {
+            return;
+        };
         client.input.push(bytes);
         loop {
             let is_word = client.is_first.then_some(words::is_word as fn(&[u8; 4]) -> bool);
@@ -211,13 +220,16 @@ impl World {
                     return self.hang_up(conn);
                 }
                 Next::Nonsense(length) => {
-                    assert!(usize::try_from(length).is_ok_and(|length| length > LONGEST) || length < 0);
+                    assert!(
+                        usize::try_from(length).is_ok_and(|length| length > LONGEST) || length < 0
+                    );
                     return self.hang_up(conn);
                 }
             };
             let frame = client.input.frame(&at).to_vec();
             client.input.consume(&at);
-            let sketch = if client.is_first { Sketch::connect(&frame) } else { Sketch::request(&frame, 1) };
+            let sketch =
+                if client.is_first { Sketch::connect(&frame) } else { Sketch::request(&frame, 1) };
             let Some(request) = sketch else { return self.hang_up(conn) };
             assert!(request.logged(true).path.is_none_or(|path| path.len() <= 1024));
             self.next_tag += 1;
@@ -245,7 +257,8 @@ impl World {
                     self.clients.retain(|client| client.conn != conn);
                 }
                 Output::Event { conn, bytes, .. } => {
-                    let (header, body) = ReplyHeader::read(whole(&bytes)).expect("an event has a header");
+                    let (header, body) =
+                        ReplyHeader::read(whole(&bytes)).expect("an event has a header");
                     assert_eq!((header.xid, header.err), (xid::EVENT, err::OK));
                     assert_eq!(read_event(body), Ok(()));
                     assert!(self.engine.front.conns.contains_key(&conn), "an event for nobody");
@@ -256,8 +269,11 @@ impl World {
     }
 
     fn reply(&mut self, conn: ConnId, tag: u64, bytes: &[u8]) {
-        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else { return };
-        let at = client.asked.iter().position(|(of, ..)| *of == tag).expect("an answer to no request");
+        let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else {
+            return;
+        };
+        let at =
+            client.asked.iter().position(|(of, ..)| *of == tag).expect("an answer to no request");
         let (_, op, xid) = client.asked.remove(at);
         // A request of the code createSession is answered as a connect request is, as by ZooKeeper.
         if matches!(op, 0 | op::CREATE_SESSION)
@@ -269,7 +285,10 @@ impl World {
             return;
         }
         let (header, body) = ReplyHeader::read(bytes).expect("an answer has a header");
-        assert_eq!(header.xid, if op == op::PING && header.err == err::OK { xid::PING } else { xid });
+        assert_eq!(
+            header.xid,
+            if op == op::PING && header.err == err::OK { xid::PING } else { xid }
+        );
         // Credentials, and what no server knows, are answered at once.
         if op != op::AUTH && header.zxid > 0 {
             assert!(tag > client.answered, "an answer out of turn");
@@ -301,7 +320,8 @@ impl World {
         assert!(store.tree.get("/zookeeper/config").is_some());
     }
 
-    /// All clients are gone: their sessions expire, and with them their ephemeral nodes and watches.
+    /// All clients are gone: their sessions expire, and with them their ephemeral nodes and
+    /// watches.
     fn end(&mut self) {
         self.engine.apply();
         let conns: Vec<ConnId> = self.clients.iter().map(|client| client.conn).collect();

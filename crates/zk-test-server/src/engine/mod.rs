@@ -1,9 +1,10 @@
-//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is a
-//! server that stands alone; `ensemble` makes several of the same parts.
+//! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is
+//! a server that stands alone; `ensemble` makes several of the same parts.
 //!
-//! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes are checked and numbered), later
-//! *finished* (`finish.rs`: transactions are applied, watches strike, the answer goes out). Requests that are prepared
-//! together overlap, as those of a busy real server do.
+//! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes
+//! are checked and numbered), later *finished* (`finish.rs`: transactions are applied, watches
+//! strike, the answer goes out). Requests that are prepared together overlap, as those of a busy
+//! real server do.
 
 pub(crate) mod acl;
 pub(crate) mod conn;
@@ -36,8 +37,8 @@ use std::time::Duration;
 use zk_wire::Malformed;
 use zk_wire::code::{err, op};
 
-// A simulation replays a run from its seed, so these iterate in the same order in each run; the standard library's own iterate
-// in an order that chance decides.
+// A simulation replays a run from its seed, so these iterate in the same order in each run; the
+// standard library's own iterate in an order that chance decides.
 type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 type HashSet<T> = std::collections::HashSet<T, BuildHasherDefault<DefaultHasher>>;
 
@@ -51,7 +52,8 @@ pub struct Settings {
     pub max_session: Duration,
     /// How often containers and nodes with a time to live are looked at.
     pub reap_interval: Duration,
-    /// Who has these credentials may do everything (`zookeeper.DigestAuthenticationProvider.superDigest`).
+    /// Who has these credentials may do everything
+    /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
     pub super_digest: Option<String>,
 }
 
@@ -77,7 +79,8 @@ impl Engine {
         }
     }
 
-    /// Tells how long ago the engine was made, by a clock of the caller's. Before anything else below.
+    /// Tells how long ago the engine was made, by a clock of the caller's. Before anything else
+    /// below.
     pub(crate) fn set_now(&mut self, now: Duration) {
         self.front.set_now(now);
     }
@@ -86,8 +89,14 @@ impl Engine {
         self.front.accept(conn, peer);
     }
 
-    /// Takes one frame, without its length. The answer bears `tag`. After an error the connection is to be closed.
-    pub(crate) fn prepare(&mut self, conn: ConnId, frame: &[u8], tag: u64) -> Result<(), Malformed> {
+    /// Takes one frame, without its length. The answer bears `tag`. After an error the connection
+    /// is to be closed.
+    pub(crate) fn prepare(
+        &mut self,
+        conn: ConnId,
+        frame: &[u8],
+        tag: u64,
+    ) -> Result<(), Malformed> {
         match self.front.state(conn) {
             State::Ended => return Ok(()),
             State::New => return self.connect(conn, frame, tag),
@@ -114,7 +123,14 @@ impl Engine {
             Greeting::Create { session, timeout } => {
                 self.order.sessions.track(session, timeout, Some(Owner::Me), now);
                 let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-                self.submit(Some(conn), session, 0, op::CREATE_SESSION, tag, &timeout_ms.to_be_bytes());
+                self.submit(
+                    Some(conn),
+                    session,
+                    0,
+                    op::CREATE_SESSION,
+                    tag,
+                    &timeout_ms.to_be_bytes(),
+                );
             }
             Greeting::Resume { session, timeout, is_known } => {
                 if is_known && self.order.sessions.touch(session, timeout, now) {
@@ -185,7 +201,8 @@ impl Engine {
         self.apply();
     }
 
-    /// The server comes back with the data and the sessions it had; watches and connections are gone.
+    /// The server comes back with the data and the sessions it had; watches and connections are
+    /// gone.
     pub fn restart(&mut self) {
         self.apply();
         self.front.forget_clients();
@@ -201,14 +218,23 @@ impl Engine {
         self.order = Order::new(sessions, 0, self.settings.reap_interval, self.front.now);
     }
 
-    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
+    /// node.
     pub fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
         self.apply();
         self.front.store.tree.set_sequence(parent, next)
     }
 
     /// The first half of a request.
-    fn submit(&mut self, conn: Option<ConnId>, session: i64, xid: i32, op: i32, tag: u64, body: &[u8]) {
+    fn submit(
+        &mut self,
+        conn: Option<ConnId>,
+        session: i64,
+        xid: i32,
+        op: i32,
+        tag: u64,
+        body: &[u8],
+    ) {
         let who = conn.map(|conn| self.front.who(conn)).unwrap_or_default();
         let (mut txn, mut refused, mut rest) = (None, None, Vec::new());
         if prep::is_write(op) {
@@ -218,7 +244,17 @@ impl Engine {
             refused = self.order.sessions.check(session, Owner::Me).err();
             rest = body.to_vec();
         }
-        self.queue.push_back(Pending { conn, session, xid, op, tag, body: rest, who, txn, refused });
+        self.queue.push_back(Pending {
+            conn,
+            session,
+            xid,
+            op,
+            tag,
+            body: rest,
+            who,
+            txn,
+            refused,
+        });
     }
 }
 

@@ -12,7 +12,8 @@ const EXTENDED: i64 = 0xff << 56;
 /// The longest time to live in milliseconds, 34 years: five bytes.
 pub(crate) const MAX_TTL: i64 = 0xff_ffff_ffff;
 
-/// Names in no order that a client could come to rely on, as at the real server, but the same in each run.
+/// Names in no order that a client could come to rely on, as at the real server, but the same in
+/// each run.
 pub(crate) type Names = HashSet<Box<str>, BuildHasherDefault<DefaultHasher>>;
 
 /// What `ephemeralOwner` says of a node.
@@ -57,7 +58,15 @@ pub(crate) struct Stat {
 
 impl Stat {
     pub(crate) fn new(zxid: i64, time: i64, owner: i64) -> Stat {
-        Stat { czxid: zxid, mzxid: zxid, pzxid: zxid, ctime: time, mtime: time, owner, ..Stat::default() }
+        Stat {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: time,
+            mtime: time,
+            owner,
+            ..Stat::default()
+        }
     }
 }
 
@@ -71,11 +80,14 @@ pub(crate) struct ClientStat {
 
 impl ClientStat {
     pub(crate) fn write(&self, w: Writer) -> Writer {
-        let Stat { czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, pzxid } = self.stat;
-        // From the count of creates to that of changes: each child that is not here any more was deleted once.
+        let Stat { czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, pzxid } =
+            self.stat;
+        // From the count of creates to that of changes: each child that is not here any more was
+        // deleted once.
         let changes = cversion.wrapping_mul(2).wrapping_sub(self.children);
         let owner = if Kind::of(owner) == Kind::Ephemeral { owner } else { 0 };
-        let w = w.i64(czxid).i64(mzxid).i64(ctime).i64(mtime).i32(version).i32(changes).i32(aversion);
+        let w =
+            w.i64(czxid).i64(mzxid).i64(ctime).i64(mtime).i32(version).i32(changes).i32(aversion);
         w.i64(owner).i32(self.data_length).i32(self.children).i64(pzxid)
     }
 }
@@ -98,7 +110,9 @@ impl Node {
         match Kind::of(self.stat.owner) {
             // One that was never used stays.
             Kind::Container => (self.stat.cversion > 0).then_some(i64::MIN),
-            Kind::Ttl { ms } => (ms != 0).then(|| self.stat.mtime.saturating_add(ms).saturating_add(1)),
+            Kind::Ttl { ms } => {
+                (ms != 0).then(|| self.stat.mtime.saturating_add(ms).saturating_add(1))
+            }
             Kind::Persistent | Kind::Ephemeral => None,
         }
     }

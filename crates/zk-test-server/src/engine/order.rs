@@ -33,7 +33,12 @@ pub(crate) struct Submitted<'a> {
 
 impl Order {
     /// The transactions up to `zxid` are applied; nodes are looked at for reaping from `now` on.
-    pub(crate) fn new(sessions: Sessions, zxid: i64, reap_interval: Duration, now: Duration) -> Order {
+    pub(crate) fn new(
+        sessions: Sessions,
+        zxid: i64,
+        reap_interval: Duration,
+        now: Duration,
+    ) -> Order {
         let next_reaping = now.saturating_add(reap_interval);
         Order { sessions, outstanding: Outstanding::default(), zxid, reap_interval, next_reaping }
     }
@@ -53,11 +58,18 @@ impl Order {
     }
 
     /// The transaction that lets the next sequential child of `path` have the number `next`.
-    pub(crate) fn set_sequence(&mut self, tree: &Tree, path: &str, next: i32, time: i64) -> (Stamp, Txn) {
+    pub(crate) fn set_sequence(
+        &mut self,
+        tree: &Tree,
+        path: &str,
+        next: i32,
+        time: i64,
+    ) -> (Stamp, Txn) {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
         let Order { sessions, outstanding, .. } = self;
-        let prep = Prep { tree, sessions, outstanding, session: 0, owner: Owner::Me, who: &[], stamp };
+        let prep =
+            Prep { tree, sessions, outstanding, session: 0, owner: Owner::Me, who: &[], stamp };
         (stamp, prep.set_sequence(path, next))
     }
 
@@ -87,7 +99,12 @@ impl Order {
     }
 
     /// The nodes that are to be reaped now, if it is the time to look.
-    pub(crate) fn due_for_reaping(&mut self, tree: &Tree, now: Duration, wall_ms: i64) -> Vec<Arc<str>> {
+    pub(crate) fn due_for_reaping(
+        &mut self,
+        tree: &Tree,
+        now: Duration,
+        wall_ms: i64,
+    ) -> Vec<Arc<str>> {
         if now < self.next_reaping {
             return Vec::new();
         }
@@ -107,7 +124,11 @@ impl Order {
 
     /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
     pub(crate) fn next_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
-        self.sessions.next_expiry().into_iter().chain(self.next_reaping_due(tree, now, wall_ms)).min()
+        self.sessions
+            .next_expiry()
+            .into_iter()
+            .chain(self.next_reaping_due(tree, now, wall_ms))
+            .min()
     }
 
     fn next_reaping_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {

@@ -1,5 +1,5 @@
-//! The first half of a request: a write is checked against what the tree will be, numbered, and made a transaction
-//! (`PrepRequestProcessor`).
+//! The first half of a request: a write is checked against what the tree will be, numbered, and
+//! made a transaction (`PrepRequestProcessor`).
 
 use super::acl::{self, Acl, Id, Wanted, perm};
 use super::node::{CONTAINER_OWNER, Kind, MAX_TTL, Stat, ttl_owner};
@@ -113,7 +113,9 @@ impl Prep<'_> {
 
     fn prepare(&mut self, write: Write) -> Result<Txn, i32> {
         match write {
-            Write::Create { op, path, data, acl, flags, ttl } => self.create(op, path, data, acl, flags, ttl),
+            Write::Create { op, path, data, acl, flags, ttl } => {
+                self.create(op, path, data, acl, flags, ttl)
+            }
             Write::Delete { path, version } => self.delete(path, version),
             Write::SetData { path, data, version } => self.set_data(path, data, version),
             Write::SetAcl { path, acl, version } => self.set_acl(path, acl, version),
@@ -242,7 +244,12 @@ impl Prep<'_> {
         Txn::Delete { path }
     }
 
-    fn set_data(&mut self, path: String, data: Option<Arc<[u8]>>, version: i32) -> Result<Txn, i32> {
+    fn set_data(
+        &mut self,
+        path: String,
+        data: Option<Arc<[u8]>>,
+        version: i32,
+    ) -> Result<Txn, i32> {
         self.sessions.check(self.session, self.owner)?;
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
         let (node, mut stat) = self.record(&path)?;

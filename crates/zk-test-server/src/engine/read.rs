@@ -1,4 +1,5 @@
-//! Requests that change no node: reads, watches, what a client asks of itself (`FinalRequestProcessor`).
+//! Requests that change no node: reads, watches, what a client asks of itself
+//! (`FinalRequestProcessor`).
 
 use super::ConnId;
 use super::acl::{self, Id, perm};
@@ -32,7 +33,8 @@ impl From<Malformed> for Failed {
 
 type Result<T> = std::result::Result<T, Failed>;
 
-/// A small request can read a large node many times over: what is more than this could not be sent anyway.
+/// A small request can read a large node many times over: what is more than this could not be sent
+/// anyway.
 const MAX_ANSWER: usize = 32 << 20;
 
 /// One client's request.
@@ -91,7 +93,9 @@ impl Reading<'_> {
             }
             op::WHO_AM_I => {
                 let w = w.i32(self.who.len() as i32);
-                let write = |w: Writer, id: &Id| w.buffer(id.scheme.as_bytes()).buffer(id.user().as_bytes());
+                let write = |w: Writer, id: &Id| {
+                    w.buffer(id.scheme.as_bytes()).buffer(id.user().as_bytes())
+                };
                 Ok(self.who.iter().fold(w, write))
             }
             op::MULTI_READ => self.multi(body, w),
@@ -145,7 +149,9 @@ impl Reading<'_> {
             Multi::Reads(reads) => reads,
             Multi::Writes(writes) if writes.is_empty() => Vec::new(),
             // The real server has begun its answer when it sees that.
-            Multi::Writes(_) => return Err(Failed { code: err::MARSHALLING_ERROR, empty_multi: true }),
+            Multi::Writes(_) => {
+                return Err(Failed { code: err::MARSHALLING_ERROR, empty_multi: true });
+            }
         };
         for read in reads {
             if w.length() > MAX_ANSWER {

@@ -38,7 +38,9 @@ impl Engine {
     /// The ephemeral nodes of each session that has any.
     pub(crate) fn ephemerals(&self) -> BTreeMap<i64, Vec<&str>> {
         let nodes = self.front.store.tree.all_ephemerals();
-        nodes.map(|(session, paths)| (session, paths.iter().map(|path| &**path).collect())).collect()
+        nodes
+            .map(|(session, paths)| (session, paths.iter().map(|path| &**path).collect()))
+            .collect()
     }
 
     pub(crate) fn ephemeral_count(&self) -> usize {

@@ -88,7 +88,9 @@ impl Write {
             }
             op::DELETE => Write::Delete { path: path(r)?, version: r.i32()? },
             op::SET_DATA => Write::SetData { path: path(r)?, data: data(r)?, version: r.i32()? },
-            op::SET_ACL => Write::SetAcl { path: path(r)?, acl: acl::read_list(r)?, version: r.i32()? },
+            op::SET_ACL => {
+                Write::SetAcl { path: path(r)?, acl: acl::read_list(r)?, version: r.i32()? }
+            }
             op::CHECK => Write::Check { path: path(r)?, version: r.i32()? },
             _ => return Err(Malformed("not a write")),
         })
@@ -105,7 +107,8 @@ impl Write {
         }
     }
 
-    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that a create2 is a create.
+    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that a
+    /// create2 is a create.
     fn in_multi(self) -> Write {
         let Write::Create { op, path, data, acl, flags, ttl } = self else {
             return self;
@@ -146,7 +149,11 @@ impl Multi {
                 op::GET_CHILDREN | op::GET_DATA => {
                     let path = path(&mut r)?;
                     r.bool()?; // watches are not set by a multi
-                    reads.push(if op == op::GET_DATA { Read::Data(path) } else { Read::Children(path) });
+                    reads.push(if op == op::GET_DATA {
+                        Read::Data(path)
+                    } else {
+                        Read::Children(path)
+                    });
                 }
                 op::SET_ACL => return Err(Malformed("an operation that a multi cannot do")),
                 op => writes.push(Write::read(op, &mut r)?.in_multi()),

@@ -41,7 +41,13 @@ impl Sessions {
     }
 
     /// Begins to track a session.
-    pub(crate) fn track(&mut self, id: i64, timeout: Duration, owner: Option<Owner>, now: Duration) {
+    pub(crate) fn track(
+        &mut self,
+        id: i64,
+        timeout: Duration,
+        owner: Option<Owner>,
+        now: Duration,
+    ) {
         let expires = self.bucket(now.saturating_add(timeout));
         self.by_id.insert(id, Session { timeout, owner, closing: false, expires });
         self.queue.insert((expires, id));

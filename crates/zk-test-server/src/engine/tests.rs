@@ -21,7 +21,10 @@ impl Scene {
             super_digest: None,
         };
         let mut scene = Scene {
-            engine: Engine::new(settings, Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 }),
+            engine: Engine::new(
+                settings,
+                Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 },
+            ),
             session: 0,
         };
         scene.session = scene.attach(CONN, 1000);
@@ -30,7 +33,8 @@ impl Scene {
 
     fn attach(&mut self, conn: ConnId, timeout_ms: i32) -> i64 {
         self.engine.accept(conn, ([127, 0, 0, 1], 9).into());
-        let connect = Writer::bare().i32(0).i64(0).i32(timeout_ms).i64(0).i32(-1).bool(false).frame();
+        let connect =
+            Writer::bare().i32(0).i64(0).i32(timeout_ms).i64(0).i32(-1).bool(false).frame();
         self.engine.prepare(conn, &connect[4..], 0).unwrap();
         self.engine.apply();
         self.engine.take_outputs();
@@ -155,7 +159,11 @@ fn containers_are_reaped_once_they_were_used_and_are_empty() {
         scene.send(9, op::PING, |w| w);
         scene.answers();
         scene.engine.set_now(Duration::from_secs(at));
-        scene.engine.order.sessions.touch(scene.session, Duration::from_secs(100), Duration::from_secs(at));
+        scene.engine.order.sessions.touch(
+            scene.session,
+            Duration::from_secs(100),
+            Duration::from_secs(at),
+        );
         scene.engine.tick();
     };
     reap(&mut scene, 60);
@@ -208,7 +216,8 @@ fn time_may_run_to_its_end() {
 #[test]
 fn looks_that_find_nothing_are_skipped_and_keep_the_step() {
     let mut scene = Scene::new();
-    // A container that was never used stays for ever; this node goes at the first look after its hour.
+    // A container that was never used stays for ever; this node goes at the first look after its
+    // hour.
     scene.send(1, op::CREATE_CONTAINER, |w| create(w, "/c", 4));
     scene.send(2, op::CREATE_TTL, |w| create(w, "/t", 5).i64(3_600_000));
     scene.answers();
@@ -228,7 +237,9 @@ fn identities_without_end_are_refused() {
     let mut scene = Scene::new();
     let mut codes = Vec::new();
     for n in 0..acl::MOST_IDENTITIES {
-        scene.send(-4, op::AUTH, |w| w.i32(0).buffer(b"digest").buffer(format!("u{n}:p").as_bytes()));
+        scene.send(-4, op::AUTH, |w| {
+            w.i32(0).buffer(b"digest").buffer(format!("u{n}:p").as_bytes())
+        });
         codes.extend(scene.answers().into_iter().map(|(code, _)| code));
     }
     assert_eq!(codes.pop(), Some(err::AUTH_FAILED));
@@ -241,8 +252,8 @@ fn garbage_is_answered_or_refused_and_never_a_panic() {
     fastrand::seed(7);
     for round in 0..20_000 {
         let known = [
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 101, 103, 104, 105, 106,
-            107,
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 101, 103, 104,
+            105, 106, 107,
         ];
         let op = known[fastrand::usize(..known.len())];
         let mut bytes: Vec<u8> = (0..fastrand::usize(..40)).map(|_| fastrand::u8(..)).collect();

@@ -37,7 +37,12 @@ impl Tree {
     pub(crate) fn new() -> Tree {
         let node = |acl: Arc<[Acl]>, aversion, children: &[&str]| {
             let children = children.iter().map(|name| Box::from(*name)).collect();
-            Node { data: Some([].into()), acl, stat: Stat { aversion, ..Stat::default() }, children }
+            Node {
+                data: Some([].into()),
+                acl,
+                stat: Stat { aversion, ..Stat::default() },
+                children,
+            }
         };
         let nodes = HashMap::from_iter([
             (ROOT.into(), node(acl::open(), 0, &["zookeeper"])),
@@ -68,8 +73,8 @@ impl Tree {
             -1 => parent.stat.cversion.wrapping_add(1),
             counted => counted,
         };
-        // This is what makes the counter stick at its end, and wrap where requests overlap: a transaction
-        // carries the number on, the node takes only a higher one.
+        // This is what makes the counter stick at its end, and wrap where requests overlap: a
+        // transaction carries the number on, the node takes only a higher one.
         if cversion > parent.stat.cversion {
             parent.stat.cversion = cversion;
             parent.stat.pzxid = zxid;
@@ -128,13 +133,19 @@ impl Tree {
         self.reapable.iter().filter_map(|path| self.nodes.get(path)?.reapable_from()).min()
     }
 
-    /// The containers that were used and are empty, and the empty nodes that have lived their time (`ContainerManager`).
+    /// The containers that were used and are empty, and the empty nodes that have lived their time
+    /// (`ContainerManager`).
     pub(crate) fn due_for_reaping(&self, now: i64) -> Vec<Arc<str>> {
         let from = |path: &Arc<str>| self.nodes.get(path)?.reapable_from();
-        self.reapable.iter().filter(|path| from(path).is_some_and(|from| from <= now)).cloned().collect()
+        self.reapable
+            .iter()
+            .filter(|path| from(path).is_some_and(|from| from <= now))
+            .cloned()
+            .collect()
     }
 
-    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such node.
+    /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
+    /// node.
     pub(crate) fn set_sequence(&mut self, parent: &str, next: i32) -> bool {
         self.get_mut(parent).map(|node| node.stat.cversion = next).is_some()
     }
@@ -151,7 +162,10 @@ impl Tree {
 
     /// The bytes of all paths and data, roughly what the tree holds.
     pub(crate) fn size(&self) -> usize {
-        self.nodes.iter().map(|(path, node)| path.len() + node.data.as_ref().map_or(0, |d| d.len())).sum()
+        self.nodes
+            .iter()
+            .map(|(path, node)| path.len() + node.data.as_ref().map_or(0, |d| d.len()))
+            .sum()
     }
 
     /// Panics where its parts do not fit together.
@@ -187,7 +201,8 @@ impl Tree {
         if path == ROOT {
             return self.nodes.len() - 1;
         }
-        let below = |key: &&Arc<str>| key.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
+        let below =
+            |key: &&Arc<str>| key.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'));
         self.nodes.keys().filter(below).count()
     }
 }

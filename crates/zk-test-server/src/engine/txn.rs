@@ -1,4 +1,5 @@
-//! Transactions: writes that were checked and numbered, and their application (`DataTree.processTxn`).
+//! Transactions: writes that were checked and numbered, and their application
+//! (`DataTree.processTxn`).
 
 use super::acl::Acl;
 use super::node::ClientStat;
@@ -88,14 +89,18 @@ impl Store {
         let done = match txn {
             Txn::Create { op, node } => self.create(op, node, stamp, events),
             Txn::Delete { path } => self.delete(&path, stamp.zxid, events).map(|()| Done::Deleted),
-            Txn::SetData { path, data, version } => self.set_data(&path, data, version, stamp, events),
+            Txn::SetData { path, data, version } => {
+                self.set_data(&path, data, version, stamp, events)
+            }
             Txn::SetAcl { path, acl, version } => self.set_acl(&path, acl, version),
             Txn::Check => Ok(Done::Checked),
             Txn::CreateSession { .. } => Ok(Done::Session),
             Txn::CloseSession { session, paths } => {
                 for path in paths {
                     if self.delete(&path, stamp.zxid, events).is_err() {
-                        debug!("test server: {path} of the closed session {session:#x} was gone already");
+                        debug!(
+                            "test server: {path} of the closed session {session:#x} was gone already"
+                        );
                     }
                 }
                 Ok(Done::Session)
@@ -110,7 +115,13 @@ impl Store {
         done.unwrap_or_else(Done::Failed)
     }
 
-    fn create(&mut self, op: i32, node: NewNode, stamp: Stamp, events: &mut Vec<Event>) -> Result<Done, i32> {
+    fn create(
+        &mut self,
+        op: i32,
+        node: NewNode,
+        stamp: Stamp,
+        events: &mut Vec<Event>,
+    ) -> Result<Done, i32> {
         let (path, acl) = (node.path.clone(), Arc::clone(&node.acl));
         self.tree.create(node, stamp.zxid, stamp.time)?;
         let shape_with_stat = op != op::CREATE;
@@ -161,8 +172,8 @@ impl Store {
         Ok(Done::AclSet(node.client_stat()))
     }
 
-    /// All, or, if one was found wrong when they were checked, none: then each is answered with an error, 0 for those before the
-    /// wrong one.
+    /// All, or, if one was found wrong when they were checked, none: then each is answered with an
+    /// error, 0 for those before the wrong one.
     fn multi(&mut self, txns: Vec<Txn>, stamp: Stamp, events: &mut Vec<Event>) -> Done {
         let failed = txns.iter().any(|txn| matches!(txn, Txn::Error(_)));
         let apply = |txn| match txn {

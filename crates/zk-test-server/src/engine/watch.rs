@@ -1,4 +1,5 @@
-//! Watches (`WatchManager`, `WatcherModeManager`): who is told what. Where it looks odd, ZooKeeper 3.8.0 is so.
+//! Watches (`WatchManager`, `WatcherModeManager`): who is told what. Where it looks odd, ZooKeeper
+//! 3.8.0 is so.
 
 use super::ConnId;
 use super::acl::Acl;
@@ -53,7 +54,10 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn add(&mut self, path: &str, conn: ConnId, mode: Mode) {
-        let path = self.by_path.get_key_value(path).map_or_else(|| path.into(), |(key, _)| Arc::clone(key));
+        let path = self
+            .by_path
+            .get_key_value(path)
+            .map_or_else(|| path.into(), |(key, _)| Arc::clone(key));
         self.by_path.entry(Arc::clone(&path)).or_default().insert(conn);
         self.by_conn.entry(conn).or_default().insert(Arc::clone(&path));
         self.set_mode(conn, path, mode);
@@ -128,8 +132,8 @@ impl Table {
         }
     }
 
-    /// Whether this connection watches `path`; as the real server has it, somebody else's watch will do. `None`: it fails at a
-    /// path that leads to no root.
+    /// Whether this connection watches `path`; as the real server has it, somebody else's watch
+    /// will do. `None`: it fails at a path that leads to no root.
     fn contains(&self, path: &str, conn: ConnId) -> Option<bool> {
         if path.is_empty() {
             return Some(false);
@@ -144,7 +148,8 @@ impl Table {
     }
 
     fn remove(&mut self, path: &str, conn: ConnId) -> bool {
-        let Some((path, _)) = self.by_path.get_key_value(path).filter(|(_, conns)| conns.contains(&conn))
+        let Some((path, _)) =
+            self.by_path.get_key_value(path).filter(|(_, conns)| conns.contains(&conn))
         else {
             return false;
         };
@@ -180,10 +185,16 @@ impl Table {
             }
         }
         assert_eq!(watches, self.by_conn.values().map(HashSet::len).sum());
-        let modes = || self.modes.iter().flat_map(|(conn, modes)| modes.iter().map(move |mode| (conn, mode)));
-        let is_watch = |conn, path| self.by_conn.get(conn).is_some_and(|paths| paths.contains(path));
+        let modes = || {
+            self.modes.iter().flat_map(|(conn, modes)| modes.iter().map(move |mode| (conn, mode)))
+        };
+        let is_watch =
+            |conn, path| self.by_conn.get(conn).is_some_and(|paths| paths.contains(path));
         assert!(modes().all(|(conn, (path, _))| is_watch(conn, path)), "the mode of no watch");
-        assert_eq!(modes().filter(|(_, (_, mode))| **mode == Mode::Recursive).count(), self.recursive);
+        assert_eq!(
+            modes().filter(|(_, (_, mode))| **mode == Mode::Recursive).count(),
+            self.recursive
+        );
     }
 
     pub(crate) fn by_path(&self) -> &HashMap<Arc<str>, BTreeSet<ConnId>> {
@@ -258,7 +269,12 @@ impl Watches {
 
     fn children_changed(&mut self, parent: Place<'_>, events: &mut Vec<Event>) {
         let path = if parent.path.is_empty() { "/" } else { parent.path };
-        self.children.trigger(Place { path, ..parent }, event::CHILDREN_CHANGED, &BTreeSet::new(), events);
+        self.children.trigger(
+            Place { path, ..parent },
+            event::CHILDREN_CHANGED,
+            &BTreeSet::new(),
+            events,
+        );
     }
 
     /// `None` where the real server fails.
@@ -266,7 +282,9 @@ impl Watches {
         match which {
             Which::Children => self.children.contains(path, conn),
             Which::Data => self.data.contains(path, conn),
-            Which::Any => Some(self.children.contains(path, conn)? | self.data.contains(path, conn)?),
+            Which::Any => {
+                Some(self.children.contains(path, conn)? | self.data.contains(path, conn)?)
+            }
         }
     }
 

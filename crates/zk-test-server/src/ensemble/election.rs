@@ -65,7 +65,12 @@ impl Election {
     }
 
     /// Hears a vote. A member: that one leads already, or is about to.
-    pub(super) fn hear(&mut self, server: &mut Server, from: usize, heard: Notification) -> Option<usize> {
+    pub(super) fn hear(
+        &mut self,
+        server: &mut Server,
+        from: usize,
+        heard: Notification,
+    ) -> Option<usize> {
         let Notification { state, round, vote } = heard;
         if state != State::Looking {
             self.settled.insert(from, heard);
@@ -102,7 +107,8 @@ impl Election {
     fn find_settled(&self, server: &mut Server, round: u64, vote: Vote) -> Option<usize> {
         let leader = vote.member;
         let follows = |n: &&Notification| n.vote.epoch == vote.epoch && n.vote.member == leader;
-        let leads = self.settled.get(&leader).filter(follows).is_some_and(|n| n.state == State::Leading);
+        let leads =
+            self.settled.get(&leader).filter(follows).is_some_and(|n| n.state == State::Leading);
         let settled = self.settled.values().filter(follows).count();
         let votes = match round == server.round {
             true => self.received.values().filter(|vote| vote.member == leader).count(),

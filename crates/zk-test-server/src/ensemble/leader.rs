@@ -120,7 +120,8 @@ impl Leader {
                 self.handlers.iter().filter(|(_, h)| h.has_accepted).map(|(id, _)| *id).collect();
             accepted.into_iter().for_each(|stream| self.bring_level(server, stream));
         }
-        if self.stage == Stage::Synchronization && self.count(|handler| handler.is_level) >= quorum {
+        if self.stage == Stage::Synchronization && self.count(|handler| handler.is_level) >= quorum
+        {
             self.stage = Stage::Broadcast;
             let zxid = (self.epoch << 32) as i64;
             self.order = order(server, zxid);
@@ -139,9 +140,12 @@ impl Leader {
     fn bring_level(&mut self, server: &mut Server, stream: u64) {
         let Some(handler) = self.handlers.get_mut(&stream) else { return };
         let snapshot = Arc::new(server.snapshot());
-        let proposals: Vec<Arc<Entry>> = self.proposals.iter().map(|p| Arc::clone(&p.entry)).collect();
-        handler.unacknowledged = proposals.iter().map(|entry| (entry.stamp.zxid, server.now)).collect();
-        server.send(&mut handler.link, Message::NewLeader { epoch: self.epoch, snapshot, proposals });
+        let proposals: Vec<Arc<Entry>> =
+            self.proposals.iter().map(|p| Arc::clone(&p.entry)).collect();
+        handler.unacknowledged =
+            proposals.iter().map(|entry| (entry.stamp.zxid, server.now)).collect();
+        server
+            .send(&mut handler.link, Message::NewLeader { epoch: self.epoch, snapshot, proposals });
         handler.is_forwarding = true;
     }
 
@@ -212,8 +216,11 @@ impl Leader {
                 self.advance(server);
             }
             Message::Ack { zxid } => {
-                while handler.unacknowledged.pop_front_if(|(oldest, _)| *oldest <= zxid).is_some() {}
-                if let Some(proposal) = self.proposals.iter_mut().find(|p| p.entry.stamp.zxid == zxid) {
+                while handler.unacknowledged.pop_front_if(|(oldest, _)| *oldest <= zxid).is_some() {
+                }
+                if let Some(proposal) =
+                    self.proposals.iter_mut().find(|p| p.entry.stamp.zxid == zxid)
+                {
                     proposal.acknowledged.insert(from);
                 }
                 self.commit(server);
@@ -228,7 +235,13 @@ impl Leader {
                 Some(newest) => self.syncs.entry(newest.entry.stamp.zxid).or_default().push(stream),
             },
             Message::Forwarded(Forwarded { session, xid, op, body, who }) => {
-                let write = Submitted { session, owner: Owner::Learner(stream), op, body: &body, who: &who };
+                let write = Submitted {
+                    session,
+                    owner: Owner::Learner(stream),
+                    op,
+                    body: &body,
+                    who: &who,
+                };
                 self.write(server, xid, write);
             }
             Message::Revalidate { session, timeout } => {
@@ -262,7 +275,8 @@ impl Leader {
             let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
             self.order.sessions.track(session, timeout, Some(write.owner), server.now);
         }
-        let (stamp, txn) = self.order.prepare(&server.front.store.tree, write, server.front.wall_ms());
+        let (stamp, txn) =
+            self.order.prepare(&server.front.store.tree, write, server.front.wall_ms());
         self.propose(server, Entry { stamp, session, xid, op, txn });
     }
 
@@ -306,11 +320,21 @@ impl Leader {
         }
         let (body, who) = (request.body.clone(), Arc::clone(&request.who));
         server.queue(request, true);
-        self.write(server, xid, Submitted { session, owner: Owner::Me, op, body: &body, who: &who });
+        self.write(
+            server,
+            xid,
+            Submitted { session, owner: Owner::Me, op, body: &body, who: &who },
+        );
     }
 
     /// A client comes back with its session.
-    pub(super) fn revalidate(&mut self, server: &mut Server, conn: ConnId, session: i64, timeout: Duration) {
+    pub(super) fn revalidate(
+        &mut self,
+        server: &mut Server,
+        conn: ConnId,
+        session: i64,
+        timeout: Duration,
+    ) {
         if self.order.sessions.touch(session, timeout, server.now) {
             self.order.sessions.set_owner(session, Owner::Me);
             server.front.welcome(conn, 0);
@@ -369,7 +393,11 @@ impl Leader {
         let (now, wall_ms) = (server.now, server.front.wall_ms());
         for path in self.order.due_for_reaping(&server.front.store.tree, now, wall_ms) {
             let (owner, body) = (Owner::Me, path.as_bytes());
-            self.write(server, 0, Submitted { session: 0, owner, op: op::DELETE_CONTAINER, body, who: &[] });
+            self.write(
+                server,
+                0,
+                Submitted { session: 0, owner, op: op::DELETE_CONTAINER, body, who: &[] },
+            );
         }
         if self.half_tick_at <= server.now { self.half_tick(server) } else { Ok(()) }
     }
@@ -386,7 +414,8 @@ impl Leader {
         self.ends_tick = !self.ends_tick;
         let sync_time = server.settings.sync_time();
         let is_slow = |(_, since): &(i64, Duration)| *since + sync_time <= server.now;
-        let slow = self.handlers.iter().filter(|(_, h)| h.unacknowledged.front().is_some_and(is_slow));
+        let slow =
+            self.handlers.iter().filter(|(_, h)| h.unacknowledged.front().is_some_and(is_slow));
         let slow: Vec<u64> = slow.map(|(stream, _)| *stream).collect();
         slow.into_iter().for_each(|stream| self.drop_stream(server, stream));
         for handler in self.handlers.values_mut().filter(|handler| handler.is_forwarding) {

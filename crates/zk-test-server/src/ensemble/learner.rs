@@ -83,7 +83,9 @@ impl Learner {
                 let history = match epoch.cmp(&server.accepted_epoch) {
                     std::cmp::Ordering::Less => return Err("the leader's epoch is an old one"),
                     std::cmp::Ordering::Equal => None,
-                    std::cmp::Ordering::Greater => Some((server.current_epoch, server.last_logged())),
+                    std::cmp::Ordering::Greater => {
+                        Some((server.current_epoch, server.last_logged()))
+                    }
                 };
                 server.accepted_epoch = epoch;
                 server.send(&mut self.link, Message::AckEpoch { history });
@@ -148,8 +150,13 @@ impl Learner {
             server.queue(request, false);
             return;
         }
-        let forwarded =
-            Forwarded { session, xid, op, body: request.body.clone(), who: Arc::clone(&request.who) };
+        let forwarded = Forwarded {
+            session,
+            xid,
+            op,
+            body: request.body.clone(),
+            who: Arc::clone(&request.who),
+        };
         server.queue(request, true);
         if op == op::SYNC {
             self.syncs.push_back((session, xid));
@@ -158,7 +165,13 @@ impl Learner {
     }
 
     /// A client comes back with its session: only the leader knows whether it lives.
-    pub(super) fn revalidate(&mut self, server: &mut Server, conn: ConnId, session: i64, timeout: Duration) {
+    pub(super) fn revalidate(
+        &mut self,
+        server: &mut Server,
+        conn: ConnId,
+        session: i64,
+        timeout: Duration,
+    ) {
         self.revalidations.insert(session, conn);
         server.send(&mut self.link, Message::Revalidate { session, timeout });
     }

@@ -79,7 +79,9 @@ impl Member {
         match (channel, message) {
             (Channel::Election, Message::Notification(heard)) => self.hear_vote(from, heard),
             (Channel::Election, _) => {}
-            (Channel::Stream { id, index }, message) => self.hear_stream(from, (id, index), message),
+            (Channel::Stream { id, index }, message) => {
+                self.hear_stream(from, (id, index), message)
+            }
         }
     }
 
@@ -167,7 +169,8 @@ impl Member {
     fn serve(&mut self, conn: ConnId) {
         while let Some(frame) = self.server.next_frame(conn) {
             let is_first = self.server.front.state(conn) == ConnState::New;
-            let taken = if is_first { self.greet(conn, &frame) } else { self.request(conn, &frame) };
+            let taken =
+                if is_first { self.greet(conn, &frame) } else { self.request(conn, &frame) };
             if taken.is_err() {
                 self.server.front.close(conn);
             }
@@ -186,12 +189,19 @@ impl Member {
                 let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
                 let body = &timeout_ms.to_be_bytes();
                 self.touch(session, timeout);
-                self.submit(conn, &Request { session, timeout, xid: 0, op: op::CREATE_SESSION, body });
+                self.submit(
+                    conn,
+                    &Request { session, timeout, xid: 0, op: op::CREATE_SESSION, body },
+                );
             }
             Greeting::Resume { is_known: false, .. } => self.server.front.refuse_session(conn, 0),
             Greeting::Resume { session, timeout, is_known: true } => match &mut self.part {
-                Part::Leading(leader) => leader.revalidate(&mut self.server, conn, session, timeout),
-                Part::Following(learner) => learner.revalidate(&mut self.server, conn, session, timeout),
+                Part::Leading(leader) => {
+                    leader.revalidate(&mut self.server, conn, session, timeout)
+                }
+                Part::Following(learner) => {
+                    learner.revalidate(&mut self.server, conn, session, timeout)
+                }
                 Part::Looking(_) | Part::Down => {}
             },
         }
@@ -226,7 +236,8 @@ impl Member {
         let Request { session, xid, op, body, .. } = *request;
         let who = self.server.front.who(conn);
         let (conn, body) = (Some(conn), body.to_vec());
-        let request = Pending { conn, session, xid, op, tag: 0, body, who, txn: None, refused: None };
+        let request =
+            Pending { conn, session, xid, op, tag: 0, body, who, txn: None, refused: None };
         match &mut self.part {
             Part::Leading(leader) => leader.submit(&mut self.server, request),
             Part::Following(learner) => learner.submit(&mut self.server, request),

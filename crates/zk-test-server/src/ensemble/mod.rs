@@ -218,7 +218,12 @@ impl Ensemble {
     }
 
     /// Something happens to a member.
-    fn at<T>(&mut self, member: usize, now: Duration, happens: impl FnOnce(&mut Member) -> T) -> Option<T> {
+    fn at<T>(
+        &mut self,
+        member: usize,
+        now: Duration,
+        happens: impl FnOnce(&mut Member) -> T,
+    ) -> Option<T> {
         let member = self.members.get_mut(member)?;
         member.server.set_now(member.clock.at(now));
         let result = happens(member);
@@ -306,7 +311,11 @@ impl Ensemble {
         self.lead(now, |leader, server| leader.set_sequence(server, parent, next))
     }
 
-    fn lead(&mut self, now: Duration, does: impl FnOnce(&mut leader::Leader, &mut Server) -> bool) -> bool {
+    fn lead(
+        &mut self,
+        now: Duration,
+        does: impl FnOnce(&mut leader::Leader, &mut Server) -> bool,
+    ) -> bool {
         let Some(leader) = self.leader() else { return false };
         let done = self.at(leader, now, |member| match &mut member.part {
             Part::Leading(leader) => does(leader, &mut member.server),
@@ -320,7 +329,8 @@ impl Ensemble {
     /// The member that leads and serves. Of several, which takes a cut between them, the one that
     /// was elected last.
     pub fn leader(&self) -> Option<usize> {
-        let leads = |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
+        let leads =
+            |member: &&Member| matches!(member.part, Part::Leading(_)) && member.server.is_serving;
         let leaders = self.members.iter().filter(leads);
         leaders.max_by_key(|member| member.server.current_epoch).map(|member| member.server.id)
     }

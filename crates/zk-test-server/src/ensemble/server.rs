@@ -306,7 +306,9 @@ impl Server {
             return false;
         }
         let who = self.front.who(conn);
-        let Some(code) = super::eager::refusal(&self.front.store.tree, request.op, request.body, &who) else {
+        let Some(code) =
+            super::eager::refusal(&self.front.store.tree, request.op, request.body, &who)
+        else {
             return false;
         };
         debug_assert!(code != err::OK && request.op != op::CLOSE);

@@ -8,7 +8,8 @@ use crate::engine::ConnId;
 use crate::faults::HoldId;
 
 impl Core {
-    /// Ends all connections, those that were not accepted yet included; what came by now is served first.
+    /// Ends all connections, those that were not accepted yet included; what came by now is served
+    /// first.
     pub(crate) fn cut_connections(&mut self) {
         self.catch_up();
         self.cut_all();
@@ -16,8 +17,10 @@ impl Core {
 
     fn cut_all(&mut self) {
         self.listener_ready(); // the poll may not have told of all that wait
-        while let Some(connection) =
-            self.listener.as_mut().and_then(|listener| listener.accept(&self.registry, Instant::now()))
+        while let Some(connection) = self
+            .listener
+            .as_mut()
+            .and_then(|listener| listener.accept(&self.registry, Instant::now()))
         {
             drop(connection);
         }

@@ -26,8 +26,8 @@ pub(super) enum Stage {
     Connecting,
     /// Requests.
     Open,
-    /// Its end is decided: nothing more that it says is heard, and the close, the cut or the silence is on
-    /// its way behind what is to be sent before.
+    /// Its end is decided: nothing more that it says is heard, and the close, the cut or the
+    /// silence is on its way behind what is to be sent before.
     Deaf,
     /// Nothing more is read; to be closed when all is sent.
     Closing,
@@ -70,7 +70,11 @@ impl Conn {
         registry: &Registry,
     ) -> io::Result<Conn> {
         let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
-        registry.register(&mut socket, Token(id as usize), Interest::READABLE | Interest::WRITABLE)?;
+        registry.register(
+            &mut socket,
+            Token(id as usize),
+            Interest::READABLE | Interest::WRITABLE,
+        )?;
         Ok(Conn {
             socket,
             peer,
@@ -172,8 +176,8 @@ impl Conn {
         self.is_full = self.is_full || self.unsent() > FULL;
     }
 
-    /// Sends what the socket takes; true if it may be read again because of that. An error means that the
-    /// client is gone.
+    /// Sends what the socket takes; true if it may be read again because of that. An error means
+    /// that the client is gone.
     pub(super) fn write(&mut self) -> io::Result<bool> {
         let mut took = false;
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
@@ -206,8 +210,8 @@ impl Conn {
         Ok(was_full && !self.is_full)
     }
 
-    /// Ends the connection so that what was sent arrives: bytes that nobody read would make the system reset
-    /// it, and the client's side might throw away what it had not read.
+    /// Ends the connection so that what was sent arrives: bytes that nobody read would make the
+    /// system reset it, and the client's side might throw away what it had not read.
     pub(super) fn close(mut self, buffer: &mut [u8]) {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         self.is_readable = true;

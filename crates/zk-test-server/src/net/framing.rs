@@ -34,8 +34,8 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What comes next, without taking it. `is_word` knows the four-letter words; `None` behind the first
-    /// frame.
+    /// What comes next, without taking it. `is_word` knows the four-letter words; `None` behind the
+    /// first frame.
     pub(crate) fn peek(&self, max_frame: usize, is_word: Option<fn(&[u8; 4]) -> bool>) -> Next {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((first, rest)) = rest.split_first_chunk::<4>() else {
@@ -101,7 +101,10 @@ mod tests {
     #[test]
     fn lengths_are_checked_before_anything_is_kept_for_them() {
         for length in [-1, i32::MIN, 0x10_0000, i32::MAX] {
-            assert_eq!(input(&length.to_be_bytes()).peek(MAX, Some(is_ruok)), Next::Nonsense(length));
+            assert_eq!(
+                input(&length.to_be_bytes()).peek(MAX, Some(is_ruok)),
+                Next::Nonsense(length)
+            );
         }
         assert_eq!(input(&0xf_ffff_i32.to_be_bytes()).peek(MAX, None), Next::Wait);
         assert_eq!(input(&[0; 4]).peek(MAX, None), Next::Frame(4..4));

@@ -75,7 +75,11 @@ impl Listener {
     }
 
     /// The next connection.
-    pub(super) fn accept(&mut self, registry: &Registry, now: Instant) -> Option<(TcpStream, SocketAddr)> {
+    pub(super) fn accept(
+        &mut self,
+        registry: &Registry,
+        now: Instant,
+    ) -> Option<(TcpStream, SocketAddr)> {
         if self.is_refusing || self.retry.is_some_and(|at| now < at) {
             return None;
         }
@@ -94,10 +98,15 @@ impl Listener {
                 Err(e) => match e.kind() {
                     ErrorKind::WouldBlock => self.is_ready = false,
                     // It was there, and went before we came to it.
-                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
+                    ErrorKind::Interrupted
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::ConnectionReset => {}
                     _ => {
                         if !std::mem::replace(&mut self.is_short, true) {
-                            warn!("test server at {}: cannot accept a connection: {e}", self.address);
+                            warn!(
+                                "test server at {}: cannot accept a connection: {e}",
+                                self.address
+                            );
                         }
                         self.pause();
                         return None;
@@ -141,15 +150,15 @@ impl Listener {
     }
 }
 
-/// Linux takes a listener that is shut down out of its listening state, with what it had not accepted, and
-/// lets it listen again; its port stays bound.
+/// Linux takes a listener that is shut down out of its listening state, with what it had not
+/// accepted, and lets it listen again; its port stays bound.
 #[cfg(target_os = "linux")]
 mod system {
     use super::*;
     use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
 
-    /// Only a port that was asked for by its number stays bound while the socket does not listen. So where
-    /// any will do, a first socket finds one, and keeps it until the listener has it.
+    /// Only a port that was asked for by its number stays bound while the socket does not listen.
+    /// So where any will do, a first socket finds one, and keeps it until the listener has it.
     pub(super) fn bind(wanted: SocketAddr) -> io::Result<TcpListener> {
         if wanted.port() != 0 {
             return TcpListener::bind(wanted);
@@ -163,7 +172,8 @@ mod system {
 
     /// Without SO_REUSEADDR nobody else can bind the port meanwhile.
     pub(super) fn close(socket: &TcpListener) -> bool {
-        net::shutdown(socket, Shutdown::Read).is_ok() && sockopt::set_socket_reuseaddr(socket, false).is_ok()
+        net::shutdown(socket, Shutdown::Read).is_ok()
+            && sockopt::set_socket_reuseaddr(socket, false).is_ok()
     }
 
     pub(super) fn open(socket: &TcpListener) -> bool {
@@ -199,7 +209,8 @@ mod tests {
     #[test]
     fn the_port_stays_its_own_while_it_refuses() {
         let poll = mio::Poll::new().unwrap();
-        let mut listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), poll.registry()).unwrap();
+        let mut listener =
+            Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), poll.registry()).unwrap();
         let at = listener.address();
         for _ in 0..3 {
             let waiting = Client::connect(at).unwrap();

@@ -1,5 +1,5 @@
-//! The server's thread and its sockets. All state is behind one lock that is never held while waiting, so
-//! what a test does from code is done when its call returns.
+//! The server's thread and its sockets. All state is behind one lock that is never held while
+//! waiting, so what a test does from code is done when its call returns.
 
 mod actions;
 mod conn;
@@ -89,8 +89,8 @@ impl Core {
         self.listener.is_none()
     }
 
-    /// How many watch events were ever logged, and of those behind the first `seen` all that are still there;
-    /// `None` if there are no more.
+    /// How many watch events were ever logged, and of those behind the first `seen` all that are
+    /// still there; `None` if there are no more.
     pub(super) fn events_after(&self, seen: u64) -> Option<(u64, Vec<Event>)> {
         let new = self.events.checked_sub(seen).filter(|new| *new > 0)?;
         let new = usize::try_from(new).unwrap_or(usize::MAX);
@@ -154,7 +154,8 @@ impl Shared {
         Ok((shared, thread, address))
     }
 
-    /// Does something to the server; its effects, as far as the sockets take them, are out on return.
+    /// Does something to the server; its effects, as far as the sockets take them, are out on
+    /// return.
     pub(super) fn act<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core.lock();
         core.set_now();
@@ -177,7 +178,11 @@ impl Shared {
     }
 
     /// Waits until `find` finds something; `None` when the time is over or the server is stopped.
-    pub(super) fn wait<T>(&self, timeout: Duration, mut find: impl FnMut(&Core) -> Option<T>) -> Option<T> {
+    pub(super) fn wait<T>(
+        &self,
+        timeout: Duration,
+        mut find: impl FnMut(&Core) -> Option<T>,
+    ) -> Option<T> {
         let deadline = Instant::now().checked_add(timeout);
         let mut core = self.core.lock();
         loop {

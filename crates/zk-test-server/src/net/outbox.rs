@@ -10,9 +10,11 @@ use crate::faults::Plan;
 use crate::request::Event;
 use zk_wire::record::ConnectReply;
 
-/// With more than this, or than four frames of the longest, a connection is cut if its client takes nothing.
+/// With more than this, or than four frames of the longest, a connection is cut if its client takes
+/// nothing.
 const FLOODED: usize = 32 << 20;
-/// How much may be unsent on all connections together: eight of the longest frames, and no less than this.
+/// How much may be unsent on all connections together: eight of the longest frames, and no less
+/// than this.
 const UNSENT: usize = 256 << 20;
 
 /// Something for one connection. The order of all of them stands.
@@ -131,7 +133,9 @@ impl Core {
 
     fn close_if_flooded(&mut self, id: ConnId) {
         let most = FLOODED.max(self.max_frame.saturating_mul(4));
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.untaken() > most) else { return };
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| conn.untaken() > most) else {
+            return;
+        };
         if self.faults.black_hole {
             return; // it cannot read
         }
@@ -159,7 +163,9 @@ impl Core {
         let most = UNSENT.max(self.max_frame.saturating_mul(8));
         let mut all: usize = self.conns.values().map(Conn::unsent).sum();
         while all > most {
-            let Some((id, conn)) = self.conns.iter().max_by_key(|(_, conn)| conn.unsent()) else { break };
+            let Some((id, conn)) = self.conns.iter().max_by_key(|(_, conn)| conn.unsent()) else {
+                break;
+            };
             warn!("test server: closed {}: {all} bytes are unsent, most of them here", conn.peer);
             all = all.saturating_sub(conn.unsent());
             let id = *id;

@@ -1,4 +1,5 @@
-//! Takes requests off the connections and gives them to the engine, in fair shares and bounded batches.
+//! Takes requests off the connections and gives them to the engine, in fair shares and bounded
+//! batches.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,14 @@ use crate::request::Sketch;
 use crate::words;
 use zk_wire::Malformed;
 
-/// What a batch takes at most. Requests of one batch overlap, as those in ZooKeeper's own pipeline do
-/// (`zookeeper.globalOutstandingLimit`).
+/// What a batch takes at most. Requests of one batch overlap, as those in ZooKeeper's own pipeline
+/// do (`zookeeper.globalOutstandingLimit`).
 #[derive(Debug)]
 struct Quota {
     frames: usize,
     bytes: usize,
-    /// Requests that may take long, or be answered at length: what they cost is known only afterwards.
+    /// Requests that may take long, or be answered at length: what they cost is known only
+    /// afterwards.
     large: usize,
     /// When the turn is over.
     until: Instant,
@@ -131,7 +133,10 @@ impl Core {
             }
         }
         let mut served = 0;
-        while !self.ready.is_empty() && !self.faults.black_hole && served < MOST && start.elapsed() < LONGEST
+        while !self.ready.is_empty()
+            && !self.faults.black_hole
+            && served < MOST
+            && start.elapsed() < LONGEST
         {
             served += self.serve();
             self.flush();
@@ -196,8 +201,11 @@ impl Core {
                 }
             };
             let frame = conn.input.frame(&at);
-            let request =
-                if is_first { Sketch::connect(frame) } else { Sketch::request(frame, conn.session) };
+            let request = if is_first {
+                Sketch::connect(frame)
+            } else {
+                Sketch::request(frame, conn.session)
+            };
             let Some(request) = request else {
                 return Visit::Then(Then::Close(format!("a request of {} bytes", frame.len())));
             };

@@ -74,7 +74,8 @@ impl Core {
             self.deadlines.peek().map(|Reverse((at, _))| *at),
         ];
         let waits = instants.into_iter().flatten().map(|at| at.saturating_duration_since(now));
-        let tick = self.engine.next_tick().and_then(|at| self.clock.until(at)).map(|t| t.max(RESOLUTION));
+        let tick =
+            self.engine.next_tick().and_then(|at| self.clock.until(at)).map(|t| t.max(RESOLUTION));
         waits.chain(tick).min()
     }
 
@@ -94,7 +95,9 @@ impl Core {
     fn accept(&mut self) {
         for _ in 0..ACCEPTS {
             let Some(listener) = &mut self.listener else { return };
-            let Some((socket, peer)) = listener.accept(&self.registry, Instant::now()) else { return };
+            let Some((socket, peer)) = listener.accept(&self.registry, Instant::now()) else {
+                return;
+            };
             let id = self.next_id;
             self.next_id += 1;
             match Conn::new(socket, peer, id, &self.registry) {
@@ -120,8 +123,8 @@ impl Core {
         }
     }
 
-    /// Lets time go on, on a virtual clock, and does all that is due on the way; `false` if the clock is
-    /// real.
+    /// Lets time go on, on a virtual clock, and does all that is due on the way; `false` if the
+    /// clock is real.
     pub(crate) fn advance(&mut self, by: Duration) -> bool {
         /// Should there ever be more steps than this, the rest is done at once.
         const STEPS: usize = 100_000;
@@ -199,7 +202,9 @@ impl Core {
 
     /// Puts it among those to be served.
     pub(super) fn queue(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_heard()) {
+        if let Some(conn) =
+            self.conns.get_mut(&id).filter(|conn| !conn.is_queued && conn.is_heard())
+        {
             conn.is_queued = true;
             self.ready.push_back(id);
         }

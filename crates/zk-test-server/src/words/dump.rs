@@ -68,8 +68,17 @@ pub(super) fn all(engine: &Engine, text: &mut Text) {
 }
 
 /// What expires together (`ExpiryQueue.dump`).
-fn sets<T>(engine: &Engine, sets: &BTreeMap<Duration, Vec<T>>, name: impl Fn(&T) -> String, text: &mut Text) {
-    text.line(format_args!("Sets ({})/({}):", sets.len(), sets.values().map(Vec::len).sum::<usize>()));
+fn sets<T>(
+    engine: &Engine,
+    sets: &BTreeMap<Duration, Vec<T>>,
+    name: impl Fn(&T) -> String,
+    text: &mut Text,
+) {
+    text.line(format_args!(
+        "Sets ({})/({}):",
+        sets.len(),
+        sets.values().map(Vec::len).sum::<usize>()
+    ));
     for (at, items) in sets {
         text.line(format_args!("{} expire at {}:", items.len(), date::utc(engine.wall_ms_at(*at))));
         for item in items {

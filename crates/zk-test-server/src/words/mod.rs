@@ -1,5 +1,5 @@
-//! The four-letter words, in the real server's formats (`org.apache.zookeeper.server.command`). Keys for
-//! what there is none of here (JVM, quorum, snapshots) are left out.
+//! The four-letter words, in the real server's formats (`org.apache.zookeeper.server.command`).
+//! Keys for what there is none of here (JVM, quorum, snapshots) are left out.
 
 mod date;
 mod dump;
@@ -14,8 +14,8 @@ const VERSION: &str = concat!("3.8.0-zk-mutex-test-server-", env!("CARGO_PKG_VER
 
 /// All that the real server takes for words.
 const KNOWN: [&[u8; 4]; 18] = [
-    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr", b"ruok",
-    b"srst", b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
+    b"conf", b"cons", b"crst", b"dirs", b"dump", b"envi", b"gtmk", b"hash", b"isro", b"mntr",
+    b"ruok", b"srst", b"srvr", b"stat", b"stmk", b"wchc", b"wchp", b"wchs",
 ];
 
 pub(super) fn is_word(bytes: &[u8; 4]) -> bool {
@@ -78,8 +78,8 @@ impl Text {
     }
 }
 
-/// `srvr`, and, with the clients, `stat`. Requests are answered within the millisecond in which they are
-/// read: the latency is zero.
+/// `srvr`, and, with the clients, `stat`. Requests are answered within the millisecond in which
+/// they are read: the latency is zero.
 fn server(engine: &Engine, with_clients: Option<ConnId>, text: &mut Text) {
     text.line(format_args!("Zookeeper version: {VERSION}"));
     if let Some(asking) = with_clients {
@@ -158,8 +158,10 @@ mod tests {
     fn every_word_has_an_answer() {
         let tick = Duration::from_millis(250);
         let (min_session, max_session) = (2 * tick, 20 * tick);
-        let settings = Settings { tick, min_session, max_session, reap_interval: tick, super_digest: None };
-        let mut engine = Engine::new(settings, Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 });
+        let settings =
+            Settings { tick, min_session, max_session, reap_interval: tick, super_digest: None };
+        let mut engine =
+            Engine::new(settings, Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 });
         engine.accept(7, ([127, 0, 0, 1], 40_000).into());
         engine.count_word(7);
         for word in KNOWN {
@@ -170,7 +172,10 @@ mod tests {
         assert_eq!(ask(&mut engine, b"cons"), " /127.0.0.1:40000[0](queued=0,recved=0,sent=0)\n\n");
         assert_eq!(ask(&mut engine, b"wchs"), "0 connections watching 0 paths\nTotal watches:0\n");
         let answer = ask(&mut engine, b"mntr");
-        assert!(answer.contains("zk_znode_count\t5\n") && answer.contains("zk_server_state\tstandalone\n"));
+        assert!(
+            answer.contains("zk_znode_count\t5\n")
+                && answer.contains("zk_server_state\tstandalone\n")
+        );
         assert!(ask(&mut engine, b"srvr").contains("\nMode: standalone\n"));
         assert!(ask(&mut engine, b"conf").contains("\ntickTime=250\n"));
         assert!(ask(&mut engine, b"envi").contains("\nzookeeper.version=3.8.0-"));

@@ -84,7 +84,8 @@ pub fn children(path: &str) -> Event {
     Event { kind: Kind::ChildrenChanged, path: path.to_owned() }
 }
 
-/// A frame without its length; `opcode` tells what the request of an xid was. None: not as the protocol has it.
+/// A frame without its length; `opcode` tells what the request of an xid was. None: not as the
+/// protocol has it.
 pub fn read(frame: &[u8], root: &str, opcode: impl FnOnce(i32) -> Option<i32>) -> Option<Heard> {
     let mut from = Reader(frame);
     let (xid, zxid, err) = (from.i32()?, from.i64()?, from.i32()?);
@@ -117,7 +118,9 @@ fn event(from: &mut Reader<'_>, root: &str) -> Option<Event> {
 fn body(opcode: i32, from: &mut Reader<'_>, root: &str) -> Option<Body> {
     Some(match opcode {
         op::CREATE | op::SYNC => Body::Path(path(from, root)?),
-        op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => Body::Created(path(from, root)?, stat(from)?),
+        op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
+            Body::Created(path(from, root)?, stat(from)?)
+        }
         op::EXISTS | op::SET_DATA | op::SET_ACL | op::CHECK => Body::Stat(stat(from)?),
         op::GET_DATA => Body::Data(nullable(from)?, stat(from)?),
         op::GET_ACL => Body::Acl(list(from, acl)?, stat(from)?),
@@ -194,7 +197,10 @@ fn nullable(from: &mut Reader<'_>) -> Option<Option<Vec<u8>>> {
 }
 
 /// A count and that many of what `field` reads.
-fn list<'a, T>(from: &mut Reader<'a>, mut field: impl FnMut(&mut Reader<'a>) -> Option<T>) -> Option<Vec<T>> {
+fn list<'a, T>(
+    from: &mut Reader<'a>,
+    mut field: impl FnMut(&mut Reader<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
     (0..from.i32()?).map(|_| field(from)).collect()
 }
 

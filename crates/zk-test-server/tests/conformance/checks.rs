@@ -58,11 +58,15 @@ pub fn new_stat(zxid: i64, data_length: i32) -> Stat {
 /// Without its times, which are checked here instead: they are the server's clock.
 #[track_caller]
 pub fn timeless(stat: Stat) -> Stat {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     let (now, day) = (now.as_millis() as i64, 86_400_000);
     let known = if stat.czxid == 0 { 0..=0 } else { now - day..=now + 1000 };
     assert!(known.contains(&stat.ctime), "ctime of {stat:?}, now is {now}");
-    assert!(stat.ctime <= stat.mtime && stat.mtime <= now + 1000, "mtime of {stat:?}, now is {now}");
+    assert!(
+        stat.ctime <= stat.mtime && stat.mtime <= now + 1000,
+        "mtime of {stat:?}, now is {now}"
+    );
     assert!(stat.czxid != stat.mzxid || stat.ctime == stat.mtime, "times of {stat:?}");
     Stat { ctime: 0, mtime: 0, ..stat }
 }

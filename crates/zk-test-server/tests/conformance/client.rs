@@ -1,4 +1,5 @@
-//! A blocking client without any manners of its own: it says what it is told to say and keeps what it hears, in order.
+//! A blocking client without any manners of its own: it says what it is told to say and keeps what
+//! it hears, in order.
 use super::{
     answers::{self, Body, Event, Heard, Reply},
     requests::{Req, op},
@@ -97,7 +98,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A new session at `host:port` or `host:port/chroot`, whose paths then all are below the chroot.
+    /// A new session at `host:port` or `host:port/chroot`, whose paths then all are below the
+    /// chroot.
     #[track_caller]
     pub fn connect(address: &str) -> Client {
         Hello::new().say(address).expect("a welcome")
@@ -110,7 +112,8 @@ impl Client {
         let stream = TcpStream::connect(host).unwrap_or_else(|e| panic!("{host}: {e}"));
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
-        let welcome = Welcome { protocol: 0, timeout: 0, id: 0, password: Vec::new(), read_only: None };
+        let welcome =
+            Welcome { protocol: 0, timeout: 0, id: 0, password: Vec::new(), read_only: None };
         Client {
             welcome,
             events: Vec::new(),
@@ -251,7 +254,8 @@ impl Client {
         self.call(request).err
     }
 
-    /// The events heard so far: what others have caused and had acknowledged before this is among them.
+    /// The events heard so far: what others have caused and had acknowledged before this is among
+    /// them.
     #[track_caller]
     pub fn events(&mut self) -> Vec<Event> {
         self.good(&Req::Ping);
@@ -305,7 +309,10 @@ impl Client {
                 Ok(0) => self.closed = true,
                 Ok(count) => self.framer.push(&chunk[..count]),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => self.closed = true,
-                Err(e) => panic!("the server says nothing for {PATIENCE:?} ({e}); asked: {:?}", self.asked),
+                Err(e) => panic!(
+                    "the server says nothing for {PATIENCE:?} ({e}); asked: {:?}",
+                    self.asked
+                ),
             }
             if self.closed {
                 return None;

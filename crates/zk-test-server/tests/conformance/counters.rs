@@ -27,7 +27,8 @@ fn counted(next: i32) -> (Server, Client) {
 /// The number in the name of a node below `PARENT` made as `prefix`.
 #[track_caller]
 fn number(path: &str, prefix: &str) -> i32 {
-    let digits = path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
+    let digits =
+        path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
     let number: i32 = digits.parse().unwrap_or_else(|e| panic!("{path}: {e}"));
     // Ten digits, and a minus if there is one.
     assert_eq!(digits, format!("{number:010}"));
@@ -65,20 +66,24 @@ fn serial_creates_stick_at_the_end() {
     }
     // Deletes do not turn it back.
     client.good(&delete(&format!("{PARENT}/a-{}", i32::MAX)));
-    assert_eq!(made(&mut client, &sequential(&format!("{PARENT}/a-"))).0, format!("{PARENT}/a-{}", i32::MAX));
+    assert_eq!(
+        made(&mut client, &sequential(&format!("{PARENT}/a-"))).0,
+        format!("{PARENT}/a-{}", i32::MAX)
+    );
 }
 
 fn creates_of_one_multi_wrap() {
     let (_server, mut client) = counted(i32::MAX - 1);
     let prefix = format!("{PARENT}/n-");
-    let mut numbers = |count: usize| match client.body(&Req::Multi(vec![sequential(&prefix); count])) {
-        Body::Results(results) => Vec::from_iter(results.iter().map(|result| match result {
-            Outcome::Create(path) => Ok(number(path, &prefix)),
-            Outcome::Error(code) => Err(*code),
+    let mut numbers =
+        |count: usize| match client.body(&Req::Multi(vec![sequential(&prefix); count])) {
+            Body::Results(results) => Vec::from_iter(results.iter().map(|result| match result {
+                Outcome::Create(path) => Ok(number(path, &prefix)),
+                Outcome::Error(code) => Err(*code),
+                other => panic!("{other:?}"),
+            })),
             other => panic!("{other:?}"),
-        })),
-        other => panic!("{other:?}"),
-    };
+        };
     // Within one multi each part sees the parent as the part before has left it.
     assert_eq!(numbers(4), [Ok(i32::MAX - 1), Ok(i32::MAX), Ok(i32::MIN), Ok(i32::MIN + 1)]);
     // But what has wrapped is never stored.
@@ -86,13 +91,17 @@ fn creates_of_one_multi_wrap() {
     let prefix = format!("{PARENT}/m-");
     let parts = vec![create(&format!("{PARENT}/x")), sequential(&prefix), sequential(&prefix)];
     let Body::Results(results) = client.body(&Req::Multi(parts)) else { panic!() };
-    let expected =
-        [format!("{PARENT}/x"), format!("{prefix}{}", i32::MIN), format!("{prefix}{}", i32::MIN + 1)];
+    let expected = [
+        format!("{PARENT}/x"),
+        format!("{prefix}{}", i32::MIN),
+        format!("{prefix}{}", i32::MIN + 1),
+    ];
     assert_eq!(results, expected.map(Outcome::Create));
     assert_eq!(made(&mut client, &sequential(&prefix)).0, format!("{prefix}{}", i32::MAX));
 }
 
-/// How far they overlap is chance: a number is the one behind the former's, or, if the former was stored already, the last of all.
+/// How far they overlap is chance: a number is the one behind the former's, or, if the former was
+/// stored already, the last of all.
 fn pipelined_creates_wrap_while_they_overlap() {
     const BATCH: usize = 50;
     let (_server, mut client) = counted(i32::MAX - 1);
@@ -102,7 +111,9 @@ fn pipelined_creates_wrap_while_they_overlap() {
         client.send(&Vec::from_iter((0..BATCH).map(|at| sequential(&prefix(at)))));
         let mut last: Option<i32> = None;
         for at in 0..BATCH {
-            let Some(Body::Path(path)) = client.reply().map(|reply| reply.body) else { panic!("no path") };
+            let Some(Body::Path(path)) = client.reply().map(|reply| reply.body) else {
+                panic!("no path")
+            };
             let number = number(&path, &prefix(at));
             let allowed = match last {
                 Some(last) => vec![last.wrapping_add(1), i32::MAX],

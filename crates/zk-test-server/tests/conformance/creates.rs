@@ -1,4 +1,5 @@
-//! The creates: four opcodes, seven modes, numbers, and what the Stats of node and parent say of it.
+//! The creates: four opcodes, seven modes, numbers, and what the Stats of node and parent say of
+//! it.
 use super::{
     answers::{Body, Reply},
     checks::*,
@@ -23,8 +24,9 @@ fn each_opcode_with_each_mode() {
     let mut client = Client::connect(&Shared::chroot());
     let session = client.id();
     let bad = Err(BAD_ARGUMENTS);
-    // For each opcode and its flags: the owner of the node and whether it has a number. (Of containers and nodes with a time to
-    // live, whose owner is a special number inside the server, no client is told.)
+    // For each opcode and its flags: the owner of the node and whether it has a number. (Of
+    // containers and nodes with a time to live, whose owner is a special number inside the server,
+    // no client is told.)
     type Owner = (i64, bool);
     let expected: [(i32, i32, Result<Owner, i32>); 28] = [
         (CREATE, PERSISTENT, Ok((0, false))),
@@ -91,11 +93,20 @@ fn the_parents_stat_counts_changes() {
     let stat = |client: &mut Client| stat(client, "/p");
     assert_eq!(stat(&mut client), new_stat(p, 0));
     let (_, a) = made(&mut client, &create("/p/a"));
-    assert_eq!(stat(&mut client), Stat { cversion: 1, num_children: 1, pzxid: a, ..new_stat(p, 0) });
+    assert_eq!(
+        stat(&mut client),
+        Stat { cversion: 1, num_children: 1, pzxid: a, ..new_stat(p, 0) }
+    );
     let (_, b) = made(&mut client, &create("/p/b"));
-    assert_eq!(stat(&mut client), Stat { cversion: 2, num_children: 2, pzxid: b, ..new_stat(p, 0) });
+    assert_eq!(
+        stat(&mut client),
+        Stat { cversion: 2, num_children: 2, pzxid: b, ..new_stat(p, 0) }
+    );
     let gone = zxid(&mut client, &delete("/p/a"));
-    assert_eq!(stat(&mut client), Stat { cversion: 3, num_children: 1, pzxid: gone, ..new_stat(p, 0) });
+    assert_eq!(
+        stat(&mut client),
+        Stat { cversion: 3, num_children: 1, pzxid: gone, ..new_stat(p, 0) }
+    );
     // Grandchildren and failures count for nothing, data and ACL have their own versions.
     let set = zxid(&mut client, &set_data("/p", b"12345"));
     client.good(&create("/p/b/c"));
@@ -209,8 +220,11 @@ fn every_mode_but_the_ephemeral_may_have_children() {
 
 fn a_node_created_again_begins_anew() {
     let mut client = Client::connect(&Shared::chroot());
-    client
-        .good(&ephemeral("/n").data(b"first").acl(&[acl(31, "world", "anyone"), acl(1, "ip", "127.0.0.1")]));
+    client.good(
+        &ephemeral("/n")
+            .data(b"first")
+            .acl(&[acl(31, "world", "anyone"), acl(1, "ip", "127.0.0.1")]),
+    );
     client.good(&set_data("/n", b"second"));
     client.good(&delete("/n"));
     let Reply { zxid, body, .. } = client.good(&create2("/n").data(b"3rd"));

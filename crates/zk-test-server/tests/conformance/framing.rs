@@ -99,7 +99,9 @@ fn frames_may_come_in_pieces_or_many_at_once() {
     assert_ne!(welcome.id, 0);
     // And requests behind it, before it was answered.
     let mut silent = Client::silent(&address);
-    silent.say(&[Hello::new().frame(), exists("/a").frame(1, root), delete("/a").frame(2, root)].concat());
+    silent.say(
+        &[Hello::new().frame(), exists("/a").frame(1, root), delete("/a").frame(2, root)].concat(),
+    );
     assert_ne!(silent.welcomed().id, 0);
     silent.expect(1, op::EXISTS);
     silent.expect(2, op::DELETE);

@@ -1,4 +1,5 @@
-//! addWatch: watches that fire again and again, of one node or of all below it; and removeWatches and checkWatches.
+//! addWatch: watches that fire again and again, of one node or of all below it; and removeWatches
+//! and checkWatches.
 use super::{
     answers::{Body, Event, changed, children, created, deleted},
     checks::*,
@@ -160,7 +161,11 @@ fn a_one_shot_watch_takes_the_place_of_a_lasting_one() {
     after_each(
         &mut client,
         &mut other,
-        &[(delete("/p/c"), vec![children("/p")]), (delete("/p/d"), vec![]), (create("/p/c"), vec![])],
+        &[
+            (delete("/p/c"), vec![children("/p")]),
+            (delete("/p/d"), vec![]),
+            (create("/p/c"), vec![]),
+        ],
     );
     // Of a recursive watch the half that knows deleted nodes as parents is left.
     client.good(&add_watch("/p", RECURSIVE_WATCH));
@@ -260,7 +265,8 @@ fn watches_are_removed_by_kind() {
     }
 }
 
-/// `checkWatches` looks for the path, and for the asking connection only in the modes of its own lasting watches.
+/// `checkWatches` looks for the path, and for the asking connection only in the modes of its own
+/// lasting watches.
 fn whoever_watches_a_node_makes_a_check_succeed() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
@@ -279,7 +285,10 @@ fn whoever_watches_a_node_makes_a_check_succeed() {
     client.good(&add_watch("/p", RECURSIVE_WATCH));
     codes(
         &mut client,
-        &[(check_watches("/p", CHILD_WATCHES), 0), (check_watches("/p/c", ANY_WATCHES), NO_WATCHER)],
+        &[
+            (check_watches("/p", CHILD_WATCHES), 0),
+            (check_watches("/p/c", ANY_WATCHES), NO_WATCHER),
+        ],
     );
 }
 

@@ -51,12 +51,22 @@ fn all_parts_have_one_zxid() {
         check("/set", 2),
         delete("/old"),
     ];
-    let Reply { zxid, body: Body::Results(results), .. } = client.good(&Req::Multi(parts)) else { panic!() };
+    let Reply { zxid, body: Body::Results(results), .. } = client.good(&Req::Multi(parts)) else {
+        panic!()
+    };
     let SetData(first) = results[4].clone() else { panic!("{results:?}") };
     let SetData(second) = results[5].clone() else { panic!("{results:?}") };
     let make = |path: &str| Create(path.to_owned());
-    let expected =
-        [Check, make("/p"), make("/p/1"), make("/p/2"), SetData(first), SetData(second), Check, Delete];
+    let expected = [
+        Check,
+        make("/p"),
+        make("/p/1"),
+        make("/p/2"),
+        SetData(first),
+        SetData(second),
+        Check,
+        Delete,
+    ];
     assert_eq!(results, expected);
     assert_eq!((first.version, first.mzxid, first.data_length), (1, zxid, 3));
     assert_eq!((second.version, second.mzxid, second.data_length), (2, zxid, 5));
@@ -69,7 +79,8 @@ fn all_parts_have_one_zxid() {
 fn the_kinds_of_creates_in_a_multi() {
     let mut client = Client::connect(&Shared::chroot());
     let session = client.id();
-    // Flags that ask for a container or a time to live make one, whatever the opcode; create2 answers as create does.
+    // Flags that ask for a container or a time to live make one, whatever the opcode; create2
+    // answers as create does.
     let parts = vec![
         create("/create"),
         ephemeral("/ephemeral"),
@@ -90,8 +101,11 @@ fn the_kinds_of_creates_in_a_multi() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let Reply { zxid, body: Body::Results(results), .. } = client.good(&Req::Multi(parts)) else { panic!() };
-    let with_stat = ["/create2-container", "/create-container", "/container", "/ttl", "/ttl-container"];
+    let Reply { zxid, body: Body::Results(results), .. } = client.good(&Req::Multi(parts)) else {
+        panic!()
+    };
+    let with_stat =
+        ["/create2-container", "/create-container", "/container", "/ttl", "/ttl-container"];
     for (path, result) in paths.iter().zip(&results) {
         let owner = if path.ends_with("ephemeral") { session } else { 0 };
         let made = Stat { ephemeral_owner: owner, ..new_stat(zxid, 0) };
@@ -111,8 +125,14 @@ fn the_kinds_of_creates_in_a_multi() {
 fn a_part_sees_what_those_before_it_did() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
-    let parts =
-        vec![create("/x"), create("/x/y"), delete("/x/y"), delete("/x"), create("/x"), check("/x", 0)];
+    let parts = vec![
+        create("/x"),
+        create("/x/y"),
+        delete("/x/y"),
+        delete("/x"),
+        create("/x"),
+        check("/x", 0),
+    ];
     let made = |path: &str| Create(path.to_owned());
     let expected = [made("/x"), made("/x/y"), Delete, Delete, made("/x"), Check];
     assert_eq!(results(&mut client, parts), expected);
@@ -160,7 +180,11 @@ fn the_first_error_undoes_all() {
             let last = client.good(&Req::Ping).zxid;
             let reply = client.call(&Req::Multi(parts));
             // The reply itself tells of no error.
-            assert_eq!((reply.err, reply.body), (0, Body::Results(failure(4, at, code))), "{part:?} at {at}");
+            assert_eq!(
+                (reply.err, reply.body),
+                (0, Body::Results(failure(4, at, code))),
+                "{part:?} at {at}"
+            );
             assert!(reply.zxid > last);
         }
     }
@@ -260,8 +284,11 @@ fn parts_that_are_not_allowed() {
         assert_eq!((reply.err, reply.body), (MARSHALLING, Body::Empty), "multi {parts:?}");
         let reply = client.call(&Req::MultiRead(parts.clone()));
         // Of parts that can be read, it has begun an answer.
-        let body =
-            if matches!(parts[..], [Req::Create(_), Req::Create(_)]) { begun.clone() } else { Body::Empty };
+        let body = if matches!(parts[..], [Req::Create(_), Req::Create(_)]) {
+            begun.clone()
+        } else {
+            Body::Empty
+        };
         assert_eq!((reply.err, reply.body), (MARSHALLING, body), "multiRead {parts:?}");
     }
     let reply = client.call(&Req::Multi(vec![get_data("/a"), get_children("/a")]));

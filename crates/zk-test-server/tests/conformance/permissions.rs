@@ -41,7 +41,8 @@ fn each_operation_asks_for_its_permission() {
     owner.good(&create("/n").acl(&[alice(31), world(31)]));
     make(&mut owner, &["/n/child", "/n/gone"]);
     let all = Req::GetAllChildrenNumber { path: "/n".into() };
-    // The operations, and which permissions are enough, of the node or, for creates and deletes, of its parent.
+    // The operations, and which permissions are enough, of the node or, for creates and deletes, of
+    // its parent.
     let operations: [(Req, i32); 12] = [
         (exists("/n"), READ | WRITE | CREATE | DELETE | ADMIN),
         (get_data("/n"), READ),
@@ -67,7 +68,10 @@ fn each_operation_asks_for_its_permission() {
     }
     // A list without permission for anybody but exists.
     owner.good(&set_acl("/n", &[world(0)]));
-    codes(&mut owner, &[(get_data("/n"), NO_AUTH), (set_acl("/n", &open()), NO_AUTH), (exists("/n"), 0)]);
+    codes(
+        &mut owner,
+        &[(get_data("/n"), NO_AUTH), (set_acl("/n", &open()), NO_AUTH), (exists("/n"), 0)],
+    );
     // The parent's list counts, not the node's: it may go.
     codes(&mut client, &[(delete("/n/child"), NO_AUTH), (create("/n/x"), NO_AUTH)]);
     client.good(&create("/mine").acl(&[acl(31, "digest", BOB)]));
@@ -186,7 +190,8 @@ fn digests_are_masked_for_those_who_may_not_set_the_list() {
 fn addresses_are_matched_by_their_first_bits() {
     let mut client = Client::connect(&Shared::chroot());
     let me = client.local_ip();
-    let [a, b, c, d] = me.split('.').map(|byte| byte.parse().unwrap()).collect::<Vec<u8>>()[..] else {
+    let [a, b, c, d] = me.split('.').map(|byte| byte.parse().unwrap()).collect::<Vec<u8>>()[..]
+    else {
         panic!("{me} is no IPv4 address")
     };
     for (number, (range, mine)) in [
@@ -209,7 +214,11 @@ fn addresses_are_matched_by_their_first_bits() {
     {
         let path = format!("/{number}");
         client.good(&create(&path).acl(&[acl(READ, "ip", &range)]));
-        assert_eq!(client.code(&get_data(&path)), if mine { 0 } else { NO_AUTH }, "{range} of {me}");
+        assert_eq!(
+            client.code(&get_data(&path)),
+            if mine { 0 } else { NO_AUTH },
+            "{range} of {me}"
+        );
     }
 }
 
@@ -231,7 +240,8 @@ fn a_multi_asks_for_each_permission() {
     let mut client = Client::connect(&Shared::chroot());
     client.good(&create("/locked").acl(&[world(READ)]));
     client.good(&create("/open"));
-    for refused in [create("/locked/a"), delete("/locked/a"), set_data("/locked", b""), create2("/locked/a")]
+    for refused in
+        [create("/locked/a"), delete("/locked/a"), set_data("/locked", b""), create2("/locked/a")]
     {
         let parts = vec![create("/open/a"), refused, create("/open/b")];
         let Body::Results(results) = client.body(&Req::Multi(parts)) else { panic!() };

@@ -96,7 +96,11 @@ fn a_node_goes_after_its_time_to_live() {
     let numbered = made(&mut client, &create_ttl("/n-", TTL_MILLIS).flags(SEQUENTIAL_TTL)).0;
     client.good(&watch_exists("/t"));
     assert_eq!(client.next(), Heard::Event(deleted("/t")));
-    assert!(began.elapsed() >= Duration::from_millis(TTL_MILLIS as u64), "after {:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(TTL_MILLIS as u64),
+        "after {:?}",
+        began.elapsed()
+    );
     until_gone(&mut client, &numbered);
     assert_eq!(client.code(&exists("/long")), 0);
 }
@@ -122,7 +126,11 @@ fn children_keep_a_node_and_changes_renew_its_time() {
     client.good(&delete("/t/c"));
     assert_eq!(client.next(), Heard::Event(deleted("/t")));
     until_gone(&mut client, "/set");
-    assert!(set.elapsed() >= Duration::from_millis(2 * TTL_MILLIS as u64), "after {:?}", set.elapsed());
+    assert!(
+        set.elapsed() >= Duration::from_millis(2 * TTL_MILLIS as u64),
+        "after {:?}",
+        set.elapsed()
+    );
 }
 
 fn what_reaping_does_to_the_parent() {
@@ -137,9 +145,12 @@ fn what_reaping_does_to_the_parent() {
     assert_eq!(client.next(), Heard::Event(deleted("/p/c")));
     assert_eq!(client.next(), Heard::Event(children("/p")));
     let after = stat(&mut client, "/p");
-    assert_eq!((after.cversion, after.num_children, after.pzxid), (before.cversion + 1, 0, last + 1));
-    // Nothing else took a number. But a real server that looks again before the container has gone orders a second deletion, and that
-    // takes one too, though it fails.
+    assert_eq!(
+        (after.cversion, after.num_children, after.pzxid),
+        (before.cversion + 1, 0, last + 1)
+    );
+    // Nothing else took a number. But a real server that looks again before the container has gone
+    // orders a second deletion, and that takes one too, though it fails.
     match Variant::current() {
         Variant::Real => assert!(client.good(&Req::Ping).zxid > last),
         _ => assert_eq!(client.good(&Req::Ping).zxid, last + 1),

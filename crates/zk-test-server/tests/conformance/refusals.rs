@@ -1,4 +1,5 @@
-//! Requests that the server refuses: with which code, and which code first where there are several reasons.
+//! Requests that the server refuses: with which code, and which code first where there are several
+//! reasons.
 use super::{
     checks::*,
     client::Client,
@@ -20,7 +21,8 @@ fn paths_that_are_none() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/p", "/p/c"]);
     let bad = BAD_ARGUMENTS;
-    // What creates, deletes, writes (setData, setACL, check), and reads (exists, getData, getChildren) say of a path.
+    // What creates, deletes, writes (setData, setACL, check), and reads (exists, getData,
+    // getChildren) say of a path.
     for (path, created, deleted, written, read) in [
         ("", bad, bad, bad, 0),
         ("p", bad, bad, bad, NO_NODE),
@@ -182,7 +184,8 @@ fn of_several_reasons_the_first_is_told() {
     codes(
         &mut client,
         &[
-            // create: flags, time to live, the path's shape, the list, the parent, permission, the path, existence, the parent's kind.
+            // create: flags, time to live, the path's shape, the list, the parent, permission, the
+            // path, existence, the parent's kind.
             (create("nowhere").flags(9).acl(&nobody), BAD_ARGUMENTS),
             (dir(CREATE_TTL).acl(&nobody), BAD_ARGUMENTS),
             (create("/x/y").acl(&nobody), INVALID_ACL),
@@ -279,7 +282,9 @@ fn requests_that_cannot_be_read() {
         ADD_WATCH,
     ];
     let string = |length: i32, text: &[u8]| [&length.to_be_bytes(), text].concat();
-    for body in [Vec::new(), vec![0, 0], string(100, b"/a"), string(-2, b""), string(i32::MAX, b"/a")] {
+    for body in
+        [Vec::new(), vec![0, 0], string(100, b"/a"), string(-2, b""), string(i32::MAX, b"/a")]
+    {
         for op in opcodes {
             let reply = client.call(&Req::Other { op, body: body.clone() });
             assert_eq!(reply.err, MARSHALLING, "opcode {op} with body {body:02x?}");
@@ -297,7 +302,10 @@ fn opcodes_of_the_servers_own() {
     make(&mut client, &["/a"]);
     let [code, reconfig, container] = [
         Req::Other { op: CREATE_SESSION, body: Vec::new() },
-        Req::Other { op: RECONFIG, body: [[0xff; 4]; 3].concat().into_iter().chain([0xff; 8]).collect() },
+        Req::Other {
+            op: RECONFIG,
+            body: [[0xff; 4]; 3].concat().into_iter().chain([0xff; 8]).collect(),
+        },
         Req::Other { op: DELETE_CONTAINER, body: b"/a".to_vec() },
     ]
     .map(|request| client.code(&request));

@@ -1,4 +1,5 @@
-//! Every request of the protocol, as data: it can be shown, written to the wire, and made by a generator.
+//! Every request of the protocol, as data: it can be shown, written to the wire, and made by a
+//! generator.
 pub use super::shorthand::*;
 use zk_test_support::{raw::Acl, wire::Writer};
 
@@ -205,22 +206,28 @@ impl Req {
             | Req::GetData { path: at, watch }
             | Req::GetChildren { path: at, watch }
             | Req::GetChildren2 { path: at, watch } => to.string(&path(at)).bool(*watch),
-            Req::SetData { path: at, data, version } => nullable(to.string(&path(at)), data).i32(*version),
-            Req::GetAcl { path: at } | Req::Sync { path: at } | Req::GetAllChildrenNumber { path: at } => {
-                to.string(&path(at))
+            Req::SetData { path: at, data, version } => {
+                nullable(to.string(&path(at)), data).i32(*version)
             }
+            Req::GetAcl { path: at }
+            | Req::Sync { path: at }
+            | Req::GetAllChildrenNumber { path: at } => to.string(&path(at)),
             Req::GetEphemerals { prefix } => to.string(&path(prefix)),
             Req::SetAcl { path: at, acl, version } => acls(to.string(&path(at)), acl).i32(*version),
             Req::Multi(parts) | Req::MultiRead(parts) => {
-                let part = |to: Writer, part: &Req| part.write(header(to, part.opcode(), false), root);
+                let part =
+                    |to: Writer, part: &Req| part.write(header(to, part.opcode(), false), root);
                 header(parts.iter().fold(to, part), -1, true)
             }
             Req::Auth { scheme, auth } => to.i32(0).string(scheme).buffer(auth),
             Req::SetWatches(watches) => {
                 let lists = [&watches.data, &watches.exist, &watches.child].into_iter();
-                lists.chain(watches.persistent.iter().flatten()).fold(to.i64(watches.seen), |to, paths| {
-                    paths.iter().fold(to.i32(paths.len() as i32), |to, at| to.string(&path(at)))
-                })
+                lists.chain(watches.persistent.iter().flatten()).fold(
+                    to.i64(watches.seen),
+                    |to, paths| {
+                        paths.iter().fold(to.i32(paths.len() as i32), |to, at| to.string(&path(at)))
+                    },
+                )
             }
             Req::AddWatch { path: at, mode: number }
             | Req::RemoveWatches { path: at, kind: number }

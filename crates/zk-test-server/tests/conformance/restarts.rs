@@ -1,4 +1,5 @@
-//! What a server that dies and comes back has kept: everything but connections and what belongs to them.
+//! What a server that dies and comes back has kept: everything but connections and what belongs to
+//! them.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -34,8 +35,18 @@ fn nodes_sessions_and_counters_are_kept() {
     closed.close();
     client.good(&watch_data("/p"));
     client.good(&add_watch("/p", RECURSIVE_WATCH));
-    let paths =
-        ["/", "/zookeeper", "/p", "/null", "/locked", "/p/e", "/p/n-0000000001", "/m", "/m/1", "/gone"];
+    let paths = [
+        "/",
+        "/zookeeper",
+        "/p",
+        "/null",
+        "/locked",
+        "/p/e",
+        "/p/n-0000000001",
+        "/m",
+        "/m/1",
+        "/gone",
+    ];
     let look = |client: &mut Client| {
         let reads = |path: &&str| [get_data(path), get_acl(path), get_children2(path)];
         let bodies = paths.iter().flat_map(reads).map(|read| client.call(&read).body);
@@ -80,7 +91,9 @@ fn what_was_to_be_reaped_still_is() {
     client.good(&delete("/c/1"));
     client.good(&delete("/t-0000000001/1"));
     for path in ["/c", "/t-0000000001", "/e"] {
-        until(&format!("{path} goes"), SOON, || (client.code(&exists(path)) == NO_NODE).then_some(()));
+        until(&format!("{path} goes"), SOON, || {
+            (client.code(&exists(path)) == NO_NODE).then_some(())
+        });
     }
     assert_eq!(short.next(), Heard::Closed);
     assert_eq!(Hello::again(&short).say(address).unwrap().id(), 0);

@@ -1,4 +1,5 @@
-//! setWatches and setWatches2: how a client that comes back has its watches again, and hears what it has missed.
+//! setWatches and setWatches2: how a client that comes back has its watches again, and hears what
+//! it has missed.
 use super::{
     answers::{Event, Heard, changed, children, created, deleted},
     checks::*,
@@ -79,8 +80,8 @@ fn what_was_missed_is_told_at_once() {
             let events = std::mem::take(&mut client.events);
             assert_eq!(events, Vec::from_iter(told.clone()), "{request:?}");
             // Only what was not told is watched.
-            let left =
-                client.code(&remove_watches(path, if list == 2 { CHILD_WATCHES } else { DATA_WATCHES }));
+            let left = client
+                .code(&remove_watches(path, if list == 2 { CHILD_WATCHES } else { DATA_WATCHES }));
             assert_eq!(left == 0, told.is_none(), "{request:?}: {left}");
         }
     }
@@ -128,7 +129,8 @@ fn lasting_watches_are_set_again_without_a_word() {
         other.good(&write);
         assert_eq!(client.events(), events, "{write:?}");
     }
-    // A one-shot watch in the same request does not make the lasting one one-shot: its list comes first.
+    // A one-shot watch in the same request does not make the lasting one one-shot: its list comes
+    // first.
     let seen = client.good(&Req::Ping).zxid;
     client.good(&watches2(seen, [&["/r"], &[], &["/r"], &["/r"], &[]]));
     for _ in 0..2 {
@@ -140,7 +142,10 @@ fn lasting_watches_are_set_again_without_a_word() {
 fn events_come_before_the_answer_list_by_list() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/b", "/b/c"]);
-    client.send(&[watches(0, &["/b", "/x", "/a"], &["/y", "/a", "/b"], &["/x", "/b", "/a"]), exists("/a")]);
+    client.send(&[
+        watches(0, &["/b", "/x", "/a"], &["/y", "/a", "/b"], &["/x", "/b", "/a"]),
+        exists("/a"),
+    ]);
     let expected = [
         changed("/b"),
         deleted("/x"),

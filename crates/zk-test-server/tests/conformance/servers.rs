@@ -2,7 +2,8 @@
 use std::env;
 use zk_test_support::Server;
 
-/// Set to `real`, random sequences compare two real servers: whether the real one answers the same twice.
+/// Set to `real`, random sequences compare two real servers: whether the real one answers the same
+/// twice.
 const PAIR_VAR: &str = "ZK_CONFORMANCE_PAIR";
 
 /// Two fresh servers of the same setup to compare, and their names.

@@ -63,7 +63,8 @@ fn the_welcome_has_a_read_only_flag_for_those_who_sent_one() {
         let again = Hello { read_only: sent, id: 1, ..Hello::new() }.say(&address).unwrap();
         assert_eq!(again.welcome, refused(got));
     }
-    // The version that a client says makes no difference, nor does the length of a new session's password.
+    // The version that a client says makes no difference, nor does the length of a new session's
+    // password.
     for protocol in [1, -1, i32::MAX] {
         let client = Hello { protocol, ..Hello::new() }.say(&address).unwrap();
         assert_eq!((client.welcome.protocol, client.welcome.password.len()), (0, 16));

@@ -25,7 +25,8 @@ fn what_fires_each_kind() {
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     let set_c = set_data("/p/c", b"x");
     let get2 = Req::GetChildren2 { path: "/p".into(), watch: true };
-    // What is there at first, the request that sets the watch, a write, and the events (for all else see the next write).
+    // What is there at first, the request that sets the watch, a write, and the events (for all
+    // else see the next write).
     type Case = (&'static [&'static str], Req, Vec<(Req, Vec<Event>)>);
     let cases: Vec<Case> = vec![
         (&[], watch_exists("/p"), vec![(create("/p"), vec![created("/p")])]),
@@ -63,9 +64,17 @@ fn what_fires_each_kind() {
         ),
         (&["/p"], watch_children("/p"), vec![(ephemeral("/p/c"), vec![children("/p")])]),
         (&["/p"], watch_children("/p"), vec![(container("/p/c"), vec![children("/p")])]),
-        (&["/p"], watch_children("/p"), vec![(create_ttl("/p/c", 1_000_000), vec![children("/p")])]),
+        (
+            &["/p"],
+            watch_children("/p"),
+            vec![(create_ttl("/p/c", 1_000_000), vec![children("/p")])],
+        ),
         // A node that comes and goes.
-        (&["/p"], watch_exists("/p/c"), vec![(create("/p/c"), vec![created("/p/c")]), (set_c, vec![])]),
+        (
+            &["/p"],
+            watch_exists("/p/c"),
+            vec![(create("/p/c"), vec![created("/p/c")]), (set_c, vec![])],
+        ),
     ];
     for (there, watch, writes) in cases {
         make(&mut other, there);

@@ -48,7 +48,8 @@ fn ask(address: &str, word: &str) -> String {
 
 /// `(name, value)` of each line, cut at the first `at`.
 fn table<'a>(answer: &'a str, at: &str) -> Vec<(&'a str, &'a str)> {
-    let pair = |line: &'a str| line.split_once(at).unwrap_or_else(|| panic!("no {at:?} in {line:?}"));
+    let pair =
+        |line: &'a str| line.split_once(at).unwrap_or_else(|| panic!("no {at:?} in {line:?}"));
     answer.lines().map(pair).collect()
 }
 
@@ -89,7 +90,10 @@ fn srvr_tells_of_the_server(address: &str) {
     // The asking connection is one of them; the root is counted twice. Two sessions, two creates.
     let told = ["Connections", "Outstanding", "Zxid", "Mode", "Node count"].map(|name| value[name]);
     assert_eq!(told, ["3", "0", "0x4", "standalone", "7"]);
-    assert!(value["Received"].parse::<u32>().is_ok() && value["Sent"].parse::<u32>().is_ok(), "{answer}");
+    assert!(
+        value["Received"].parse::<u32>().is_ok() && value["Sent"].parse::<u32>().is_ok(),
+        "{answer}"
+    );
 }
 
 fn mntr_counts(address: &str, one: Client, mut two: Client) {
@@ -99,9 +103,14 @@ fn mntr_counts(address: &str, one: Client, mut two: Client) {
         for (name, value) in expected {
             assert_eq!(told.get(name), Some(value), "{name}");
         }
-        for name in
-            ["avg_latency", "min_latency", "max_latency", "packets_received", "packets_sent", "uptime"]
-        {
+        for name in [
+            "avg_latency",
+            "min_latency",
+            "max_latency",
+            "packets_received",
+            "packets_sent",
+            "uptime",
+        ] {
             let value = told[format!("zk_{name}").as_str()];
             assert!(value.parse::<f64>().is_ok(), "{name} is {value}");
         }
@@ -135,14 +144,16 @@ fn mntr_counts(address: &str, one: Client, mut two: Client) {
     expected(address, &changed);
 }
 
-/// What is received is counted exactly, questions like these too. (What is sent is counted in pieces, some of them later.)
+/// What is received is counted exactly, questions like these too. (What is sent is counted in
+/// pieces, some of them later.)
 fn packets_are_counted() {
     let server = Server::start();
     let address = &server.connect_string();
     let counts = || {
         let answer = ask(address, "mntr");
         let told = BTreeMap::from_iter(table(&answer, "\t"));
-        ["zk_packets_received", "zk_packets_sent"].map(|name| told[name].parse::<i64>().expect(name))
+        ["zk_packets_received", "zk_packets_sent"]
+            .map(|name| told[name].parse::<i64>().expect(name))
     };
     let [received, sent] = counts();
     let mut client = Client::connect(address);
@@ -167,7 +178,10 @@ fn dump_lists_sessions_and_their_nodes(address: &str, one: &Client, two: &Client
     let node_lines = BTreeSet::from_iter(nodes.lines());
     let (one_first, two_first) = (format!("{mine}:\n\t/e\n"), format!("{theirs}:\n\t/f\n"));
     assert!(nodes.contains(&one_first) && nodes.contains(&two_first), "{nodes}");
-    assert_eq!((nodes.lines().next(), node_lines.len()), (Some("Sessions with Ephemerals (2):"), 5));
+    assert_eq!(
+        (nodes.lines().next(), node_lines.len()),
+        (Some("Sessions with Ephemerals (2):"), 5)
+    );
     for id in both {
         assert!(connections.contains(&format!(" sessionId: {id}")), "{answer}");
     }
@@ -180,8 +194,11 @@ fn cons_lists_connections(address: &str, one: &Client, two: &Client) {
         // " /127.0.0.1:56250[1](queued=0,recved=4,...)"
         let (address, fields) = line.split_once('(').expect(line);
         assert!(address.starts_with(" /127.") && address.ends_with(']'), "{line}");
-        let fields =
-            fields.strip_suffix(')').expect(line).split(',').map(|field| field.split_once('=').expect(line));
+        let fields = fields
+            .strip_suffix(')')
+            .expect(line)
+            .split(',')
+            .map(|field| field.split_once('=').expect(line));
         let fields = BTreeMap::from_iter(fields);
         // Of the asking connection there is no session to tell.
         if let Some(id) = fields.get("sid") {
@@ -193,7 +210,8 @@ fn cons_lists_connections(address: &str, one: &Client, two: &Client) {
     assert_eq!(answer.lines().filter(|line| !line.is_empty()).count(), 3);
     for (client, last) in [(&one, "ADDW"), (&two, "GETC")] {
         let fields = &known[&hex(client.id())];
-        let told = ["queued", "recved", "sent", "lop", "to", "lcxid", "lzxid"].map(|name| fields[name]);
+        let told =
+            ["queued", "recved", "sent", "lop", "to", "lcxid", "lzxid"].map(|name| fields[name]);
         assert_eq!(told, ["0", "4", "4", last, "30000", "0x3", "0x4"]);
         for name in ["est", "lresp", "llat", "minlat", "avglat", "maxlat"] {
             assert!(fields[name].parse::<i64>().is_ok(), "{name} is {}", fields[name]);

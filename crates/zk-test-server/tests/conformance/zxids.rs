@@ -72,7 +72,11 @@ fn writes_take_a_zxid_even_if_they_fail() {
         (add_watch("/a", RECURSIVE_WATCH), 0, 0),
         (remove_watches("/a", ANY_WATCHES), 0, 0),
         (check_watches("/a", ANY_WATCHES), NO_WATCHER, 0),
-        (Req::SetWatches(Watches { seen: 0, exist: vec!["/a".into()], ..Watches::default() }), 0, 0),
+        (
+            Req::SetWatches(Watches { seen: 0, exist: vec!["/a".into()], ..Watches::default() }),
+            0,
+            0,
+        ),
         (unreadable(op::EXISTS), MARSHALLING, 0),
         (unreadable(op::GET_DATA), MARSHALLING, 0),
     ];
@@ -111,7 +115,13 @@ fn pipelined_answers_tell_each_its_own(address: &str) {
     let mut expected = Vec::new();
     for round in 0..100 {
         let path = format!("/p/{round}");
-        requests.extend([create(&path), exists("/p"), create(&path), set_data(&path, b"x"), get_data(&path)]);
+        requests.extend([
+            create(&path),
+            exists("/p"),
+            create(&path),
+            set_data(&path, b"x"),
+            get_data(&path),
+        ]);
         let zxid = first + 3 * round;
         expected.extend([
             (zxid + 1, 0),
@@ -126,8 +136,12 @@ fn pipelined_answers_tell_each_its_own(address: &str) {
         let reply = client.reply().unwrap();
         assert_eq!((reply.zxid, reply.err), (zxid, err), "{request:?}");
         match (request, reply) {
-            (Req::Exists { .. }, Reply { body: Body::Stat(stat), .. }) => assert_eq!(stat.pzxid, zxid),
-            (Req::GetData { .. }, Reply { body: Body::Data(_, stat), .. }) => assert_eq!(stat.mzxid, zxid),
+            (Req::Exists { .. }, Reply { body: Body::Stat(stat), .. }) => {
+                assert_eq!(stat.pzxid, zxid)
+            }
+            (Req::GetData { .. }, Reply { body: Body::Data(_, stat), .. }) => {
+                assert_eq!(stat.mzxid, zxid)
+            }
             _ => {}
         }
     }
@@ -168,7 +182,10 @@ fn stats_of_a_fresh_server(address: &str) {
         assert_eq!(data, Some(vec![]), "{path}");
     }
     assert_eq!(client.body(&Req::GetAllChildrenNumber { path: "/".into() }), Body::Number(3));
-    assert_eq!(client.body(&Req::GetAllChildrenNumber { path: "/zookeeper".into() }), Body::Number(2));
+    assert_eq!(
+        client.body(&Req::GetAllChildrenNumber { path: "/zookeeper".into() }),
+        Body::Number(2)
+    );
     // The root's own changes.
     let (_, a) = made(&mut client, &create("/a"));
     assert_eq!(a, 2);

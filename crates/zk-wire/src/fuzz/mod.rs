@@ -1,8 +1,8 @@
-//! What the fuzz targets of this repository's crates have in common, and those of this crate. A target takes any
-//! bytes, and panics where the code does what it must never do.
+//! What the fuzz targets of this repository's crates have in common, and those of this crate. A
+//! target takes any bytes, and panics where the code does what it must never do.
 //!
-//! An explorer that is guided by coverage runs the targets (`fuzz/run`, which needs nightly Rust). Tests of the
-//! crates replay every input of `fuzz/corpus`, and then random changes of them.
+//! An explorer that is guided by coverage runs the targets (`fuzz/run`, which needs nightly Rust).
+//! Tests of the crates replay every input of `fuzz/corpus`, and then random changes of them.
 //!
 //! Bytes that come off the wire are handed over as they are. Where a target plays a whole world, a
 //! server or many clients, the bytes are a [`Script`] of acts.
@@ -16,7 +16,8 @@ pub use self::replay::replay;
 pub type Target = fn(&[u8]);
 
 /// The targets of this crate by their names.
-pub const TARGETS: &[(&str, Target)] = &[("frames", targets::frames), ("records", targets::records)];
+pub const TARGETS: &[(&str, Target)] =
+    &[("frames", targets::frames), ("records", targets::records)];
 
 /// An input, read as a list of numbers and pieces. Behind its end there are zeros, so that each
 /// beginning of a script is a script.

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// For so long each target gets random changes of its inputs: a second, or what `FUZZ_SECONDS` says.
+/// For so long each target gets random changes of its inputs: a second, or what `FUZZ_SECONDS`
+/// says.
 fn mutations() -> Duration {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(1))
@@ -13,7 +14,8 @@ fn mutations() -> Duration {
 
 /// The inputs in the repository, by the names of their files.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-    let dir: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", target].iter().collect();
+    let dir: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", target].iter().collect();
     let files = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let mut inputs: Vec<_> = files
         .map(|file| {

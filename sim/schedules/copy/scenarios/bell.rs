@@ -37,8 +37,8 @@ pub fn no_event_is_lost() {
     });
 }
 
-/// The server changes a node, and tells those who had set a watch. The flag is the node: who reads it
-/// after the registration either finds the change or is told of it.
+/// The server changes a node, and tells those who had set a watch. The flag is the node: who reads
+/// it after the registration either finds the change or is told of it.
 pub fn an_event_behind_the_registration_wakes_the_waiter() {
     explore_up_to(BOUND, || {
         let (bells, is_gone) = (Arc::new(Bells::<String>::default()), Arc::new(AtomicBool::new(false)));

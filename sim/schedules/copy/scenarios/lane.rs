@@ -107,8 +107,9 @@ pub fn threads_hold_the_lock_one_at_a_time_and_hand_it_over() {
     });
 }
 
-/// The hold is lost while one thread hands the lock over to another, whose guard is leaked. A hold that
-/// stands has the turn, and one that is lost has none: else no thread would ever get the lock again.
+/// The hold is lost while one thread hands the lock over to another, whose guard is leaked. A hold
+/// that stands has the turn, and one that is lost has none: else no thread would ever get the lock
+/// again.
 fn a_hand_over_and_a_loss(lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
     explore_up_to(BOUND, move || {
         let stage = Stage::new();

@@ -17,8 +17,8 @@ use crate::world::{advance, explore, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session with one hold, granted at the start of its lease, and how often its owner was told of its
-/// loss.
+/// A session with one hold, granted at the start of its lease, and how often its owner was told of
+/// its loss.
 struct Stage {
     session: Arc<Generation>,
     hold: Arc<Hold>,
@@ -48,9 +48,9 @@ impl Stage {
     }
 }
 
-/// The clock passes the end of the lease. One thread brings a proof, in time or not. Two ask whether
-/// the hold stands: who begins after the other was told of the loss is told so too. There are too many
-/// schedules to try all.
+/// The clock passes the end of the lease. One thread brings a proof, in time or not. Two ask
+/// whether the hold stands: who begins after the other was told of the loss is told so too. There
+/// are too many schedules to try all.
 pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
     explore_up_to(Some(3), || {
         let stage = Stage::new();
@@ -84,8 +84,8 @@ pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
     });
 }
 
-/// The lease has ended, and no thread has noticed. A proof comes now, from a thread that has read the
-/// clock now; another thread asks.
+/// The lease has ended, and no thread has noticed. A proof comes now, from a thread that has read
+/// the clock now; another thread asks.
 pub fn a_late_proof_brings_no_hold_back() {
     explore(|| {
         let stage = Stage::new();
@@ -104,8 +104,8 @@ pub fn a_late_proof_brings_no_hold_back() {
     });
 }
 
-/// A thread has read the clock in time and brings its proof when the lease has ended. Either the hold
-/// is lost, or nobody was told that it is.
+/// A thread has read the clock in time and brings its proof when the lease has ended. Either the
+/// hold is lost, or nobody was told that it is.
 pub fn a_proof_in_time_that_is_written_late_decides_once() {
     explore(|| {
         let stage = Stage::new();
@@ -137,7 +137,8 @@ pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
         let server = {
             let (stage, is_shorter) = (stage.clone(), is_shorter.clone());
             spawn(move || {
-                // By the clock of this thread it has not ended yet: only who asks finds that it has.
+                // By the clock of this thread it has not ended yet: only who asks finds that it
+                // has.
                 stage.session.lease.shorten(T / 3, stage.start + SECOND);
                 is_shorter.store(true, Ordering::Release);
             })
@@ -198,8 +199,8 @@ pub fn a_hold_that_is_given_up_while_its_node_is_deleted_has_one_reason() {
     });
 }
 
-/// As a guard does it that is dropped: its signal parts, then the hold is released. The deletion, which
-/// is our own, is seen by an event.
+/// As a guard does it that is dropped: its signal parts, then the hold is released. The deletion,
+/// which is our own, is seen by an event.
 pub fn a_released_hold_is_never_lost() {
     explore(|| {
         let stage = Stage::new();
@@ -257,8 +258,8 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
 
 const GONE: u8 = 1;
 
-/// As a waiter whose turn has come makes its node a hold (`queue/attempt.rs`, `grant`), while the event
-/// comes that somebody has deleted the node.
+/// As a waiter whose turn has come makes its node a hold (`queue/attempt.rs`, `grant`), while the
+/// event comes that somebody has deleted the node.
 pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
     explore(|| {
         let (session, bell) = (Generation::new(1), Bell::new());
@@ -277,8 +278,8 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
     });
 }
 
-/// A holder's node is deleted. The next in the queue, in the same process, may take the lock when it
-/// hears of that, and the holder's guard must not be valid any more.
+/// A holder's node is deleted. The next in the queue, in the same process, may take the lock when
+/// it hears of that, and the holder's guard must not be valid any more.
 pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
     explore(|| {
         let (stage, bell) = (Stage::new(), Bell::new());

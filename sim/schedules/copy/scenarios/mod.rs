@@ -1,5 +1,5 @@
-//! What is played: small worlds of two to four threads, every schedule of which loom tries, and crowds,
-//! of whose schedules shuttle tries many.
+//! What is played: small worlds of two to four threads, every schedule of which loom tries, and
+//! crowds, of whose schedules shuttle tries many.
 
 pub mod bell;
 pub mod lane;

@@ -121,8 +121,8 @@ pub fn threads_have_the_turn_one_at_a_time_in_the_order_in_which_they_came() {
     });
 }
 
-/// One thread has the turn, a second waits with the limit, a third waits without one. The fourth ends
-/// the second's wait while the first ends its turn.
+/// One thread has the turn, a second waits with the limit, a third waits without one. The fourth
+/// ends the second's wait while the first ends its turn.
 fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
     explore_up_to(BOUND, move || {
         let (room, token) = (Room::new(), CancelToken::new());
@@ -294,8 +294,8 @@ pub fn a_deadline_before_the_server_answers_is_no_contention() {
     deadline_behind(Phase::Asking, false);
 }
 
-/// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try, a
-/// clock, and one that cancels.
+/// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try,
+/// a clock, and one that cancels.
 pub fn crowd_of_all_kinds() {
     explore_up_to(BOUND, || {
         let (room, token) = (Room::new(), CancelToken::new());

@@ -8,8 +8,8 @@ use crate::world::{explore_up_to, spawn, this_thread};
 /// How often a thread that could go on loses the processor.
 const BOUND: Option<usize> = Some(3);
 
-/// Two threads take three guards each on a lock of two places, give them up in two ways, and a third
-/// looks.
+/// Two threads take three guards each on a lock of two places, give them up in two ways, and a
+/// third looks.
 pub fn guards_of_two_threads_and_a_look_from_a_third() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());
@@ -49,7 +49,8 @@ impl Drop for Curious {
     }
 }
 
-/// A thread's hold takes the place of one whose guards are gone without a word. The old one goes then.
+/// A thread's hold takes the place of one whose guards are gone without a word. The old one goes
+/// then.
 pub fn a_hold_may_ask_for_its_lock_when_it_goes() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());

@@ -178,7 +178,9 @@ fn after_a_reconnection_watches_are_set_again_until_a_server_has_answered() {
     let set_again = |machine: &mut Machine| {
         machine.set_watches_again();
         let sent = std::mem::take(&mut machine.submissions);
-        let [Submission { number, op: op::SET_WATCHES, body }] = &sent[..] else { panic!("{sent:?}") };
+        let [Submission { number, op: op::SET_WATCHES, body }] = &sent[..] else {
+            panic!("{sent:?}")
+        };
         (*number, body.clone())
     };
     let (first, body) = set_again(&mut machine);
@@ -189,7 +191,9 @@ fn after_a_reconnection_watches_are_set_again_until_a_server_has_answered() {
     machine.answer(first, err::CONNECTION_LOSS, 0, &[]);
     // The connection may stand: the answer only came too late. No reconnection follows then.
     let sent = std::mem::take(&mut machine.submissions);
-    let [Submission { op: op::SET_WATCHES, body: at_once, .. }] = &sent[..] else { panic!("{sent:?}") };
+    let [Submission { op: op::SET_WATCHES, body: at_once, .. }] = &sent[..] else {
+        panic!("{sent:?}")
+    };
     assert_eq!(*at_once, body, "what changed after zxid 7 must fire still");
     let (second, again) = set_again(&mut machine);
     assert_eq!(again, body);

@@ -33,8 +33,8 @@ struct Entry {
 /// How many times the usual pause a task waits that was refused: somebody must change an ACL first.
 const SLOWLY: u32 = 8;
 
-/// The same, where the answer was longer than a frame may be: each try costs the connection megabytes,
-/// and somebody must clean up first.
+/// The same, where the answer was longer than a frame may be: each try costs the connection
+/// megabytes, and somebody must clean up first.
 const SELDOM: u32 = 64;
 
 #[derive(Default)]
@@ -42,8 +42,8 @@ pub(super) struct Background {
     next: u64,
     all: HashMap<u64, Entry>,
     waiting: VecDeque<u64>,
-    /// The ids of nodes of ours that should go and may still exist. It is copied only where somebody
-    /// still looks at an earlier state of it.
+    /// The ids of nodes of ours that should go and may still exist. It is copied only where
+    /// somebody still looks at an earlier state of it.
     pub(super) pending: Arc<HashSet<String>>,
 }
 
@@ -66,7 +66,12 @@ impl Background {
     }
 
     /// Sees to the node of a create that nobody gets, now that its answer is there or lost.
-    pub(super) fn settle(&mut self, removal: Removal, answer: &Result<Reply, CallError>, now: BootTime) {
+    pub(super) fn settle(
+        &mut self,
+        removal: Removal,
+        answer: &Result<Reply, CallError>,
+        now: BootTime,
+    ) {
         match answer {
             Ok(Reply::Created(path, _)) => self.remove(removal.made(path), now),
             Err(e) if !removal.may_exist && !is_uncertain(e) => self.gone(&removal.id),
@@ -140,7 +145,8 @@ impl Background {
         self.waiting = ids.into();
     }
 
-    /// The session ends, and with it every ephemeral node that was to be deleted. (Those that outlive it are deleted by the goodbye.)
+    /// The session ends, and with it every ephemeral node that was to be deleted. (Those that
+    /// outlive it are deleted by the goodbye.)
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
@@ -151,7 +157,8 @@ impl Machine {
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
         if let Some(ending) = &mut self.ending {
-            // Its sender is dropped: the session is lost. A goodbye that is still to be said deletes it.
+            // Its sender is dropped: the session is lost. A goodbye that is still to be said
+            // deletes it.
             if let Task::Remove(removal) = task
                 && removal.outlives_session
             {
@@ -197,8 +204,8 @@ impl Machine {
         }
     }
 
-    /// The node whose delete is a write without an effect, in a directory of our locks: there an ACL
-    /// allows us to delete.
+    /// The node whose delete is a write without an effect, in a directory of our locks: there an
+    /// ACL allows us to delete.
     pub(super) fn noop(&self, dir: &str) -> String {
         path::join(dir, &self.settings.noop)
     }
@@ -219,7 +226,8 @@ impl Machine {
                 match removal.answered(code, is_written, body, session) {
                     Ok(next) => self.removal_goes_on(id, entry, next, code, now),
                     Err(e) => {
-                        self.background.requeue(id, entry, now); // the connection is cut for it, the task stays
+                        // The connection is cut for it, and the task stays.
+                        self.background.requeue(id, entry, now);
                         return Err(e);
                     }
                 }
@@ -245,8 +253,9 @@ impl Machine {
                 err::NO_NODE => self.outputs.push_back(Output::HoldRead(hold.clone(), None)),
                 err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG => {
                     let (path, why) = (hold.path(), reason(code));
-                    self.outputs
-                        .push_back(Output::warn(format!("{path}: our node may not be watched ({why})")));
+                    self.outputs.push_back(Output::warn(format!(
+                        "{path}: our node may not be watched ({why})"
+                    )));
                 }
                 // Anything else (throttled, moved) passes: again, a little later.
                 _ => self.background.requeue(id, entry, now + self.timeout() / 8),
@@ -278,7 +287,8 @@ impl Machine {
                 if !entry.warned {
                     let (path, why, what) = (&removal.path, reason(code), removal.refused());
                     let until = "trying on, it goes at the latest with the session";
-                    self.outputs.push_back(Output::warn(format!("{path}: {what} ({why}); {until}")));
+                    self.outputs
+                        .push_back(Output::warn(format!("{path}: {what} ({why}); {until}")));
                 }
                 entry.warned = true;
                 self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Err(code))));
@@ -297,7 +307,8 @@ impl Machine {
             };
             match next {
                 Some(next) => self.removal_goes_on(id, entry, next, err::OK, now),
-                None => drop(self.background.all.insert(id, entry)), // it began anew meanwhile, on another connection
+                // it began anew meanwhile, on another connection
+                None => drop(self.background.all.insert(id, entry)),
             }
         }
         self.resume_after_silence(now);

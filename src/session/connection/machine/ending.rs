@@ -22,7 +22,8 @@ impl Machine {
         let mut lasting = self.background.lasting();
         lasting.extend(self.lasting_creates());
         let until = now + GOODBYE;
-        self.ending = Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
+        self.ending =
+            Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
@@ -31,9 +32,9 @@ impl Machine {
             (LossReason::SessionExpired, _) => self.over(true),
             // `Generation::close` has ended the lease before: no guard is valid any more.
             (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
-            // The goodbye goes with the next `tick`, when the event loop has carried out `Lost`. The
-            // server deletes our nodes when it hears of the end, and other processes get the locks: by
-            // then no guard of ours may be valid.
+            // The goodbye goes with the next `tick`, when the event loop has carried out `Lost`.
+            // The server deletes our nodes when it hears of the end, and other processes get the
+            // locks: by then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
             // A session was or may be made: the next connection, or the one being made, closes it.
             (_, Phase::Greeting(_)) => {}

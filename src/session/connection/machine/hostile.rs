@@ -1,5 +1,5 @@
-//! Fuzz targets: a server that says anything at any time, and callers around it that come, leave, hold
-//! locks, and are stopped for any time.
+//! Fuzz targets: a server that says anything at any time, and callers around it that come, leave,
+//! hold locks, and are stopped for any time.
 //!
 //! Beside the machine stands an observer. It reads each byte of both directions by itself, and from
 //! that alone it says what each caller may have been told and until when a hold may stand. The
@@ -79,7 +79,8 @@ pub(crate) fn watch_events(bytes: &[u8]) {
         world.say(xid::EVENT, zxid, err::OK, &body);
         let is_quiet = script.flag();
         world.deliver_all(is_quiet);
-        let is_right = |held: &Held| held.is_lost == gone.iter().any(|path| path == held.hold.path());
+        let is_right =
+            |held: &Held| held.is_lost == gone.iter().any(|path| path == held.hold.path());
         assert!(is_quiet || world.holds.iter().all(is_right), "a hold stands, but not its node");
     }
     world.end();
@@ -101,7 +102,8 @@ struct Line {
     lag: Duration,
     /// Requests that were answered: when they were sent, and when that was.
     answered: Vec<(BootTime, BootTime)>,
-    /// The newest time at which the leader's pings have found the session heard, as shown by an ordered answer.
+    /// The newest time at which the leader's pings have found the session heard, as shown by an
+    /// ordered answer.
     relayed: Option<BootTime>,
 }
 
@@ -147,7 +149,8 @@ struct World {
     /// Where each request of a caller was sent: on which line, under which xid.
     places: BTreeMap<(i32, String), Option<(usize, i32)>>,
     callers: Vec<Caller>,
-    /// What the application's client asked and was not answered: the number, the path, when it asked.
+    /// What the application's client asked and was not answered: the number, the path, when it
+    /// asked.
     asked: Vec<(u64, String, BootTime)>,
     proofs: Vec<(Receiver<Outcome>, BootTime)>,
     tasks: usize,
@@ -157,7 +160,8 @@ struct World {
 
 impl World {
     fn new(script: &mut Script<'_>) -> Self {
-        let auth: &[(&str, &str)] = if script.flag() { &[("digest", "u:p"), ("ip", "")] } else { &[] };
+        let auth: &[(&str, &str)] =
+            if script.flag() { &[("digest", "u:p"), ("ip", "")] } else { &[] };
         let mut rig = Rig::new(auth);
         rig.m.settings.tick = script.pick(&[None, Some(T / 12), Some(T / 2)]);
         World::of(rig)
@@ -232,12 +236,14 @@ impl World {
             }
             9 => self.answer_all(),
             10 => {
-                let kind = script.pick(&[event::CREATED, event::DELETED, event::DATA_CHANGED, 4, 5, 0]);
+                let kind =
+                    script.pick(&[event::CREATED, event::DELETED, event::DATA_CHANGED, 4, 5, 0]);
                 let path = match script.place(self.holds.len() + 1) {
                     Some(0) | None => "/d0".to_owned(),
                     Some(at) => self.holds[at - 1].hold.path().to_owned(),
                 };
-                let body = Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes());
+                let body =
+                    Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes());
                 let zxid = self.next_zxid(script.byte());
                 self.say(xid::EVENT, zxid, err::OK, &body.frame()[4..]);
             }
@@ -294,7 +300,11 @@ impl World {
         let request = self.rig.connect();
         let mut r = Reader::new(&request[4..]);
         let (version, _, timeout, id) = (r.i32(), r.i64(), r.i32(), r.i64());
-        assert_eq!((version, id), (Ok(0), Ok(self.session.unwrap_or(0))), "it asks for its own session");
+        assert_eq!(
+            (version, id),
+            (Ok(0), Ok(self.session.unwrap_or(0))),
+            "it asks for its own session"
+        );
         assert!(timeout.is_ok_and(|ms| ms > 0));
         self.lines.push(Line {
             greeting: self.rig.now,
@@ -331,11 +341,16 @@ impl World {
     }
 
     /// The server answers one of the requests that it has not answered.
-    fn answer(&mut self, script: &mut Script<'_>, with: impl FnOnce(i32, i32, &str) -> (i32, Vec<u8>)) {
+    fn answer(
+        &mut self,
+        script: &mut Script<'_>,
+        with: impl FnOnce(i32, i32, &str) -> (i32, Vec<u8>),
+    ) {
         let choice = script.byte();
         let zxid = self.next_zxid(choice);
         let Some(line) = self.lines.last() else { return };
-        let open: Vec<&Request> = line.requests.iter().filter(|request| request.answer.is_none()).collect();
+        let open: Vec<&Request> =
+            line.requests.iter().filter(|request| request.answer.is_none()).collect();
         let Some(at) = script.place(open.len()) else { return };
         let (xid, (err, body)) = (open[at].xid, with(open[at].xid, open[at].op, &open[at].path));
         self.say(xid, zxid, err, &body);
@@ -356,7 +371,8 @@ impl World {
     fn long_answer(&mut self, script: &mut Script<'_>) {
         let (choice, more) = (script.byte(), i32::from(script.byte()) << 8);
         let Some(line) = self.lines.last() else { return };
-        let open: Vec<&Request> = line.requests.iter().filter(|request| request.answer.is_none()).collect();
+        let open: Vec<&Request> =
+            line.requests.iter().filter(|request| request.answer.is_none()).collect();
         let xid = usize::from(choice).checked_rem(open.len()).map_or(1, |at| open[at].xid);
         self.zxid += 1;
         let mut frame = ReplyHeader { xid, zxid: self.zxid, err: err::OK }.frame(&[]);
@@ -380,16 +396,19 @@ impl World {
             let mut removal = None;
             match script.byte() % 7 {
                 kind @ (0 | 1) => {
-                    let mode = [CreateMode::EphemeralSequential, CreateMode::Persistent][usize::from(kind)];
+                    let mode = [CreateMode::EphemeralSequential, CreateMode::Persistent]
+                        [usize::from(kind)];
                     path = format!("/d{name}/_c_{id}-lock-");
-                    operation = Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
+                    operation =
+                        Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
                     let going = removal.insert(Removal::of_create(&path, &id));
                     going.outlives_session = kind == 1;
                 }
                 2 => {
                     path = format!("/d{name}/lock");
                     let mode = CreateMode::Ephemeral;
-                    operation = Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
+                    operation =
+                        Operation::Create { path: &path, data: b"x", acl: &Acl::Open, mode };
                     let going = removal.insert(Removal::signed(path.clone(), id, None));
                     going.may_exist = script.flag();
                 }
@@ -409,7 +428,11 @@ impl World {
         match self.with(is_quiet, |m, now| m.submit(batch, now)) {
             Ok(number) => {
                 self.places.extend(parts.iter().map(|part| (part.clone(), None)));
-                self.callers.push(Caller { call: Some((number, answers)), arrived: self.rig.now, parts });
+                self.callers.push(Caller {
+                    call: Some((number, answers)),
+                    arrived: self.rig.now,
+                    parts,
+                });
             }
             Err(_) => assert!(self.rig.m.is_ending()),
         }
@@ -427,7 +450,9 @@ impl World {
         }
         let got = match self.rig.m.take_answers(number) {
             Some(got) => got,
-            None => answers.try_recv().unwrap_or_else(|e| panic!("a caller that left too late: {e}")),
+            None => {
+                answers.try_recv().unwrap_or_else(|e| panic!("a caller that left too late: {e}"))
+            }
         };
         self.verify(&self.callers[waiting[at]].parts, got);
     }
@@ -506,10 +531,14 @@ impl World {
         let next = self.rig.look_until_quiet();
         self.observe(&[], true);
         self.poll();
-        let oldest = self.callers.iter().filter(|caller| caller.call.is_some()).map(|caller| caller.arrived);
+        let oldest =
+            self.callers.iter().filter(|caller| caller.call.is_some()).map(|caller| caller.arrived);
         if let Some(oldest) = oldest.min() {
             let limit = oldest + self.rig.m.patience();
-            assert!(next.is_some_and(|next| next <= limit), "it sleeps longer than a caller may wait");
+            assert!(
+                next.is_some_and(|next| next <= limit),
+                "it sleeps longer than a caller may wait"
+            );
         }
     }
 
@@ -634,8 +663,8 @@ impl World {
         frames
     }
 
-    /// One frame of the server. True: it is the answer to a write that the machine has sent while it
-    /// read these very bytes.
+    /// One frame of the server. True: it is the answer to a write that the machine has sent while
+    /// it read these very bytes.
     fn read_frame(&mut self, frame: &[u8], fresh: usize, stays: bool) -> bool {
         let now = self.rig.now;
         let Some(line) = self.lines.last_mut() else { return false };
@@ -644,7 +673,8 @@ impl World {
         }
         if line.greeted.is_none() {
             let is_ours = |of: &ConnectReply| self.session.is_none_or(|id| id == of.session_id);
-            let is_good = |of: &ConnectReply| of.timeout_ms > 0 && of.session_id != 0 && is_ours(of);
+            let is_good =
+                |of: &ConnectReply| of.timeout_ms > 0 && of.session_id != 0 && is_ours(of);
             let Some(reply) = ConnectReply::read(frame).ok().filter(is_good) else {
                 line.is_refused = true;
                 return false;
@@ -679,7 +709,8 @@ impl World {
         let is_write =
             op::is_write(request.op) && err::is_committed(header.err) && header.zxid > request.seen;
         if is_write || request.op == op::SYNC && header.err == err::OK {
-            let in_time = line.answered.iter().filter(|(_, answered)| *answered + line.lag <= request.sent);
+            let in_time =
+                line.answered.iter().filter(|(_, answered)| *answered + line.lag <= request.sent);
             line.relayed = line.relayed.max(in_time.map(|(sent, _)| *sent).max());
         }
         if is_write && let Some(relayed) = request.relayed {
@@ -712,19 +743,21 @@ impl World {
         }
         // What is kept is bounded by what callers asked for and servers have said.
         assert!(m.unsent.len() <= m.batches.len());
-        let open = |line: &Line| line.requests.iter().filter(|request| request.answer.is_none()).count();
+        let open =
+            |line: &Line| line.requests.iter().filter(|request| request.answer.is_none()).count();
         assert!(m.flight.len() <= self.lines.last().map_or(0, open));
         assert!(m.pending_deletes().len() <= self.names as usize);
         assert!(m.is_over() || m.session.is_some() || m.epoch == 0);
     }
 
-    /// No hold stands longer than the observer says, and none comes back. What shortens the lease is the
-    /// first to be carried out; until then the holds of the moment stand.
+    /// No hold stands longer than the observer says, and none comes back. What shortens the lease
+    /// is the first to be carried out; until then the holds of the moment stand.
     fn check_holds(&mut self) {
         let is_shorter = |output: &Output| matches!(output, Output::Shortened { .. });
         let outputs = &self.rig.m.outputs;
         if let Some(at) = outputs.iter().position(is_shorter) {
-            let is_log = |output: &Output| matches!(output, Output::Log(_, text) if text.contains("grants"));
+            let is_log =
+                |output: &Output| matches!(output, Output::Log(_, text) if text.contains("grants"));
             assert!(!outputs.iter().take(at).any(is_log), "a logger that blocks keeps holds alive");
             return;
         }
@@ -736,7 +769,10 @@ impl World {
             if stands {
                 let (now, path) = (self.rig.now, held.hold.path());
                 assert!(now < end, "{path}: held at {now:?}, behind the lease's end at {end:?}");
-                assert!(!self.rig.m.is_over() || !self.rig.m.outputs.is_empty(), "held behind the end");
+                assert!(
+                    !self.rig.m.is_over() || !self.rig.m.outputs.is_empty(),
+                    "held behind the end"
+                );
             }
         }
     }
@@ -755,12 +791,19 @@ impl World {
             }
         }
         for (number, code) in self.rig.answers() {
-            let at =
-                self.asked.iter().position(|(of, ..)| *of == number).expect("an answer to the client twice");
+            let at = self
+                .asked
+                .iter()
+                .position(|(of, ..)| *of == number)
+                .expect("an answer to the client twice");
             let (_, path, _) = self.asked.remove(at);
             let answer = self.answer_to(&(op::EXISTS, path));
-            let is_own = matches!(code, err::CONNECTION_LOSS | err::SESSION_EXPIRED | err::AUTH_FAILED);
-            assert!(is_own || answer.is_some_and(|(err, _)| *err == code), "the client got another's answer");
+            let is_own =
+                matches!(code, err::CONNECTION_LOSS | err::SESSION_EXPIRED | err::AUTH_FAILED);
+            assert!(
+                is_own || answer.is_some_and(|(err, _)| *err == code),
+                "the client got another's answer"
+            );
         }
         self.proofs.retain(|(proven, _)| proven.try_recv() == Err(TryRecvError::Empty));
     }
@@ -778,11 +821,15 @@ impl World {
             let answer = self.answer_to(part);
             match (got, answer) {
                 (Ok(reply), Some((err::OK, body))) => {
-                    let expected = codec::decode(part.0, body).expect("what a caller got is well formed");
+                    let expected =
+                        codec::decode(part.0, body).expect("what a caller got is well formed");
                     assert_eq!(format!("{reply:?}"), format!("{expected:?}"), "{part:?}");
                 }
                 (Ok(reply), answer) => panic!("{part:?}: {reply:?} for {answer:?}"),
-                (Err(CallError::ConnectionLoss | CallError::Expired | CallError::AuthFailed), _) => {}
+                (
+                    Err(CallError::ConnectionLoss | CallError::Expired | CallError::AuthFailed),
+                    _,
+                ) => {}
                 (Err(e), Some((code, _))) => assert_eq!(e, CallError::of_code(*code), "{part:?}"),
                 (Err(e), None) => panic!("{part:?}: {e:?} for no answer"),
             }
@@ -793,7 +840,10 @@ impl World {
     fn check_limits(&mut self) {
         let (m, now, t) = (&self.rig.m, self.rig.now, self.rig.m.timeout());
         let is_late = |of: &&Caller| now >= of.arrived + m.patience();
-        assert!(!self.callers.iter().filter(is_late).any(|of| of.call.is_some()), "a caller waits too long");
+        assert!(
+            !self.callers.iter().filter(is_late).any(|of| of.call.is_some()),
+            "a caller waits too long"
+        );
         let fresh = self.callers.len() - self.callers.iter().filter(is_late).count();
         assert!(m.batches.len() <= fresh + self.asked.len(), "requests of those who left are kept");
         for (_, path, asked) in &self.asked {

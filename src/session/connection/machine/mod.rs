@@ -307,8 +307,8 @@ impl Machine {
         self.epoch
     }
 
-    /// Whether the event loop has something to do: it alone hands out what comes out of the machine,
-    /// dials, and looks at the time.
+    /// Whether the event loop has something to do: it alone hands out what comes out of the
+    /// machine, dials, and looks at the time.
     pub(super) fn wants_attention(&self) -> bool {
         !self.outputs.is_empty() || self.cut.is_some() || !self.is_up()
     }

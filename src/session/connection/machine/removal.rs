@@ -1,16 +1,20 @@
 //! Deleting a node of ours that should go.
 //!
-//! A node whose name bears an id of ours is nobody else's: it is deleted by its name, as often as it takes. If the answer to its
-//! create was lost, only the beginning of its name is known, and it is looked for first. Of a node whose name others may use too, a
-//! delete that is sent again on another connection could hit the node of whoever came next.
+//! A node whose name bears an id of ours is nobody else's: it is deleted by its name, as often as
+//! it takes. If the answer to its create was lost, only the beginning of its name is known, and it
+//! is looked for first. Of a node whose name others may use too, a delete that is sent again on
+//! another connection could hit the node of whoever came next.
 //!
-//! So in these two cases the same steps are taken on each connection: a write is acknowledged, behind which nothing of ours that was
-//! sent on an earlier connection can still be done (ZooKeeper refuses the requests of a session that has moved); a listing or a read
-//! shows our node; and then it is deleted. What remains is what somebody else does to a node with a common name within the last step.
+//! So in these two cases the same steps are taken on each connection: a write is acknowledged,
+//! behind which nothing of ours that was sent on an earlier connection can still be done (ZooKeeper
+//! refuses the requests of a session that has moved); a listing or a read shows our node; and then
+//! it is deleted. What remains is what somebody else does to a node with a common name within the
+//! last step.
 //!
-//! Such a node is ours if our session owns it and its czxid is the one we know. If we know none, because
-//! the answer to the create was lost, the nonce in its data decides, unless somebody has written over
-//! that data: then the session alone decides, as long as no hold of this session stands on the path.
+//! Such a node is ours if our session owns it and its czxid is the one we know. If we know none,
+//! because the answer to the create was lost, the nonce in its data decides, unless somebody has
+//! written over that data: then the session alone decides, as long as no hold of this session
+//! stands on the path.
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
@@ -21,8 +25,8 @@ use zk_wire::path;
 pub(crate) struct Removal {
     /// The node's full path, as far as it is known.
     pub(crate) path: String,
-    /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among the pending deletes until
-    /// it is gone.
+    /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among
+    /// the pending deletes until it is gone.
     pub(crate) id: String,
     known: Known,
     step: Step,
@@ -138,8 +142,9 @@ impl Removal {
         }
     }
 
-    /// Takes the answer to the last request. `is_written`: it is a write, and the leader has acknowledged it; the same code from
-    /// a server that is alone shows nothing. `session` is the id of our session.
+    /// Takes the answer to the last request. `is_written`: it is a write, and the leader has
+    /// acknowledged it; the same code from a server that is alone shows nothing. `session` is the
+    /// id of our session.
     pub(super) fn answered(
         &mut self,
         code: i32,
@@ -158,9 +163,10 @@ impl Removal {
             },
             (Step::Look, err::NO_NODE) => Next::Gone,
             (Step::Delete, err::OK | err::NO_NODE) if is_written => Next::Gone,
-            (Step::Look | Step::Delete, err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG) => {
-                Next::Refused
-            }
+            (
+                Step::Look | Step::Delete,
+                err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG,
+            ) => Next::Refused,
             _ => Next::Later,
         })
     }
@@ -179,7 +185,8 @@ impl Removal {
     /// Takes the list in which the node is, if it was made.
     fn listed(&mut self, body: &[u8]) -> Result<Next, Malformed> {
         let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
-        let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name)) else {
+        let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name))
+        else {
             return Ok(Next::Gone);
         };
         (self.path, self.known) = (path::join(dir, name), Known::Path);

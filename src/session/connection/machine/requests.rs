@@ -30,8 +30,8 @@ struct Part {
     at: usize,
     /// The node that the request may make, if that is to go where no caller gets it.
     ///
-    /// Where the answer is lost and the caller is still there, a node whose name others may use too is
-    /// the caller's to settle, by another create or by a removal.
+    /// Where the answer is lost and the caller is still there, a node whose name others may use too
+    /// is the caller's to settle, by another create or by a removal.
     removal: Option<Removal>,
     answer: Option<Result<Reply, CallError>>,
 }
@@ -58,7 +58,11 @@ impl Batch {
     pub(crate) fn new() -> (Self, Receiver<Answers>) {
         let (answers, receiver) = bounded(1);
         (
-            Batch { frames: Vec::with_capacity(256), parts: Vec::with_capacity(2), to: To::Caller(answers) },
+            Batch {
+                frames: Vec::with_capacity(256),
+                parts: Vec::with_capacity(2),
+                to: To::Caller(answers),
+            },
             receiver,
         )
     }
@@ -100,8 +104,8 @@ impl Machine {
         }
     }
 
-    /// Takes requests, and sends them at once where there is a connection. Gives the number by which
-    /// they can be [abandoned](Self::abandon).
+    /// Takes requests, and sends them at once where there is a connection. Gives the number by
+    /// which they can be [abandoned](Self::abandon).
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
         self.resume_after_silence(now);
         if let Some(ending) = &self.ending {
@@ -120,10 +124,13 @@ impl Machine {
             return;
         }
         while let Some(number) = self.unsent.pop_front() {
-            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { continue };
+            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
+                continue;
+            };
             *is_sent = true;
             let (mut frames, from) = (std::mem::take(&mut batch.frames), self.to_server.len());
-            let parts: Vec<(i32, usize)> = batch.parts.iter().map(|part| (part.op, part.at)).collect();
+            let parts: Vec<(i32, usize)> =
+                batch.parts.iter().map(|part| (part.op, part.at)).collect();
             if from == 0 {
                 std::mem::swap(&mut self.to_server, &mut frames);
             } else {
@@ -139,8 +146,9 @@ impl Machine {
         }
     }
 
-    /// The caller of these requests leaves. What they have made or may still make is deleted. False:
-    /// all their answers were there already: the caller [takes](Self::take_answers) them, or has them.
+    /// The caller of these requests leaves. What they have made or may still make is deleted.
+    /// False: all their answers were there already: the caller [takes](Self::take_answers) them, or
+    /// has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
         let Some(under_way) = self.batches.get_mut(&number) else { return false };
         under_way.batch.to = To::Nobody;
@@ -186,7 +194,9 @@ impl Machine {
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
-        let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else { return Ok(()) };
+        let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
+            return Ok(());
+        };
         let answer = match header.err {
             err::OK => Ok(codec::decode(op, body)?),
             code => Err(CallError::of_code(code)),
@@ -194,8 +204,8 @@ impl Machine {
         let Some(part) = batch.parts.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {
             let has_left = matches!(batch.to, To::Nobody);
-            // Where the outcome is unknown a node with a name of its own is deleted whatever the caller
-            // does next.
+            // Where the outcome is unknown a node with a name of its own is deleted whatever the
+            // caller does next.
             let is_lost = *is_sent && answer.as_ref().is_err_and(is_uncertain);
             if has_left || is_lost && removal.is_named() {
                 self.background.settle(removal.clone(), &answer, now);
@@ -225,8 +235,8 @@ impl Machine {
         }
     }
 
-    /// The connection is lost: what was sent on it is answered so. What waits for a connection waits
-    /// on.
+    /// The connection is lost: what was sent on it is answered so. What waits for a connection
+    /// waits on.
     pub(super) fn fail_sent(&mut self, now: BootTime) {
         self.flight.clear();
         let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
@@ -271,7 +281,8 @@ impl Machine {
         let header = ReplyHeader { xid: 0, zxid: 0, err: code };
         let parts = self.batches.get(&number).map_or(0, |under_way| under_way.batch.parts.len());
         for part in 0..parts {
-            let is_open = |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
+            let is_open =
+                |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
             if self.batches.get(&number).is_some_and(is_open) {
                 // The body of an error is not looked at.
                 let _ = self.batch_answered((number, part), 0, header, &[], now);
@@ -279,10 +290,12 @@ impl Machine {
         }
     }
 
-    /// The nodes that a create may still make that is on its way, and that would outlive the session.
+    /// The nodes that a create may still make that is on its way, and that would outlive the
+    /// session.
     pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
         let parts = self.batches.values().flat_map(|under_way| &under_way.batch.parts);
-        let open = parts.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
+        let open =
+            parts.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
         open.filter(|removal| removal.outlives_session).map(|removal| removal.path.clone())
     }
 
@@ -296,8 +309,8 @@ impl Machine {
         !self.proof.waiting.is_empty()
     }
 
-    /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped if
-    /// there is no connection: its caller waits for that by the retry policy, not here. On a new
+    /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped
+    /// if there is no connection: its caller waits for that by the retry policy, not here. On a new
     /// connection the renewal goes with the next `tick`.
     pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
         self.resume_after_silence(now);

@@ -1,5 +1,6 @@
-//! What stands around the machine where there is no network: the event loop and the generation, without
-//! threads and sockets, and a clock that only its owner moves. Tests and fuzz targets share it.
+//! What stands around the machine where there is no network: the event loop and the generation,
+//! without threads and sockets, and a clock that only its owner moves. Tests and fuzz targets share
+//! it.
 #![cfg_attr(not(test), allow(dead_code))] // a fuzz target needs a part of it
 
 use super::*;
@@ -182,7 +183,8 @@ impl Rig {
         let batch = Batch::of_client(self.client, op, &body);
         // The client's end answers this itself.
         if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
-            let code = if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
+            let code =
+                if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
             self.answers.push((self.client, code));
         }
         self.client
@@ -236,7 +238,8 @@ impl Rig {
 
     /// A watch fires.
     pub(super) fn event(&mut self, kind: i32, path: &str) {
-        let body = Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
+        let body =
+            Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
         let frame = ReplyHeader { xid: xid::EVENT, zxid: -1, err: 0 }.frame(&body[4..]);
         self.bytes(&frame);
     }

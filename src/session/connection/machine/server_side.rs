@@ -36,12 +36,13 @@ impl Machine {
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
             // The flight is searched for such a frame only: it can be as long as there are locks.
-            let next =
-                if frames.is_next_long() && self.flight.iter().any(|flight| op::has_long_answer(flight.op)) {
-                    frames.next_or_head()
-                } else {
-                    frames.next().map(|frame| frame.map(Next::Whole))
-                };
+            let next = if frames.is_next_long()
+                && self.flight.iter().any(|flight| op::has_long_answer(flight.op))
+            {
+                frames.next_or_head()
+            } else {
+                frames.next().map(|frame| frame.map(Next::Whole))
+            };
             let result = match next {
                 Ok(Some(Next::Whole(frame))) => self.server_frame(frame, now),
                 Ok(Some(Next::Head(head))) => self.server_head(head, now),
@@ -74,13 +75,20 @@ impl Machine {
             _ => {}
         }
         self.zxid = self.zxid.max(header.zxid);
-        let at = self.flight.iter().position(|f| f.xid == header.xid).ok_or(Malformed("an unknown xid"))?;
-        // Callers rely on the order: a listing shows what was done before it. Only a write that a server
-        // with eager ACL checks refuses by itself is answered, with zxid 0, before earlier requests.
+        let at = self
+            .flight
+            .iter()
+            .position(|f| f.xid == header.xid)
+            .ok_or(Malformed("an unknown xid"))?;
+        // Callers rely on the order: a listing shows what was done before it. Only a write that a
+        // server with eager ACL checks refuses by itself is answered, with zxid 0, before earlier
+        // requests.
         let is_refusal = header.zxid == 0 && matches!(header.err, err::NO_AUTH | err::INVALID_ACL);
         let is_callers = |flight: &Flight| matches!(flight.owner, Owner::Batch { .. });
-        let is_bound = |flight: &Flight| is_callers(flight) && !(is_refusal && op::is_write(flight.op));
-        if self.flight.get(at).is_some_and(is_bound) && self.flight.iter().take(at).any(is_callers) {
+        let is_bound =
+            |flight: &Flight| is_callers(flight) && !(is_refusal && op::is_write(flight.op));
+        if self.flight.get(at).is_some_and(is_bound) && self.flight.iter().take(at).any(is_callers)
+        {
             return Err(Malformed("an answer out of turn"));
         }
         let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;
@@ -114,12 +122,14 @@ impl Machine {
         Ok(())
     }
 
-    /// The head of a frame beyond the longest: a listing of far too many children, or a huge node. Only
-    /// the request that it answers fails, and for good: asking again, on whatever connection, would give
-    /// the same. The bytes are thrown away as they come, so that what follows them is still heard.
+    /// The head of a frame beyond the longest: a listing of far too many children, or a huge node.
+    /// Only the request that it answers fails, and for good: asking again, on whatever connection,
+    /// would give the same. The bytes are thrown away as they come, so that what follows them is
+    /// still heard.
     fn server_head(&mut self, head: &[u8; HEAD], now: BootTime) -> Result<(), Malformed> {
         let (header, _) = ReplyHeader::read(head)?;
-        let is_answered = |flight: &Flight| flight.xid == header.xid && op::has_long_answer(flight.op);
+        let is_answered =
+            |flight: &Flight| flight.xid == header.xid && op::has_long_answer(flight.op);
         if header.err != err::OK || !self.flight.iter().any(is_answered) {
             return Err(Malformed("a frame of impossible length"));
         }
@@ -172,7 +182,8 @@ impl Machine {
             }
             None => {
                 let timeout = Duration::from_millis(timeout);
-                self.session = Some(Session { id: reply.session_id, password: reply.password, timeout });
+                self.session =
+                    Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
                 self.warn_of_tick(timeout);

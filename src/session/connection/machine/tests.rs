@@ -164,7 +164,9 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
         // Pings go out every T/8, and what was answered T/3 before the sync counts.
         let heard = end.before(T - T / 12);
         let lag = T / 3;
-        assert!(heard.since(synced.before(lag + T / 6)) > Duration::ZERO && heard <= synced.before(lag));
+        assert!(
+            heard.since(synced.before(lag + T / 6)) > Duration::ZERO && heard <= synced.before(lag)
+        );
     }
 }
 
@@ -296,7 +298,11 @@ fn credentials_go_before_anything_else_on_every_connection() {
         let a = rig.ask(op::EXISTS, "/a");
         rig.attach(7);
         let sent = rig.sent();
-        assert_eq!(sent.iter().map(|s| s.1).collect::<Vec<_>>(), [op::AUTH, op::AUTH], "round {round}");
+        assert_eq!(
+            sent.iter().map(|s| s.1).collect::<Vec<_>>(),
+            [op::AUTH, op::AUTH],
+            "round {round}"
+        );
         rig.reply(xid::AUTH, err::OK, &[]);
         assert_eq!(rig.sent(), []);
         rig.reply(xid::AUTH, err::OK, &[]);
@@ -326,8 +332,15 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
     }
     // Answers to the application's client, too: the crate believes every length.
-    for op in [op::CREATE, op::EXISTS, op::GET_DATA, op::SET_DATA, op::GET_ACL, op::SET_ACL, op::GET_CHILDREN]
-    {
+    for op in [
+        op::CREATE,
+        op::EXISTS,
+        op::GET_DATA,
+        op::SET_DATA,
+        op::GET_ACL,
+        op::SET_ACL,
+        op::GET_CHILDREN,
+    ] {
         let mut rig = Rig::up();
         let a = rig.ask(op, "/a");
         let (xid, ..) = rig.sent().pop().unwrap();
@@ -428,8 +441,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever the server does, the application's client gets exactly one answer to each request, in
-    /// order, and in the end nothing that should be deleted is left.
+    /// Whatever the server does, the application's client gets exactly one answer to each request,
+    /// in order, and in the end nothing that should be deleted is left.
     #[test]
     fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
         let mut rig = Rig::up();

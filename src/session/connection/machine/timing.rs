@@ -25,7 +25,10 @@ impl Machine {
             Phase::Over => return None,
             Phase::Greeting(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {
                 let waited = self.attempt().as_millis();
-                self.detach(format!("accepted the connection, but gave no session within {waited} ms"), now);
+                self.detach(
+                    format!("accepted the connection, but gave no session within {waited} ms"),
+                    now,
+                );
             }
             Phase::Up => self.tick_up(lease, directory, now),
             _ => {}
@@ -109,8 +112,8 @@ impl Machine {
     }
 
     /// Renews the lease by a write in the directory of a caller that waits, or else in this one: a
-    /// `sync`, if that gains enough, and behind its answer the write. Without any directory it sends a
-    /// `sync` alone, which shows whether the server still has a leader.
+    /// `sync`, if that gains enough, and behind its answer the write. Without any directory it
+    /// sends a `sync` alone, which shows whether the server still has a leader.
     pub(super) fn renew_lease(&mut self, held: Option<String>, now: BootTime) {
         let waiting = self.proof.waiting.first().map(|first| first.dir.clone());
         let Some(dir) = waiting.or(held) else {
@@ -153,7 +156,9 @@ impl Machine {
             (Some(_), _) => None,
             (None, _) if !self.proof.waiting.is_empty() => Some(earliest),
             // In good time before the lease ends, however often other writes are acknowledged.
-            (None, Some(end)) => Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest)),
+            (None, Some(end)) => {
+                Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest))
+            }
             (None, None) => Some(self.last_ordered + t / 4),
         }
     }
@@ -162,8 +167,8 @@ impl Machine {
     ///
     /// That is T/6 after it was sent. While the bytes of a long answer come, the T/6 count from the
     /// last of them, because other answers wait behind it. But no request waits longer than T/3: a
-    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits so
-    /// long may come too late, and the lease ends.)
+    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits
+    /// so long may come too late, and the lease ends.)
     ///
     /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
     /// Nor does any caller wait for longer: each request is answered after T/6 whatever the

@@ -2,9 +2,9 @@
 use super::Recipe;
 use std::{ops::Deref, time::Duration};
 use zk_mutex::{
-    Contender, Error, Held, Leadership, Member, Result, Wait, WaitStrategy, ZkCandidate, ZkElection,
-    ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex, ZkMutexGuard, ZkPermit,
-    ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
+    Contender, Error, Held, Leadership, Member, Result, Wait, WaitStrategy, ZkCandidate,
+    ZkElection, ZkExclusiveGuard, ZkExclusiveLock, ZkMultiGuard, ZkMultiLock, ZkMutex,
+    ZkMutexGuard, ZkPermit, ZkReadGuard, ZkRwLock, ZkSemaphore, ZkSession, ZkWriteGuard,
 };
 
 /// A lock, asked for in one way.

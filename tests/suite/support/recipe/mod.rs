@@ -1,4 +1,5 @@
-//! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run over each of them.
+//! One driver for all recipes: the fault scenarios know a lock by what every recipe can do, and run
+//! over each of them.
 
 mod locks;
 mod table;
@@ -22,7 +23,8 @@ pub enum Recipe {
     Leader,
     /// A mutex, and beside it a lock that nobody disputes.
     Multi,
-    /// Those who wait for it have no nodes, and it is not re-entrant: for scenarios where that is no matter.
+    /// Those who wait for it have no nodes, and it is not re-entrant: for scenarios where that is
+    /// no matter.
     Exclusive,
 }
 
@@ -32,7 +34,8 @@ impl Recipe {
         locks::make(self, session, path)
     }
 
-    /// In the path of its nodes and of no others: the link's own writes are creates and deletes too.
+    /// In the path of its nodes and of no others: the link's own writes are creates and deletes
+    /// too.
     pub fn mark(self) -> &'static str {
         match self {
             Recipe::Mutex | Recipe::Herd | Recipe::Multi => "-lock-",
@@ -113,15 +116,22 @@ impl Recipe {
         }
     }
 
-    /// The node whose data makes a waiter look again when it changes: that of the holder, or how many there are.
+    /// The node whose data makes a waiter look again when it changes: that of the holder, or how
+    /// many there are.
     pub fn looked_at(self, holder: &str, folder: &str) -> (String, &'static [u8]) {
-        if self == Recipe::Permit { (folder.to_owned(), b"1") } else { (holder.to_owned(), b"revoke") }
+        if self == Recipe::Permit {
+            (folder.to_owned(), b"1")
+        } else {
+            (holder.to_owned(), b"revoke")
+        }
     }
 
-    /// Whether what has passed the proxy since its log was cleared shows that somebody waits, and that the watches stand.
+    /// Whether what has passed the proxy since its log was cleared shows that somebody waits, and
+    /// that the watches stand.
     pub fn waits(self, proxy: &Proxy) -> bool {
         let answered = proxy.answered();
-        // Who waits for a permit lists twice, the second time with a watch, and each time reads the number then.
+        // Who waits for a permit lists twice, the second time with a watch, and each time reads the
+        // number then.
         let leases = OpKind::GetChildren.on("/leases");
         let listings = if self == Recipe::Permit { 2 } else { 0 };
         let mut listed = 0;

@@ -1,9 +1,11 @@
 //! Tables of scenarios that run over recipes.
 
-/// As `scenarios!`, for functions of a `Recipe`: each runs over each recipe, as `module::mutex::name`, `module::read::name` and so on.
-/// With the mutex it runs on both servers; with the others, which stand on the same queue and session, on the embedded one. Behind
-/// `| locks:` come those that are about no candidate, which stands again by itself; behind `| rows:` those where each who waits has a
-/// node in one row with the others, which a semaphore's waiters have not; behind a `;` those of the module that are about no recipe.
+/// As `scenarios!`, for functions of a `Recipe`: each runs over each recipe, as
+/// `module::mutex::name`, `module::read::name` and so on. With the mutex it runs on both servers;
+/// with the others, which stand on the same queue and session, on the embedded one. Behind `|
+/// locks:` come those that are about no candidate, which stands again by itself; behind `| rows:`
+/// those where each who waits has a node in one row with the others, which a semaphore's waiters
+/// have not; behind a `;` those of the module that are about no recipe.
 macro_rules! per_recipe {
     (@test $recipe:ident $module:literal ($($on:tt)*) $name:ident $($seconds:literal)?) => {
         $crate::support::Test {

@@ -158,7 +158,8 @@ impl History {
     /// Compares the answers with what was asked.
     fn judge(&mut self, client: usize) {
         let plan = &mut self.plans[client];
-        for Answer { xid, err: code, body, .. } in &self.world.clients[client].answers[plan.done..] {
+        for Answer { xid, err: code, body, .. } in &self.world.clients[client].answers[plan.done..]
+        {
             match plan.asked.remove(xid) {
                 Some(Asked::Created(path)) if *code == err::OK => self.created.push(path),
                 Some(Asked::Read) if *code == err::OK => {
@@ -199,18 +200,25 @@ impl History {
         for member in 0..self.world.settings.members {
             let nodes = self.world.ensemble.nodes(member);
             for path in &self.created {
-                assert!(nodes.iter().any(|node| node.path == *path), "member {member} has lost {path}");
+                assert!(
+                    nodes.iter().any(|node| node.path == *path),
+                    "member {member} has lost {path}"
+                );
             }
             let sessions = self.world.ensemble.sessions(member);
             for node in nodes.iter().filter(|node| node.owner != 0) {
-                assert!(sessions.iter().any(|(session, _)| *session == node.owner), "{node:?} is an orphan");
+                assert!(
+                    sessions.iter().any(|(session, _)| *session == node.owner),
+                    "{node:?} is an orphan"
+                );
             }
         }
         for (at, client) in self.world.clients.iter().enumerate() {
             let waits = client.conn.is_some() && client.is_attached && !client.asked.is_empty();
             assert!(!waits, "client {at} was not answered: {:?}", client.asked);
         }
-        let expired = |(_, _, notice): &&(Duration, usize, Notice)| matches!(notice, Notice::Expired { .. });
+        let expired =
+            |(_, _, notice): &&(Duration, usize, Notice)| matches!(notice, Notice::Expired { .. });
         (self.created.len(), self.world.notices.iter().filter(expired).count())
     }
 }

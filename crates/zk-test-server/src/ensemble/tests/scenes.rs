@@ -23,7 +23,10 @@ fn three_members_elect_one_and_all_serve() {
         assert!(is_ok(world.create(writer, "/a", 0)), "seed {seed}");
         world.run(ms(100));
         for member in 0..3 {
-            assert!(world.ensemble.nodes(member).iter().any(|node| node.path == "/a"), "{member}, {leader}");
+            assert!(
+                world.ensemble.nodes(member).iter().any(|node| node.path == "/a"),
+                "{member}, {leader}"
+            );
         }
     }
 }
@@ -88,7 +91,8 @@ fn a_write_that_is_sent_on_is_no_sign_of_life() {
     for n in 0..30 {
         world.send(client, op::CREATE, |w| create(w, &format!("/n{n}"), 0));
         world.run(ms(200));
-        written = world.ensemble.nodes(leader).iter().filter(|node| node.path.starts_with("/n")).count();
+        written =
+            world.ensemble.nodes(leader).iter().filter(|node| node.path.starts_with("/n")).count();
         if world.expiries(session) > 0 {
             break;
         }
@@ -139,7 +143,8 @@ fn what_was_acknowledged_outlives_the_leader() {
     assert!(is_ok(world.create(client, "/a", 0)));
     world.ensemble.kill(leader, world.now);
     world.carry();
-    world.until("another leads", |world| world.ensemble.leader().is_some_and(|next| next != leader));
+    world
+        .until("another leads", |world| world.ensemble.leader().is_some_and(|next| next != leader));
     let next = world.leader();
     assert!(world.ensemble.nodes(next).iter().any(|node| node.path == "/a"));
     // The session goes on there, with its whole timeout.
@@ -156,7 +161,8 @@ fn a_session_begins_anew_at_a_new_leader() {
     world.run(T * 4);
     world.ensemble.kill(leader, world.now);
     world.carry();
-    world.until("another leads", |world| world.ensemble.leader().is_some_and(|next| next != leader));
+    world
+        .until("another leads", |world| world.ensemble.leader().is_some_and(|next| next != leader));
     world.run(T * 4);
     let session = world.clients[client].session;
     assert_eq!(world.expiries(session), 0);
@@ -207,14 +213,19 @@ fn an_eager_follower_refuses_by_itself_with_zxid_0() {
         let client = world.attach(follower, T);
         world.run(ms(100));
         world.cut_off(follower);
-        let refused = world.call(client, op::SET_DATA, |w| w.buffer(b"/zookeeper/config").i32(-1).i32(-1));
+        let refused =
+            world.call(client, op::SET_DATA, |w| w.buffer(b"/zookeeper/config").i32(-1).i32(-1));
         match refused {
-            Some(answer) => assert_eq!((answer.err, answer.zxid, eager_acl_check), (err::NO_AUTH, 0, true)),
+            Some(answer) => {
+                assert_eq!((answer.err, answer.zxid, eager_acl_check), (err::NO_AUTH, 0, true))
+            }
             None => assert!(!eager_acl_check),
         }
         // A node that is not there is left to the leader.
         if world.clients[client].conn.is_some() {
-            assert!(world.call(client, op::SET_DATA, |w| w.buffer(b"/none").i32(-1).i32(-1)).is_none());
+            assert!(
+                world.call(client, op::SET_DATA, |w| w.buffer(b"/none").i32(-1).i32(-1)).is_none()
+            );
         }
     }
 }

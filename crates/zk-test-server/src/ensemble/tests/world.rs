@@ -143,7 +143,9 @@ impl World {
 
     pub(super) fn until_all_serve(&mut self) {
         let members = self.settings.members;
-        self.until("all serve", |world| (0..members).all(|member| world.ensemble.is_serving(member)));
+        self.until("all serve", |world| {
+            (0..members).all(|member| world.ensemble.is_serving(member))
+        });
     }
 
     pub(super) fn leader(&self) -> usize {
@@ -257,7 +259,9 @@ impl World {
     pub(super) fn carry(&mut self) {
         for output in self.ensemble.take_outputs() {
             match output {
-                Output::Bytes { conn, bytes, .. } => self.put((conn, 0), Event::ToClient { conn, bytes }),
+                Output::Bytes { conn, bytes, .. } => {
+                    self.put((conn, 0), Event::ToClient { conn, bytes })
+                }
                 Output::Close { member, conn } => {
                     self.put((conn, 0), Event::EndToClient { conn });
                     self.ensemble.closed(member, conn, self.now);
@@ -348,7 +352,12 @@ impl World {
         self.put((conn, 1), Event::ToServer { member, conn, bytes });
     }
 
-    pub(super) fn send(&mut self, client: usize, op: i32, body: impl FnOnce(Writer) -> Writer) -> i32 {
+    pub(super) fn send(
+        &mut self,
+        client: usize,
+        op: i32,
+        body: impl FnOnce(Writer) -> Writer,
+    ) -> i32 {
         let state = &mut self.clients[client];
         let Some(conn) = state.conn else { panic!("no connection") };
         let xid = if op == op::PING { xid::PING } else { state.next_xid };
@@ -386,7 +395,8 @@ impl World {
 
     /// The error code of an `exists`.
     pub(super) fn exists(&mut self, client: usize, path: &str) -> Option<i32> {
-        self.call(client, op::EXISTS, |w| w.buffer(path.as_bytes()).bool(false)).map(|answer| answer.err)
+        self.call(client, op::EXISTS, |w| w.buffer(path.as_bytes()).bool(false))
+            .map(|answer| answer.err)
     }
 
     pub(super) fn watch(&mut self, client: usize, path: &str) {
@@ -436,13 +446,19 @@ impl World {
             }
             let at = match self.checks_order {
                 true => 0,
-                false => client.asked.iter().position(|(xid, _)| *xid == header.xid).expect("asked"),
+                false => {
+                    client.asked.iter().position(|(xid, _)| *xid == header.xid).expect("asked")
+                }
             };
             let (xid, _) = client.asked.remove(at).expect("an answer to something");
             assert_eq!(xid, header.xid, "answers come in the order of the requests");
             let ReplyHeader { zxid, err, .. } = header;
             if zxid > 0 {
-                assert!(zxid >= client.last_zxid, "a session goes back: {zxid:#x}, {:#x}", client.last_zxid);
+                assert!(
+                    zxid >= client.last_zxid,
+                    "a session goes back: {zxid:#x}, {:#x}",
+                    client.last_zxid
+                );
                 client.last_zxid = zxid;
             }
             client.answers.push(Answer { xid, zxid, err, body: body.to_vec() });
@@ -473,7 +489,9 @@ impl World {
                     self.note_touch(packet.to, session, timeout);
                 }
             }
-            Message::Revalidate { session, timeout } => self.note_touch(packet.to, session, timeout),
+            Message::Revalidate { session, timeout } => {
+                self.note_touch(packet.to, session, timeout)
+            }
             Message::Forwarded(Forwarded { session, op: op::CREATE_SESSION, body, .. }) => {
                 let timeout = ms(Reader::new(&body).i32().expect("a timeout") as u64);
                 self.note_touch(packet.to, session, timeout);
@@ -527,7 +545,10 @@ impl World {
             }
             let digest = hasher.finish();
             let known = *self.trees.entry(applied).or_insert(digest);
-            assert_eq!(known, digest, "member {member} differs from another one after {applied:#x}");
+            assert_eq!(
+                known, digest,
+                "member {member} differs from another one after {applied:#x}"
+            );
         }
     }
 
@@ -549,7 +570,8 @@ impl World {
         let others = || (0..self.settings.members).filter(|other| *other != member);
         let logged: BTreeSet<i64> =
             others().map(|other| self.ensemble.members[other].server.last_logged()).collect();
-        let is_disturbed = self.held.values().chain(self.stalled.values()).any(|until| *until > self.now);
+        let is_disturbed =
+            self.held.values().chain(self.stalled.values()).any(|until| *until > self.now);
         !is_disturbed
             && self.cut.is_empty()
             && logged.len() == 1
@@ -565,12 +587,14 @@ impl World {
             self.ensemble.start(member, true, self.now);
         }
         self.carry();
-        let last = self.held.values().chain(self.stalled.values()).max().copied().unwrap_or_default();
+        let last =
+            self.held.values().chain(self.stalled.values()).max().copied().unwrap_or_default();
         self.run(last.saturating_sub(self.now) + self.settings.tick * 2);
         self.until("one history", |world| {
             let applied: BTreeSet<i64> =
                 (0..world.settings.members).map(|member| world.ensemble.applied(member)).collect();
-            (0..world.settings.members).all(|member| world.ensemble.is_serving(member)) && applied.len() == 1
+            (0..world.settings.members).all(|member| world.ensemble.is_serving(member))
+                && applied.len() == 1
         });
     }
 

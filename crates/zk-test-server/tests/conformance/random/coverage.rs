@@ -1,4 +1,5 @@
-//! What the random sequences have met: it is told, and what must be among it is checked, so that they cannot quietly shrink.
+//! What the random sequences have met: it is told, and what must be among it is checked, so that
+//! they cannot quietly shrink.
 use super::{
     super::{
         answers::{Body, Heard, Kind, Outcome},
@@ -83,21 +84,25 @@ impl Coverage {
             self.acts += 1;
             self.packets += usize::from(played.opcodes.len() > 1 && played.act.starts_with("Ask"));
             let known = |opcode: &i32| OPERATIONS.iter().any(|(known, _)| known == opcode);
-            let opcodes = played.opcodes.iter().map(|opcode| if known(opcode) { *opcode } else { UNKNOWN });
+            let opcodes =
+                played.opcodes.iter().map(|opcode| if known(opcode) { *opcode } else { UNKNOWN });
             let opcodes = Vec::from_iter(opcodes);
             for opcode in &opcodes {
                 *self.operations.entry(*opcode).or_default() += 1;
             }
-            let replies = played.heard.iter().filter(|heard| matches!(heard, Heard::Reply(_))).count();
+            let replies =
+                played.heard.iter().filter(|heard| matches!(heard, Heard::Reply(_))).count();
             for (at, heard) in played.heard.iter().enumerate() {
                 match heard {
                     Heard::Event(event) => *self.events.entry(event.kind).or_default() += 1,
                     Heard::Closed => {}
                     Heard::Reply(reply) => {
                         self.code(reply.err);
-                        let before =
-                            played.heard[..at].iter().filter(|heard| matches!(heard, Heard::Reply(_)));
-                        if let (true, Some(opcode)) = (replies == opcodes.len(), opcodes.get(before.count()))
+                        let before = played.heard[..at]
+                            .iter()
+                            .filter(|heard| matches!(heard, Heard::Reply(_)));
+                        if let (true, Some(opcode)) =
+                            (replies == opcodes.len(), opcodes.get(before.count()))
                         {
                             *self.pairs.entry((*opcode, reply.err)).or_default() += 1;
                         }
@@ -122,26 +127,35 @@ impl Coverage {
 
     /// Everything in the tables was met.
     pub fn check(&self) {
-        let operations = OPERATIONS.iter().filter(|(opcode, _)| !self.operations.contains_key(opcode));
+        let operations =
+            OPERATIONS.iter().filter(|(opcode, _)| !self.operations.contains_key(opcode));
         let codes = CODES.iter().filter(|(code, _)| !self.codes.contains_key(code));
         let events = EVENTS.iter().filter(|kind| !self.events.contains_key(kind));
-        let mut missing: Vec<String> = operations.chain(codes).map(|(_, name)| (*name).to_owned()).collect();
+        let mut missing: Vec<String> =
+            operations.chain(codes).map(|(_, name)| (*name).to_owned()).collect();
         missing.extend(events.map(|kind| format!("{kind:?}")));
         assert!(missing.is_empty(), "the random sequences did not meet {missing:?}\n{self}");
         // Each has succeeded, but those that cannot, or have no answer then.
         let never = [op::CHECK, op::RECONFIG, op::CREATE_SESSION, UNKNOWN];
-        let failed = OPERATIONS
-            .iter()
-            .filter(|(opcode, _)| !never.contains(opcode) && !self.pairs.contains_key(&(*opcode, 0)));
+        let failed = OPERATIONS.iter().filter(|(opcode, _)| {
+            !never.contains(opcode) && !self.pairs.contains_key(&(*opcode, 0))
+        });
         let failed = Vec::from_iter(failed.map(|(_, name)| name));
-        assert!(failed.is_empty(), "of the random sequences none had success with {failed:?}\n{self}");
+        assert!(
+            failed.is_empty(),
+            "of the random sequences none had success with {failed:?}\n{self}"
+        );
     }
 }
 
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let requests: usize = self.operations.values().sum();
-        writeln!(f, "{} acts, {requests} requests, {} packets of several", self.acts, self.packets)?;
+        writeln!(
+            f,
+            "{} acts, {requests} requests, {} packets of several",
+            self.acts, self.packets
+        )?;
         let name = |table: &[(i32, &'static str)], number: i32| {
             table
                 .iter()

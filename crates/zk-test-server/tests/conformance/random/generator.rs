@@ -1,8 +1,8 @@
 //! What the clients of a random sequence do next.
 use super::{
     super::requests::{
-        ANY_WATCHES, Req, Watches, acl, add_watch, auth, check, check_watches, delete_version, get_acl,
-        get_children, get_data, mode, op, remove_watches, sync,
+        ANY_WATCHES, Req, Watches, acl, add_watch, auth, check, check_watches, delete_version,
+        get_acl, get_children, get_data, mode, op, remove_watches, sync,
     },
     vocabulary::{HOUR, Vocabulary},
 };
@@ -112,12 +112,20 @@ fn request(words: &mut Vocabulary, what: What) -> Req {
         What::GetData => Req::GetData { path: words.path(), watch: words.chance(70) },
         What::SetData => {
             let path = words.path();
-            Req::SetData { data: words.data(), version: words.version(&path, |stat| stat.version), path }
+            Req::SetData {
+                data: words.data(),
+                version: words.version(&path, |stat| stat.version),
+                path,
+            }
         }
         What::GetAcl => get_acl(&words.path()),
         What::SetAcl => {
             let path = words.path();
-            Req::SetAcl { acl: words.acl(), version: words.version(&path, |stat| stat.aversion), path }
+            Req::SetAcl {
+                acl: words.acl(),
+                version: words.version(&path, |stat| stat.aversion),
+                path,
+            }
         }
         What::GetChildren => Req::GetChildren { path: words.path(), watch: words.chance(70) },
         What::GetChildren2 => Req::GetChildren2 { path: words.path(), watch: words.chance(70) },
@@ -161,8 +169,14 @@ fn request(words: &mut Vocabulary, what: What) -> Req {
         What::GetAllChildrenNumber => Req::GetAllChildrenNumber { path: words.path() },
         What::WhoAmI => Req::WhoAmI,
         What::Garbage => {
-            let op =
-                words.pick(&[op::CREATE, op::DELETE, op::GET_DATA, op::MULTI, op::SET_WATCHES, op::RECONFIG]);
+            let op = words.pick(&[
+                op::CREATE,
+                op::DELETE,
+                op::GET_DATA,
+                op::MULTI,
+                op::SET_WATCHES,
+                op::RECONFIG,
+            ]);
             // That of reconfig can be read.
             let length = if op == op::RECONFIG { 20 } else { words.rng.usize(0..4) };
             Req::Other { op, body: vec![0xff; length] }

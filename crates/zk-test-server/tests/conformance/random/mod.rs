@@ -1,10 +1,13 @@
-//! Random operations on two servers, the real one and the embedded one, whose answers have to be the same.
+//! Random operations on two servers, the real one and the embedded one, whose answers have to be
+//! the same.
 //!
-//! A sequence is made from a seed: what two or three clients ask, one after the other and now and then many requests at once. It is
-//! played to each server; every answer, every watch event and at last every node with its Stat are compared. zxids and session ids
-//! are compared as offsets and ordinals, times not at all (but they have to make sense).
+//! A sequence is made from a seed: what two or three clients ask, one after the other and now and
+//! then many requests at once. It is played to each server; every answer, every watch event and at
+//! last every node with its Stat are compared. zxids and session ids are compared as offsets and
+//! ordinals, times not at all (but they have to make sense).
 //!
-//! `ZK_CONFORMANCE_SEQUENCES` sets how many sequences are played, `ZK_CONFORMANCE_SEED` the first one's seed.
+//! `ZK_CONFORMANCE_SEQUENCES` sets how many sequences are played, `ZK_CONFORMANCE_SEED` the first
+//! one's seed.
 mod coverage;
 mod generator;
 mod normal;
@@ -47,7 +50,8 @@ fn both_servers_say_the_same() {
             });
             plays.map(|play| play.join().is_ok())
         });
-        let [one, other] = played.map(|played| played.into_inner().unwrap_or_else(|e| e.into_inner()));
+        let [one, other] =
+            played.map(|played| played.into_inner().unwrap_or_else(|e| e.into_inner()));
         compare(seed, &names, &one, &other);
         assert!(
             ended.iter().all(|ended| *ended),

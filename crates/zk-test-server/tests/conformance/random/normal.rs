@@ -52,7 +52,8 @@ impl Normal {
 
     fn stat(&self, stat: Stat) -> Stat {
         // The root and what else was there from the beginning has no time of birth.
-        let stat = if stat.czxid == 0 { Stat { ctime: 0, mtime: 0, ..stat } } else { timeless(stat) };
+        let stat =
+            if stat.czxid == 0 { Stat { ctime: 0, mtime: 0, ..stat } } else { timeless(stat) };
         Stat {
             czxid: self.zxid(stat.czxid),
             mzxid: self.zxid(stat.mzxid),

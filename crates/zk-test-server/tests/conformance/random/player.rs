@@ -159,7 +159,8 @@ impl Player<'_> {
         self.note(format!("client {client} comes back"), vec![op::CREATE_SESSION], Vec::new());
     }
 
-    /// The nodes of a session go in the order of a hash table; so the events of the end are sorted, apart from those before.
+    /// The nodes of a session go in the order of a hash table; so the events of the end are sorted,
+    /// apart from those before.
     fn close(&mut self, client: usize, said: String) {
         self.drain_all(|heard| heard);
         let mut heard = self.ask(client, &[Req::CloseSession]);
@@ -182,7 +183,8 @@ impl Player<'_> {
         }
     }
 
-    /// Every node a sequence may have made, its counts on the server, and all that again without the sessions.
+    /// Every node a sequence may have made, its counts on the server, and all that again without
+    /// the sessions.
     fn finish(&mut self, server: &Server) {
         self.drain_all(|heard| heard);
         self.tree(server, "before the sessions end");
@@ -196,9 +198,11 @@ impl Player<'_> {
 
     fn tree(&mut self, server: &Server, when: &str) {
         let answer = server.four_letter("mntr").expect("an answer to mntr");
-        let counts = ["zk_znode_count", "zk_ephemerals_count", "zk_watch_count", "zk_approximate_data_size"];
-        let told =
-            Vec::from_iter(answer.lines().filter(|line| counts.iter().any(|name| line.starts_with(name))));
+        let counts =
+            ["zk_znode_count", "zk_ephemerals_count", "zk_watch_count", "zk_approximate_data_size"];
+        let told = Vec::from_iter(
+            answer.lines().filter(|line| counts.iter().any(|name| line.starts_with(name))),
+        );
         let told = BTreeSet::from_iter(told);
         assert_eq!(told.len(), counts.len(), "{answer}");
         self.note(format!("{told:?} {when}"), Vec::new(), Vec::new());

@@ -1,4 +1,5 @@
-//! What a random sequence is made of: paths, data, versions, permissions, by chance and by what the answers have told so far.
+//! What a random sequence is made of: paths, data, versions, permissions, by chance and by what the
+//! answers have told so far.
 use super::super::{
     answers::{Body, Outcome, Reply},
     checks::ALICE,
@@ -9,9 +10,22 @@ use std::collections::HashMap;
 use zk_test_support::raw::{Acl, Stat};
 
 /// Below the sequence's own node.
-const PATHS: [&str; 12] =
-    ["/", "/a", "/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/1", "/a/x/2", "/b/x/1", "/a/x/1/deep", "/c"];
-const ODD_PATHS: [&str; 7] = ["/a/", "/a//x", "/a/../b", "", "no-path", "/nothing/there", "/a/\u{1}"];
+const PATHS: [&str; 12] = [
+    "/",
+    "/a",
+    "/a",
+    "/b",
+    "/a/x",
+    "/a/y",
+    "/b/x",
+    "/a/x/1",
+    "/a/x/2",
+    "/b/x/1",
+    "/a/x/1/deep",
+    "/c",
+];
+const ODD_PATHS: [&str; 7] =
+    ["/a/", "/a//x", "/a/../b", "", "no-path", "/nothing/there", "/a/\u{1}"];
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 pub const HOUR: i64 = 3_600_000;
 
@@ -149,7 +163,11 @@ impl Vocabulary {
         if matches!(flags, SEQUENTIAL | EPHEMERAL_SEQUENTIAL | SEQUENTIAL_TTL) && self.chance(90) {
             path += "/n-";
         }
-        let ttl = if self.chance(90) || self.steady { HOUR } else { self.pick(&[0, -5, 1 << 40, HOUR * 24]) };
+        let ttl = if self.chance(90) || self.steady {
+            HOUR
+        } else {
+            self.pick(&[0, -5, 1 << 40, HOUR * 24])
+        };
         // (Of createTTL without its mode no other time is refused before it ends a real server.)
         let ttl = if (flags == TTL || flags == SEQUENTIAL_TTL) || ttl >= 0 { ttl } else { HOUR };
         Req::Create(Create { op, path, data: self.data(), acl: self.acl(), flags, ttl })

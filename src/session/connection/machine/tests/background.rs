@@ -58,7 +58,8 @@ fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
 
 /// What a read says of a node.
 pub(super) fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
-    let stat = Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
+    let stat =
+        Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
     stat.i32(0).i32(0).i64(0).frame()[4..].to_vec()
 }
 
@@ -184,7 +185,8 @@ fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
     rig.cut();
     rig.prove();
     rig.show(ours);
-    rig.one(op::DELETE, "/l/lock"); // done, and its answer is lost; then somebody else makes the node
+    // done, and its answer is lost; then somebody else makes the node
+    rig.one(op::DELETE, "/l/lock");
     rig.cut();
     assert_eq!(rig.pending(), [nonce.as_str()]);
     rig.prove();
@@ -229,7 +231,9 @@ fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
             for (xid, op, path) in rig.sent() {
                 match (op, path.as_str()) {
                     (op, "/l/lock") if op == refused => rig.reply(xid, err::NO_AUTH, &[]),
-                    (_, "/l/lock") => rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7)),
+                    (_, "/l/lock") => {
+                        rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7))
+                    }
                     (_, "/l/noop") => rig.reply(xid, err::NO_NODE, &[]),
                     _ => {
                         rig.reply(xid, err::OK, &[]);
@@ -304,7 +308,11 @@ fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
     rig.lease.gone(&first, rig.now);
     assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
     rig.with(|m, now| m.end(LossReason::SessionExpired, now));
-    assert_eq!(second.loss(), Some(LossReason::SessionExpired), "it still stands and falls with the lease");
+    assert_eq!(
+        second.loss(),
+        Some(LossReason::SessionExpired),
+        "it still stands and falls with the lease"
+    );
 }
 
 #[test]

@@ -107,13 +107,17 @@ fn requests_that_pile_up_before_the_socket_takes_them_keep_their_xids() {
         rig.reply(xids[0], err::NO_NODE, &[]);
         assert!(call.1.is_empty());
         rig.reply(xids[1], err::NO_NODE, &[]);
-        assert_eq!(errors(&call.1.try_recv().unwrap()), [Some(CallError::NoNode), Some(CallError::NoNode)]);
+        assert_eq!(
+            errors(&call.1.try_recv().unwrap()),
+            [Some(CallError::NoNode), Some(CallError::NoNode)]
+        );
     }
 }
 
 #[test]
 fn a_cut_between_two_answers_leaves_the_first_as_it_is() {
-    // However the connection ends: by itself, by an answer that is none, by a session that has moved.
+    // However the connection ends: by itself, by an answer that is none, by a session that has
+    // moved.
     for case in 0..3 {
         let mut rig = Rig::up();
         let call = rig.enter();
@@ -495,7 +499,8 @@ fn who_comes_between_the_attach_and_the_first_look_sends_nothing_ahead() {
     rig.drop_connection();
     rig.task(background::delete("/l/a", false, None));
     rig.connect();
-    let reply = ConnectReply { timeout_ms: T.as_millis() as i32, session_id: 7, password: vec![5; 16] };
+    let reply =
+        ConnectReply { timeout_ms: T.as_millis() as i32, session_id: 7, password: vec![5; 16] };
     rig.m.server_bytes(&reply.frame(), rig.now);
     rig.hand_out();
     assert_eq!(rig.events().last(), Some(&SessionEvent::Reconnected));
@@ -512,7 +517,8 @@ fn who_comes_between_the_attach_and_the_first_look_sends_nothing_ahead() {
     rig.m.prove("/m".into(), done, rig.now);
     assert_eq!((rig.sent(), rig.m.wants_attention()), (vec![], true));
     rig.look();
-    let expected = [(op::DELETE, "/m/noop"), (op::DELETE, "/l/a"), (op::DELETE, "/l/b"), (op::EXISTS, "/x")];
+    let expected =
+        [(op::DELETE, "/m/noop"), (op::DELETE, "/l/a"), (op::DELETE, "/l/b"), (op::EXISTS, "/x")];
     let xids = rig.all(&expected);
     for xid in xids {
         rig.reply(xid, err::NO_NODE, &[]);

@@ -14,7 +14,10 @@ fn an_expired_session_ends_everything_at_once() {
     rig.connect();
     rig.greet(0, 0);
     assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
-    assert_eq!(rig.events(), [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]);
+    assert_eq!(
+        rig.events(),
+        [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]
+    );
     assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
     let c = rig.ask(op::EXISTS, "/c");
     assert_eq!(rig.answers(), [(c, err::SESSION_EXPIRED)]);
@@ -121,7 +124,8 @@ fn a_closing_session_does_not_spin() {
 
 #[test]
 fn what_outlives_the_session_is_deleted_by_its_goodbye() {
-    // On its way when the session ends, about to be deleted, or looked for: without an answer in each case.
+    // On its way when the session ends, about to be deleted, or looked for: without an answer in
+    // each case.
     for case in 0..4 {
         let mut rig = Rig::up();
         match case {
@@ -237,7 +241,10 @@ fn the_end_answers_every_request_once() {
                 (&unsent, [ended.clone(), ended.clone()]),
             ] {
                 let answers = call.1.try_recv().unwrap();
-                assert_eq!(answers.all.into_iter().map(|a| a.unwrap_err()).collect::<Vec<_>>(), expected);
+                assert_eq!(
+                    answers.all.into_iter().map(|a| a.unwrap_err()).collect::<Vec<_>>(),
+                    expected
+                );
             }
             for call in [&half, &sent, &unsent, &left, &gone] {
                 assert!(call.1.try_recv().is_err_and(|e| e.is_disconnected()));
@@ -274,6 +281,9 @@ fn what_ends_or_shortens_the_lease_is_handed_out_before_any_line_for_the_log() {
         bytes.extend(ReplyHeader { xid: xid::AUTH, zxid: 0, err: auth }.frame(&[]));
         rig.m.server_bytes(&bytes, rig.now);
         let at = |is: fn(&Output) -> bool| rig.m.outputs.iter().position(is);
-        assert!(at(is_lease).is_some_and(|lease| at(is_log).is_none_or(|log| lease < log)), "{session_id}");
+        assert!(
+            at(is_lease).is_some_and(|lease| at(is_log).is_none_or(|log| lease < log)),
+            "{session_id}"
+        );
     }
 }

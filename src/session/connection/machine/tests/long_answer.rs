@@ -35,8 +35,8 @@ impl Rig {
         self.rest(REST);
     }
 
-    /// Lets time pass in small steps, and answers what is sent meanwhile; gives the paths of the requests that `is_long` says get a
-    /// long answer.
+    /// Lets time pass in small steps, and answers what is sent meanwhile; gives the paths of the
+    /// requests that `is_long` says get a long answer.
     fn serve(&mut self, time: Duration, is_long: impl Fn(i32) -> bool) -> Vec<String> {
         let (mut long, until) = (Vec::new(), self.now + time);
         while self.now < until {

@@ -1,5 +1,5 @@
-//! Callers at random against a small server: whatever is cut, refused, given up or ended, each caller
-//! gets one answer, no node of ours is left over, and none that goes blocks us.
+//! Callers at random against a small server: whatever is cut, refused, given up or ended, each
+//! caller gets one answer, no node of ours is left over, and none that goes blocks us.
 
 use std::collections::BTreeMap;
 
@@ -73,8 +73,11 @@ impl Server {
             }
             _ => Ok(Writer::bare().buffer(b"/").frame()[4..].to_vec()),
         };
-        let header =
-            ReplyHeader { xid, zxid: self.zxid, err: answer.as_ref().err().copied().unwrap_or(err::OK) };
+        let header = ReplyHeader {
+            xid,
+            zxid: self.zxid,
+            err: answer.as_ref().err().copied().unwrap_or(err::OK),
+        };
         header.frame(&answer.unwrap_or_default())
     }
 
@@ -193,7 +196,8 @@ impl World {
     }
 
     fn leave(&mut self, at: usize) {
-        let waiting: Vec<usize> = (0..self.callers.len()).filter(|i| self.callers[*i].is_waiting).collect();
+        let waiting: Vec<usize> =
+            (0..self.callers.len()).filter(|i| self.callers[*i].is_waiting).collect();
         if waiting.is_empty() {
             return;
         }
@@ -224,7 +228,8 @@ impl World {
     fn poll(&mut self) {
         let is_known = |caller: &&Caller| caller.is_waiting;
         let making = self.callers.iter().filter(is_known).flat_map(|caller| &caller.parts);
-        let known: HashSet<String> = making.map(|(_, id)| id).chain(self.owned.keys()).cloned().collect();
+        let known: HashSet<String> =
+            making.map(|(_, id)| id).chain(self.owned.keys()).cloned().collect();
         for at in 0..self.callers.len() {
             let caller = &mut self.callers[at];
             let answers = match caller.call.1.try_recv() {
@@ -245,7 +250,8 @@ impl World {
                     (Part::List, Ok(Reply::Children(children))) => {
                         for name in children.names() {
                             let id = id_of(name);
-                            let is_ours = id == "held" || known.contains(id) || answers.pending.contains(id);
+                            let is_ours =
+                                id == "held" || known.contains(id) || answers.pending.contains(id);
                             assert!(is_ours, "{name} would block us");
                         }
                     }
@@ -326,11 +332,13 @@ impl World {
             return;
         }
         let pending = self.rig.m.pending_deletes();
-        let waiting = self.callers.iter().filter(|caller| caller.is_waiting).flat_map(|caller| &caller.parts);
+        let waiting =
+            self.callers.iter().filter(|caller| caller.is_waiting).flat_map(|caller| &caller.parts);
         let mut known: HashSet<&str> = waiting.map(|(_, id)| id.as_str()).collect();
         known.extend(pending.iter().chain(self.owned.keys()).map(String::as_str));
         known.insert("held");
-        let unknown = self.server.nodes.keys().find(|path| !known.contains(id_of(&path["/l/".len()..])));
+        let unknown =
+            self.server.nodes.keys().find(|path| !known.contains(id_of(&path["/l/".len()..])));
         assert_eq!(unknown, None);
     }
 }

@@ -39,7 +39,8 @@ impl Slow {
             }
             if self.attaches_at.is_none() {
                 let takes = self.takes;
-                self.pending.extend(self.rig.sent().into_iter().map(|(xid, op, _)| (now + takes, xid, op)));
+                self.pending
+                    .extend(self.rig.sent().into_iter().map(|(xid, op, _)| (now + takes, xid, op)));
             }
             while let Some((_, xid, op)) = self.pending.pop_front_if(|(at, ..)| *at <= now) {
                 let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
@@ -80,7 +81,8 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
 
 #[test]
 fn an_idle_holder_keeps_its_lock_though_each_answer_takes_a_tenth_of_the_timeout() {
-    for (tick, slow) in [(None, 1000), (None, 50), (None, 20), (None, 10), (Some(T), 50), (Some(T / 10), 10)]
+    for (tick, slow) in
+        [(None, 1000), (None, 50), (None, 20), (None, 10), (Some(T), 50), (Some(T / 10), 10)]
     {
         let mut slow_server = Slow::new(tick, T / slow);
         let hold = slow_server.rig.hold("/l/n");
@@ -100,7 +102,8 @@ fn a_process_that_was_stopped_attaches_anew_though_it_reads_an_answer_first() {
     while !slow_server.pending.iter().any(|(_, _, op)| *op == op::SYNC) {
         slow_server.serve(MS * 5);
     }
-    let sync = slow_server.pending.iter().find(|(_, _, op)| *op == op::SYNC).map(|(_, xid, _)| *xid);
+    let sync =
+        slow_server.pending.iter().find(|(_, _, op)| *op == op::SYNC).map(|(_, xid, _)| *xid);
     let rig = &mut slow_server.rig;
     rig.now = rig.now + T / 3 + MS;
     rig.reply(sync.unwrap(), err::OK, &[]);
