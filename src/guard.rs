@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::queue::{Holding, Release};
+use crate::queue::{HeldNode, Release};
 use crate::session::{LostSignal, RevokeSignal};
 use crate::world::{Instant, OnceLock};
 
 /// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
 /// by thread.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait Hold: Send + Sync {
     /// The node that is held; of several the one that was made first.
-    fn holding(&self) -> &Holding;
+    fn node(&self) -> &HeldNode;
 
     /// The other nodes, where a semaphore's permits were taken together.
-    fn others(&self) -> &[Holding] {
+    fn others(&self) -> &[HeldNode] {
         &[]
     }
 
@@ -31,7 +31,7 @@ pub(crate) trait Owner: Send + Sync {
 
     /// The second part of the fencing token. It does not change while the hold stands.
     fn hand_over(&self) -> u64 {
-        self.holding().hand_overs()
+        self.node().hand_overs()
     }
 
     /// Ends one guard, without waiting for anything; with `wait`, the outcome can be waited for.
@@ -72,7 +72,7 @@ pub(crate) trait Owner: Send + Sync {
 /// * The session is not connected through an observer master (`observerMasterPort`), and sessions
 ///   are not local (`localSessionsEnabled`).
 pub struct Held {
-    owner: Arc<dyn Owner>,
+    owner: Arc<dyn Hold>,
     /// Made when one is asked for, which few guards are: a guard is small, and takes no memory of
     /// its own.
     signals: OnceLock<Box<Signals>>,
@@ -88,21 +88,21 @@ struct Signals {
 }
 
 impl Held {
-    pub(crate) fn new(owner: Arc<dyn Owner>) -> Self {
+    pub(crate) fn new(owner: Arc<dyn Hold>) -> Self {
         Held { owner, signals: OnceLock::new(), is_released: false }
     }
 
     /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
     /// even if this is gone by then.
-    pub(crate) fn view(owner: Arc<dyn Owner>) -> Self {
+    pub(crate) fn view(owner: Arc<dyn Hold>) -> Self {
         let mut held = Held::new(owner);
         held.is_released = true;
         held
     }
 
     /// Its nodes: one, unless it is of a semaphore's permits that were taken together.
-    fn holdings(&self) -> impl Iterator<Item = &Holding> {
-        std::iter::once(self.owner.holding()).chain(self.owner.others())
+    fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
+        std::iter::once(self.owner.node()).chain(self.owner.others())
     }
 
     /// How many nodes it has.
@@ -113,7 +113,7 @@ impl Held {
     /// Whether the hold is valid now. This is cheap: it does no I/O, and looks at a clock and a
     /// flag. Once it is false, it stays false.
     pub fn is_held(&self) -> bool {
-        self.holdings().all(Holding::is_held)
+        self.held_nodes().all(HeldNode::is_held)
     }
 
     /// As [`is_held`](Self::is_held), but an error if the hold is lost: for use with `?`.
@@ -143,8 +143,8 @@ impl Held {
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
-            let signal = self.owner.holding().hold().signal();
-            self.owner.others().iter().for_each(|other| other.hold().join(&signal));
+            let signal = self.owner.node().leased().signal();
+            self.owner.others().iter().for_each(|other| other.leased().join(&signal));
             signal
         };
         signals.lost.get_or_init(make).clone()
@@ -188,8 +188,8 @@ impl Held {
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
-            let signal = self.owner.holding().hold().revoke_signal();
-            self.owner.others().iter().for_each(|other| other.hold().join_revoked(&signal));
+            let signal = self.owner.node().leased().revoke_signal();
+            self.owner.others().iter().for_each(|other| other.leased().join_revoked(&signal));
             signal
         };
         signals.revoked.get_or_init(make).clone()
@@ -197,13 +197,13 @@ impl Held {
 
     /// Why the hold was lost, if it was.
     pub fn lost_reason(&self) -> Option<LossReason> {
-        self.holdings().find_map(Holding::loss)
+        self.held_nodes().find_map(HeldNode::loss)
     }
 
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost. As
     /// long as the connection works, the lease is renewed, and this time gets longer again.
     pub fn valid_for(&self) -> Duration {
-        self.holdings().map(Holding::valid_for).min().unwrap_or_default()
+        self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }
 
     /// Until when the hold stays valid even if ZooKeeper never answers again; `None` if it is lost.
@@ -246,7 +246,7 @@ impl Held {
     /// that made the node. A hold that is lost keeps its token. Several permits that were taken
     /// together have the token of the oldest.
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.owner.holding().hold().czxid(), self.owner.hand_over())
+        FencingToken::new(self.owner.node().leased().czxid(), self.owner.hand_over())
     }
 
     /// How many guards this thread has on the lock.
@@ -262,21 +262,21 @@ impl Held {
 
     /// From now on, until `part`, its loss raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        self.holdings().for_each(|holding| holding.hold().join(signal));
+        self.held_nodes().for_each(|held_node| held_node.leased().join(signal));
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.holdings().for_each(|holding| holding.hold().part(signal));
+        self.held_nodes().for_each(|held_node| held_node.leased().part(signal));
     }
 
     #[cfg(zk_sim)]
-    pub(crate) fn holding(&self) -> &Holding {
-        self.owner.holding()
+    pub(crate) fn node(&self) -> &HeldNode {
+        self.owner.node()
     }
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
-        self.holdings().for_each(Holding::ask_for_watch);
+        self.held_nodes().for_each(HeldNode::ask_for_watch);
     }
 
     /// Leaves the lock held without us; if that fails, it is released as by a drop.
@@ -293,7 +293,7 @@ impl Held {
 
     /// Ends the guard; what this gives waits for the outcome. It also gives the owner, which may be
     /// the last handle of its session: the session is closed when that is dropped.
-    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Owner>, Result<()>) {
+    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Hold>, Result<()>) {
         self.is_released = true;
         self.silence();
         let (release, owner) = (self.owner.release(true), self.owner.clone());
@@ -304,7 +304,7 @@ impl Held {
     }
 
     /// Ends the guard as a drop does; what this gives may be the last handle of its session.
-    pub(crate) fn begin_drop(self) -> Arc<dyn Owner> {
+    pub(crate) fn begin_drop(self) -> Arc<dyn Hold> {
         let owner = self.owner.clone();
         drop(self);
         owner
@@ -314,7 +314,7 @@ impl Held {
     /// any more.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            for hold in self.holdings().map(Holding::hold) {
+            for hold in self.held_nodes().map(HeldNode::leased) {
                 signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
                 signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
             }

@@ -78,27 +78,20 @@ mod logging; // first: its macros are for all that follow
 
 mod cancel;
 mod clock;
-mod election;
 mod error;
-mod exclusive;
 mod fencing;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 mod guard;
 pub mod guide;
-mod lane;
 mod limit;
 mod local;
-mod multi;
-mod mutex;
 #[cfg(zk_sim)]
 pub mod observed;
 mod queue;
-mod rwlock;
-mod semaphore;
+mod recipes;
 mod session;
-mod settings;
 mod signal;
 mod wait;
 mod world;
@@ -107,23 +100,23 @@ pub use cancel::CancelToken;
 /// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits
 /// for a [`LostSignal`] and for the application's own channels at once.
 pub use crossbeam_channel;
-pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
 pub use queue::name::Layout;
 pub use queue::strategy::WaitStrategy;
-pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
+pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
+pub use recipes::multi::{Member, ZkMultiGuard, ZkMultiLock};
+pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
+pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use recipes::settings::LockBuilder;
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, ZkSession,
 };
-pub use settings::LockBuilder;
 pub use wait::Wait;
 /// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
 #[cfg(feature = "client")]

@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::clock::BootTime;
 use crate::guard::Held;
 use crate::local::registry;
-use crate::queue::Holding;
+use crate::queue::HeldNode;
 use crate::session::ZkSession;
 use crate::session::generation::Generation;
-use crate::session::hold::Hold;
+use crate::session::leased_node::LeasedNode;
 
 /// One hold: a node that was granted the lock. It keeps nothing alive.
 #[derive(Clone)]
 pub struct Observed {
     generation: Weak<Generation>,
-    hold: Weak<Hold>,
+    hold: Weak<LeasedNode>,
     /// The node's full path.
     pub path: String,
     /// The transaction that made the node. A downgrade's read has that of its write.
@@ -65,18 +65,18 @@ pub(crate) fn tell(news: impl FnOnce() -> News) {
 }
 
 impl Observed {
-    pub(crate) fn new(holding: &Holding) -> Observed {
+    pub(crate) fn new(held_node: &HeldNode) -> Observed {
         Observed {
-            generation: Arc::downgrade(holding.generation()),
-            hold: Arc::downgrade(holding.hold()),
-            path: holding.path().to_owned(),
-            czxid: holding.hold().czxid(),
+            generation: Arc::downgrade(held_node.generation()),
+            hold: Arc::downgrade(held_node.leased()),
+            path: held_node.path().to_owned(),
+            czxid: held_node.leased().czxid(),
         }
     }
 
     /// The hold of a guard.
     pub fn of(held: &Held) -> Observed {
-        Observed::new(held.holding())
+        Observed::new(held.node())
     }
 
     /// Whether both are the same hold.

@@ -119,16 +119,16 @@ impl Wait {
         self
     }
 
-    /// Asks for a lock by `acquire`, for as long as this says. `patience` bounds a call that asks
+    /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call that asks
     /// once.
     pub(crate) fn acquire<T>(
         &self,
-        patience: impl FnOnce() -> Duration,
+        operation_timeout: impl FnOnce() -> Duration,
         acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let limit = Limit::new(self.deadline, self.cancel.as_ref());
         let (mode, limit) = match self.timeout {
-            Some(Duration::ZERO) => (Mode::Try, limit.or_after(patience())),
+            Some(Duration::ZERO) => (Mode::Try, limit.or_after(operation_timeout())),
             Some(timeout) => (Mode::Wait, limit.or_after(timeout)),
             None => (Mode::Wait, limit),
         };

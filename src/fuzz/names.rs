@@ -12,7 +12,7 @@ use zk_wire::path;
 /// order, and in it exactly one mutex holds.
 pub(super) fn names(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let (debris, czxids) = (script.byte(), script.piece());
+    let (pending_deletes, czxids) = (script.byte(), script.piece());
     let text = String::from_utf8_lossy(script.rest());
     let mut children: Vec<&str> = text.lines().collect();
     for child in &children {
@@ -29,15 +29,17 @@ pub(super) fn names(bytes: &[u8]) {
     children.sort_unstable();
     children.dedup();
     for family in [Family::Locks, Family::Candidates] {
-        queue(&children, family, debris, czxids);
+        queue(&children, family, pending_deletes, czxids);
     }
 }
 
-fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
+fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) {
     let (names, junk) = rule::contenders(children, family);
     assert_eq!(names.len() + junk.len(), children.len());
-    let is_debris =
-        |id: &str| debris % 2 == 1 && id.bytes().next().is_some_and(|b| b % 4 == debris / 2 % 4);
+    let is_pending_delete = |id: &str| {
+        pending_deletes % 2 == 1
+            && id.bytes().next().is_some_and(|b| b % 4 == pending_deletes / 2 % 4)
+    };
     let none = |_: &str| false;
 
     let mut ordered = names.clone();
@@ -59,15 +61,15 @@ fn queue(children: &[&str], family: Family, debris: u8, czxids: &[u8]) {
     let mut holders = 0;
     for (place, mine) in ordered.iter().enumerate() {
         for claim in [Claim::Exclusive, Claim::Shared] {
-            for debris in [&none as &dyn Fn(&str) -> bool, &is_debris] {
+            for pending_deletes in [&none as &dyn Fn(&str) -> bool, &is_pending_delete] {
                 let ahead: Vec<&Name<'_>> = ordered[..place]
                     .iter()
-                    .filter(|name| claim.yields_to(name.kind) && !debris(name.id))
+                    .filter(|name| claim.yields_to(name.kind) && !pending_deletes(name.id))
                     .collect();
                 let expected = ahead.last().map(|name| name.full);
                 for verdict in [
-                    rule::verdict(&names, mine.full, claim, debris),
-                    rule::verdict_in_order(&ordered, mine.full, claim, debris),
+                    rule::verdict(&names, mine.full, claim, pending_deletes),
+                    rule::verdict_in_order(&ordered, mine.full, claim, pending_deletes),
                 ] {
                     match verdict {
                         Verdict::Held => assert_eq!(expected, None, "{mine:?}"),

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Call, Step, Stop};
+use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
-use super::ticket::Ticket;
-use super::{Holding, Mode, Queue, Request};
+use super::{HeldNode, Mode, Queue, QueueRequest};
 use crate::clock::BootTime;
 use crate::error::Result;
-use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, contender,
 };
+use crate::session::notifier::{EventMask, Notifier};
 use crate::world::Instant;
 use zk_wire::path;
 
@@ -30,11 +30,11 @@ const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 /// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
-pub(super) struct Attempt<'a> {
+pub(super) struct QueueAttempt<'a> {
     pub(super) queue: &'a Queue,
-    pub(super) request: &'a Request<'a>,
+    pub(super) request: &'a QueueRequest<'a>,
     pub(super) call: Call<'a>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) notifier: Arc<Notifier>,
 }
 
 /// Whom a listing shows ahead of us.
@@ -43,17 +43,17 @@ pub(super) struct Ahead {
     pub(super) sole: bool,
 }
 
-impl<'a> Attempt<'a> {
-    pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
+impl<'a> QueueAttempt<'a> {
+    pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
         let call = Call::new(request.core, &queue.dir, request.limit, request.contended);
         let call = if request.endures.is_some() { call.enduring() } else { call };
-        Attempt { queue, request, call, bell: Bell::new() }
+        QueueAttempt { queue, request, call, notifier: Notifier::new() }
     }
 
-    pub(super) fn run(mut self) -> Result<Option<Holding>> {
+    pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
         loop {
             match self.begin() {
-                Ok(holding) => return Ok(Some(holding)),
+                Ok(held_node) => return Ok(Some(held_node)),
                 Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -62,7 +62,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Goes through the queue with one node.
-    fn begin(&mut self) -> Step<Holding> {
+    fn begin(&mut self) -> Step<HeldNode> {
         if self.request.limit.is_past() {
             // nothing is sent for nothing
             return Err(self.call.stop(&self.queue.dir, CallError::Deadline));
@@ -71,18 +71,18 @@ impl<'a> Attempt<'a> {
             return Err(Stop::Busy);
         }
         let generation = self.connected()?;
-        self.bell.hush(u8::MAX);
+        self.notifier.clear(u8::MAX);
         // Registered before the first watch: an event that arrives between two waits would
         // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
         let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
-            let causes = Causes { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
-            generation.nodes.register(self.queue.dir.clone(), &self.bell, causes)
+            let mask = EventMask { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
+            generation.nodes.register(self.queue.dir.clone(), &self.notifier, mask)
         });
-        let mut ticket = self.enqueue(&generation)?;
-        let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
-        let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes);
+        let mut contender = self.enqueue(&generation)?;
+        let mask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
+        let _own = generation.nodes.register(contender.path.clone(), &self.notifier, mask);
         loop {
-            match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
+            match self.advance(&mut contender).and_then(|()| self.grant(&mut contender)) {
                 Err(Stop::Again) => (self.request.on_blocked)(false),
                 end => return end,
             }
@@ -105,7 +105,7 @@ impl<'a> Attempt<'a> {
     }
 
     /// Puts a node of ours in the queue, and lists the queue behind it.
-    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<Ticket> {
+    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
         let limit = &self.request.limit;
         let watch = *strategy == WaitStrategy::Parent && self.request.mode == Mode::Wait;
@@ -122,12 +122,13 @@ impl<'a> Attempt<'a> {
                 Ok((created, mut answers)) => {
                     let sequence =
                         name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
-                    let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
+                    let mut contender =
+                        ContenderNode::new(generation.clone(), created, id, sequence);
                     // Without the listing the queue is listed again.
-                    ticket.listed = answers.listed(1).ok();
-                    debug!("{}: queued", ticket.path);
+                    contender.listed = answers.listed(1).ok();
+                    debug!("{}: queued", contender.path);
                     self.call.progress();
-                    return Ok(ticket);
+                    return Ok(contender);
                 }
                 Err(CallError::NoNode) => {
                     self.queue.make(generation, limit).map_err(|e| self.call.stop(dir, e))?;
@@ -138,13 +139,13 @@ impl<'a> Attempt<'a> {
     }
 
     /// Reads the queue and waits until nobody is ahead.
-    fn advance(&mut self, ticket: &mut Ticket) -> Step<()> {
+    fn advance(&mut self, contender: &mut ContenderNode) -> Step<()> {
         loop {
             self.tell_if_overdue();
-            self.call.connected_still(&ticket.generation)?;
+            self.call.connected_still(&contender.generation)?;
             let is_first = match self.queue.strategy {
-                WaitStrategy::Predecessor => self.behind_predecessor(ticket)?,
-                WaitStrategy::Parent => self.before_parent(ticket)?,
+                WaitStrategy::Predecessor => self.behind_predecessor(contender)?,
+                WaitStrategy::Parent => self.before_parent(contender)?,
             };
             if is_first {
                 return Ok(());
@@ -164,11 +165,15 @@ impl<'a> Attempt<'a> {
 
     /// Lists the queue, if the listing is not there that came with our node: who is just ahead of
     /// it, and on which connection was that seen? `watch` leaves a watch on the list.
-    pub(super) fn look(&self, ticket: &mut Ticket, watch: bool) -> Step<(Option<Ahead>, u64)> {
+    pub(super) fn look(
+        &self,
+        contender: &mut ContenderNode,
+        watch: bool,
+    ) -> Step<(Option<Ahead>, u64)> {
         let Queue { dir, .. } = self.queue;
-        let listed = match ticket.listed.take() {
+        let listed = match contender.listed.take() {
             Some(listed) => Ok(listed),
-            None => ticket.generation.children(dir, watch, &self.request.limit),
+            None => contender.generation.children(dir, watch, &self.request.limit),
         };
         let listed = match listed {
             Err(CallError::NoNode) => return Err(Stop::Anew),
@@ -176,16 +181,16 @@ impl<'a> Attempt<'a> {
         };
         let children = listed.children.names();
         let names = self.queue.parse(&children);
-        let is_debris = |id: &str| listed.pending.contains(id);
+        let is_pending_delete = |id: &str| listed.pending.contains(id);
         let claim = Claim::of(self.request.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
             self.queue.warn_numbers();
-            let dated = self.queue.by_czxid(&ticket.generation, names, &self.request.limit);
+            let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit);
             ordered = dated.map_err(|e| self.call.stop(dir, e))?;
-            rule::verdict_in_order(&ordered, ticket.name(), claim, &is_debris)
+            rule::verdict_in_order(&ordered, contender.name(), claim, &is_pending_delete)
         } else {
-            rule::verdict(&names, ticket.name(), claim, &is_debris)
+            rule::verdict(&names, contender.name(), claim, &is_pending_delete)
         };
         match verdict {
             Verdict::Held => Ok((None, listed.epoch)),
@@ -198,35 +203,35 @@ impl<'a> Attempt<'a> {
     }
 
     /// Arms the watch on our own node, if it is not armed on this connection.
-    pub(super) fn watch_own(&self, ticket: &mut Ticket, epoch: u64) -> Step<()> {
-        if ticket.armed_on == epoch {
+    pub(super) fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
+        if contender.armed_on == epoch {
             return Ok(());
         }
-        let read = Operation::GetData { path: &ticket.path, watch: true };
-        let flight = ticket.generation.flight(&[(read, None)], &self.request.limit);
-        let mut answers = flight.map_err(|e| self.call.stop(&ticket.path, e))?;
-        self.own_watched(ticket, &mut answers, 0)
+        let read = Operation::GetData { path: &contender.path, watch: true };
+        let flight = contender.generation.flight(&[(read, None)], &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&contender.path, e))?;
+        self.own_watched(contender, &mut answers, 0)
     }
 
     /// Takes the answer to a read of our own node that leaves a watch on it.
     pub(super) fn own_watched(
         &self,
-        ticket: &mut Ticket,
+        contender: &mut ContenderNode,
         answers: &mut Answers,
         at: usize,
     ) -> Step<()> {
         match answers.take(at).and_then(Reply::node) {
             Ok(node) => {
-                (ticket.armed_on, ticket.data) = (answers.epoch, node.data);
+                (contender.armed_on, contender.data) = (answers.epoch, node.data);
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Anew),
-            Err(e) => Err(self.call.stop(&ticket.path, e)),
+            Err(e) => Err(self.call.stop(&contender.path, e)),
         }
     }
 
-    fn own_gone(&self, ticket: &Ticket) -> Stop {
-        warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
+    fn own_gone(&self, contender: &ContenderNode) -> Stop {
+        warn!("{}: our waiting node was deleted by somebody; queueing again", contender.path);
         Stop::Anew
     }
 
@@ -235,60 +240,60 @@ impl<'a> Attempt<'a> {
     /// session has changed: then the queue must be listed again, whatever the strategy.
     pub(super) fn until_changed(
         &self,
-        ticket: &mut Ticket,
+        contender: &mut ContenderNode,
         epoch: u64,
-        outcome: impl Fn(&Ticket, u8) -> Option<bool>,
+        outcome: impl Fn(&ContenderNode, u8) -> Option<bool>,
     ) -> Step<bool> {
-        let generation = ticket.generation.clone();
+        let generation = contender.generation.clone();
         let mut look_after_own = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let Some(rung) = self.call.wait(&generation, &self.bell, until)? else {
+            let Some(events) = self.call.wait(&generation, &self.notifier, until)? else {
                 if !std::mem::take(&mut look_after_own) {
                     return Ok(false);
                 }
                 until = Instant::now() + SAFETY_POLL;
-                self.watch_own(ticket, epoch)?;
+                self.watch_own(contender, epoch)?;
                 self.call.progress(); // all that a waiter needs is in place
                 continue;
             };
-            if rung & !SESSION != 0 {
+            if events & !SESSION != 0 {
                 self.call.progress();
             }
-            if rung & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
+            if events & OWN_GONE != 0 {
+                return Err(self.own_gone(contender));
             }
-            if rung & OWN_CHANGED != 0 {
-                ticket.armed_on = 0;
+            if events & OWN_CHANGED != 0 {
+                contender.armed_on = 0;
                 return Ok(false);
             }
-            if let Some(outcome) = outcome(ticket, rung) {
+            if let Some(outcome) = outcome(contender, events) {
                 return Ok(outcome);
             }
-            if rung & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
+            if events & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
                 return Ok(false);
             }
         }
     }
 
     /// Makes our node a hold. It is the first; what remains is to show that its session lives.
-    fn grant(&mut self, ticket: &mut Ticket) -> Step<Holding> {
-        let generation = ticket.generation.clone();
+    fn grant(&mut self, contender: &mut ContenderNode) -> Step<HeldNode> {
+        let generation = contender.generation.clone();
         loop {
-            if self.bell.rung() & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
+            if self.notifier.events() & OWN_GONE != 0 {
+                return Err(self.own_gone(contender));
             }
-            match ticket.grant((self.request.on_loss)()) {
-                Ok(holding) => {
+            match contender.grant((self.request.on_loss)()) {
+                Ok(held_node) => {
                     // An event that came before the hold was there to hear it.
-                    let rung = self.bell.rung();
-                    if rung & OWN_GONE != 0 {
-                        generation.lease.node_deleted(&ticket.path, BootTime::now());
-                    } else if rung & OWN_CHANGED != 0 {
-                        holding.watch_again();
+                    let events = self.notifier.events();
+                    if events & OWN_GONE != 0 {
+                        generation.lease.node_deleted(&contender.path, BootTime::now());
+                    } else if events & OWN_CHANGED != 0 {
+                        held_node.watch_again();
                     }
-                    debug!("{}: held", ticket.path);
-                    return Ok(holding);
+                    debug!("{}: held", contender.path);
+                    return Ok(held_node);
                 }
                 Err(refused) => self.call.renew(&refused, &generation, &self.queue.dir)?,
             }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
-use crate::session::bell::Bell;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::lease::Refused;
+use crate::session::notifier::Notifier;
 use crate::session::retry::Retry;
 use crate::world::Instant;
 
@@ -46,7 +46,7 @@ impl<'a> Call<'a> {
     }
 
     /// Goes on without an end, whatever the retry policy says.
-    pub(super) fn enduring(self) -> Self {
+    pub(crate) fn enduring(self) -> Self {
         Call { retry: Retry::enduring(), ..self }
     }
 
@@ -76,21 +76,21 @@ impl<'a> Call<'a> {
     }
 
     /// If it has made no progress for as long as the retry policy allows another call, says so.
-    pub(super) fn overdue(&self) -> Option<Error> {
-        let cause = Cause::NoProgress(self.core.patience());
+    pub(crate) fn overdue(&self) -> Option<Error> {
+        let cause = Cause::NoProgress(self.core.operation_timeout());
         let path = self.core.shown(self.path).to_owned();
         self.core.is_overdue(&self.retry).then_some(Error::Unavailable { op: "lock", path, cause })
     }
 
-    /// Waits for a notification; gives the causes. `None`: `until` came first.
+    /// Waits for a notification; gives the mask. `None`: `until` came first.
     pub(crate) fn wait(
         &self,
         generation: &Generation,
-        bell: &Bell,
+        notifier: &Notifier,
         until: Instant,
     ) -> Step<Option<u8>> {
-        match generation.wait(bell, &self.limit.or_at(until)) {
-            Ended::Got(rung) => Ok(Some(rung)),
+        match generation.wait(notifier, &self.limit.or_at(until)) {
+            Ended::Got(events) => Ok(Some(events)),
             Ended::Deadline if !self.limit.is_past() => Ok(None),
             Ended::Deadline | Ended::Disconnected => Err(self.stop(self.path, CallError::Deadline)),
             Ended::Cancelled => Err(self.stop(self.path, CallError::Cancelled)),
@@ -153,12 +153,12 @@ pub(crate) fn ask<T>(
 }
 
 /// What a request that failed means to the user; `path` is a full one.
-pub(super) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
+pub(crate) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
     error(op, core.shown(path).to_owned(), e)
 }
 
 /// The same, of a path as its user knows it.
-pub(super) fn error(op: &'static str, path: String, e: CallError) -> Error {
+pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),

@@ -5,29 +5,22 @@
 //! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
 
 mod attempt;
-mod call;
-mod downgrade;
-mod gone;
-mod holding;
-pub(crate) mod leases;
+pub(crate) mod call;
+pub(crate) mod contender_node;
+pub(crate) mod held_node;
 pub(crate) mod name;
-mod persist;
 mod predecessor;
 mod revoke;
 pub(crate) mod rule;
-mod stand_in;
+pub(crate) mod stand_in;
 pub(crate) mod strategy;
-mod ticket;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::attempt::Attempt;
+use self::attempt::QueueAttempt;
 pub(crate) use self::call::{Call, Step, Stop, ask};
-pub(crate) use self::gone::Trail;
-pub(crate) use self::holding::{Holding, Release};
-use self::leases::Count;
+pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
@@ -35,10 +28,14 @@ use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::session::hold::{OnLoss, REVOKE_MESSAGE};
+use crate::session::leased_node::{OnLoss, REVOKE_MESSAGE};
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
 use zk_wire::path;
+
+/// Makes a node if it is missing.
+pub(crate) type MakeNode =
+    Box<dyn Fn(&Generation, &Limit<'_>) -> std::result::Result<(), CallError> + Send + Sync>;
 
 pub(crate) struct Queue {
     /// The znode's full path.
@@ -46,8 +43,8 @@ pub(crate) struct Queue {
     layout: Layout,
     acl: Acl,
     family: Family,
-    /// Whose node is above: it stays, and is made as it should be.
-    above: Option<Arc<Count>>,
+    /// Makes the node above this one, where that is more than a parent: a semaphore's has data.
+    above: Option<MakeNode>,
     strategy: WaitStrategy,
     warned_junk: AtomicBool,
     warned_mixed: AtomicBool,
@@ -63,7 +60,7 @@ pub(crate) enum Mode {
 }
 
 /// What one request for the lock brings along.
-pub(crate) struct Request<'a> {
+pub(crate) struct QueueRequest<'a> {
     pub(crate) core: &'a Core,
     /// What it wants: the name of its node, and whom it waits for.
     pub(crate) kind: Kind,
@@ -182,8 +179,9 @@ impl Queue {
         Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl) }
     }
 
-    pub(crate) fn below(self, count: Arc<Count>) -> Self {
-        Queue { above: Some(count), ..self }
+    /// The same queue, below a node that `make` makes.
+    pub(crate) fn below(self, make: MakeNode) -> Self {
+        Queue { above: Some(make), ..self }
     }
 
     /// Makes the queue's znode, and those above it that are missing.
@@ -192,8 +190,8 @@ impl Queue {
         generation: &Generation,
         limit: &Limit<'_>,
     ) -> std::result::Result<(), CallError> {
-        if let Some(count) = &self.above {
-            count.get(generation, count.known(), false, limit)?;
+        if let Some(make) = &self.above {
+            make(generation, limit)?;
         }
         generation.make_parents(&self.dir, &self.acl, limit)
     }
@@ -222,8 +220,8 @@ impl Queue {
     }
 
     /// Goes through the queue. `None`: somebody else's contender was listed ahead.
-    pub(crate) fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
-        Attempt::new(self, request).run()
+    pub(crate) fn acquire(&self, request: &QueueRequest<'_>) -> Result<Option<HeldNode>> {
+        QueueAttempt::new(self, request).run()
     }
 
     /// Everybody in the queue, in order; `limit` is for the connection.

@@ -2,35 +2,36 @@
 //! waiter; or for any change of the list of children, which wakes every waiter.
 
 use super::Mode;
-use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, Attempt, OWN_CHANGED, OWN_GONE, SESSION};
+use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
 use super::call::Step;
-use super::ticket::Ticket;
-use crate::session::bell::Causes;
+use super::contender_node::ContenderNode;
 use crate::session::generation::{CallError, Operation, Reply};
+use crate::session::notifier::EventMask;
 
-impl Attempt<'_> {
+impl QueueAttempt<'_> {
     /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false:
     /// the queue must be read again.
-    pub(super) fn behind_predecessor(&mut self, ticket: &mut Ticket) -> Step<bool> {
-        let (ahead, epoch) = self.look(ticket, false)?;
+    pub(super) fn behind_predecessor(&mut self, contender: &mut ContenderNode) -> Step<bool> {
+        let (ahead, epoch) = self.look(contender, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
-        let generation = ticket.generation.clone();
-        self.bell.hush(!(OWN_GONE | OWN_CHANGED));
-        // Bells before watches: an event may come before the answer to the read that armed its
+        let generation = contender.generation.clone();
+        self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
+        // WatchRegistry before watches: an event may come before the answer to the read that armed its
         // watch.
-        let causes = |gone, changed| Causes { gone, changed };
+        let mask = |gone, changed| EventMask { gone, changed };
         let _ahead = generation.nodes.register(
             ahead.path.clone(),
-            &self.bell,
-            causes(AHEAD_GONE, AHEAD_CHANGED),
+            &self.notifier,
+            mask(AHEAD_GONE, AHEAD_CHANGED),
         );
-        let _session = self.request.core.changes.register((), &self.bell, causes(SESSION, SESSION));
+        let _session =
+            self.request.core.changes.register((), &self.notifier, mask(SESSION, SESSION));
         // One that was written to since it was made may leave a persistent node in its place that
         // the listing did not show yet. With a watch on its own node the next in line needs no
         // second listing. It is read in the same flight. A contender further back sets that watch
         // later, if it waits for long.
-        let own = ticket.path.clone();
+        let own = contender.path.clone();
         let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
         let requests = if ahead.sole { both.as_slice() } else { &both[..1] };
@@ -38,7 +39,7 @@ impl Attempt<'_> {
         let mut answers = flight.map_err(|e| self.call.stop(&ahead.path, e))?;
         let watched = answers.epoch;
         if ahead.sole {
-            self.own_watched(ticket, &mut answers, 1)?;
+            self.own_watched(contender, &mut answers, 1)?;
         }
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,
@@ -49,14 +50,14 @@ impl Attempt<'_> {
         if watched != epoch || generation.epoch() != epoch {
             return Ok(false);
         }
-        debug!("{}: waiting for {}", ticket.path, ahead.path);
-        self.until_changed(ticket, epoch, |ticket, rung| {
-            if rung & AHEAD_CHANGED != 0 {
+        debug!("{}: waiting for {}", contender.path, ahead.path);
+        self.until_changed(contender, epoch, |contender, events| {
+            if events & AHEAD_CHANGED != 0 {
                 return Some(false);
             }
             // Events come in the order of what happened: our own node stood when that one went.
-            let stood = sole && ticket.armed_on == epoch && generation.epoch() == epoch;
-            (rung & AHEAD_GONE != 0).then_some(stood)
+            let stood = sole && contender.armed_on == epoch && generation.epoch() == epoch;
+            (events & AHEAD_GONE != 0).then_some(stood)
         })
     }
 
@@ -65,16 +66,16 @@ impl Attempt<'_> {
     ///
     /// The end of our own node is a change like any other; it has a watch of its own all the same
     /// after a while, for the time between the last listing and the hold.
-    pub(super) fn before_parent(&mut self, ticket: &mut Ticket) -> Step<bool> {
-        let generation = ticket.generation.clone();
+    pub(super) fn before_parent(&mut self, contender: &mut ContenderNode) -> Step<bool> {
+        let generation = contender.generation.clone();
         // What came before the listing that is about to be made is in it. The listing that came
         // with our node left a watch: an event of it counts.
-        if ticket.listed.is_none() {
-            self.bell.hush(!(OWN_GONE | OWN_CHANGED));
+        if contender.listed.is_none() {
+            self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
         }
-        let causes = Causes { gone: SESSION, changed: SESSION };
-        let _session = self.request.core.changes.register((), &self.bell, causes);
-        let (ahead, epoch) = self.look(ticket, self.request.mode == Mode::Wait)?;
+        let mask = EventMask { gone: SESSION, changed: SESSION };
+        let _session = self.request.core.changes.register((), &self.notifier, mask);
+        let (ahead, epoch) = self.look(contender, self.request.mode == Mode::Wait)?;
         if ahead.is_none() {
             return Ok(true);
         }
@@ -83,7 +84,9 @@ impl Attempt<'_> {
         if generation.epoch() != epoch {
             return Ok(false);
         }
-        debug!("{}: waiting for a change of the queue", ticket.path);
-        self.until_changed(ticket, epoch, |_, rung| (rung & AHEAD_CHANGED != 0).then_some(false))
+        debug!("{}: waiting for a change of the queue", contender.path);
+        self.until_changed(contender, epoch, |_, events| {
+            (events & AHEAD_CHANGED != 0).then_some(false)
+        })
     }
 }

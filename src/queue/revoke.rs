@@ -9,7 +9,7 @@ use crate::limit::Limit;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Operation};
-use crate::session::hold::REVOKE_MESSAGE;
+use crate::session::leased_node::REVOKE_MESSAGE;
 use crate::session::path::lock_path;
 use crate::world;
 use zk_wire::path;
@@ -21,13 +21,13 @@ impl Queue {
         &self,
         core: &Core,
         name: &str,
-        patience: Duration,
+        operation_timeout: Duration,
     ) -> Result<Option<Vec<u8>>> {
         if name.contains('/') || !is_contender(name) {
             let reason = format!("{name:?} is not the name of a node in a lock's queue");
             return Err(Error::InvalidConfig { what: "contender", reason });
         }
-        revoke(core, &path::join(&self.dir, name), patience)
+        revoke(core, &path::join(&self.dir, name), operation_timeout)
     }
 }
 
@@ -72,8 +72,8 @@ fn is_contender(name: &str) -> bool {
     name::parse(name).is_some() || !name::lease_id(name).is_empty()
 }
 
-fn revoke(core: &Core, path: &str, patience: Duration) -> Result<Option<Vec<u8>>> {
-    let limit = Limit::after(patience);
+fn revoke(core: &Core, path: &str, operation_timeout: Duration) -> Result<Option<Vec<u8>>> {
+    let limit = Limit::after(operation_timeout);
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
     let mut asked = None;
     ask("attempt_revoke", core, path, &limit, |generation, _| {

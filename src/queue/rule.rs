@@ -119,14 +119,14 @@ pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec
 }
 
 /// The rule for the contender whose node is called `mine`. The listing may come in any order. Nodes
-/// whose id is `debris`, our own that are on their way out, are as good as gone.
+/// whose id is `is_pending_delete`, our own that are on their way out, are as good as gone.
 pub(crate) fn verdict<'n, 'a>(
     names: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(names, mine, claim, debris, |_, name| place(name))
+    decide(names, mine, claim, is_pending_delete, |_, name| place(name))
 }
 
 /// As [`verdict`], where the slice itself is the queue.
@@ -134,9 +134,9 @@ pub(crate) fn verdict_in_order<'n, 'a>(
     ordered: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(ordered, mine, claim, debris, |index, _| index)
+    decide(ordered, mine, claim, is_pending_delete, |index, _| index)
 }
 
 /// Whether it may leave a read of its number behind that a listing does not show yet. A write may,
@@ -155,7 +155,7 @@ fn decide<'n, 'a, P: Ord>(
     names: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
     place: impl Fn(usize, &Name<'a>) -> P,
 ) -> Verdict<'n, 'a> {
     let Some((index, own)) = names.iter().enumerate().find(|(_, name)| name.full == mine) else {
@@ -166,7 +166,7 @@ fn decide<'n, 'a, P: Ord>(
     let mut ahead = 0_usize;
     for (index, name) in names.iter().enumerate() {
         let place = place(index, name);
-        if place >= own || !claim.yields_to(name.kind) || debris(name.id) {
+        if place >= own || !claim.yields_to(name.kind) || is_pending_delete(name.id) {
             continue;
         }
         ahead += 1;
@@ -216,17 +216,17 @@ mod tests {
     fn mutex<'n, 'a>(
         names: &'n [Name<'a>],
         mine: &str,
-        debris: &dyn Fn(&str) -> bool,
+        is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Verdict<'n, 'a> {
-        verdict(names, mine, Claim::Exclusive, debris)
+        verdict(names, mine, Claim::Exclusive, is_pending_delete)
     }
 
     fn mutex_in_order<'n, 'a>(
         ordered: &'n [Name<'a>],
         mine: &str,
-        debris: &dyn Fn(&str) -> bool,
+        is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Verdict<'n, 'a> {
-        verdict_in_order(ordered, mine, Claim::Exclusive, debris)
+        verdict_in_order(ordered, mine, Claim::Exclusive, is_pending_delete)
     }
 
     /// A mutex for sure.
@@ -234,7 +234,7 @@ mod tests {
         (name.kind, name.layout) == (Kind::Lock, Layout::Curator)
     }
 
-    fn no_debris(_: &str) -> bool {
+    fn no_pending_deletes(_: &str) -> bool {
         false
     }
 
@@ -259,17 +259,17 @@ mod tests {
     fn the_lowest_holds_and_each_other_watches_the_next_lower() {
         let children = [lock(12), lock(7), lock(9)];
         let names = parsed(&children);
-        assert_eq!(mutex(&names, &children[1], &no_debris), Verdict::Held);
-        assert_waits(mutex(&names, &children[2], &no_debris), &children[1], true);
-        assert_waits(mutex(&names, &children[0], &no_debris), &children[2], false);
+        assert_eq!(mutex(&names, &children[1], &no_pending_deletes), Verdict::Held);
+        assert_waits(mutex(&names, &children[2], &no_pending_deletes), &children[1], true);
+        assert_waits(mutex(&names, &children[0], &no_pending_deletes), &children[2], false);
     }
 
     #[test]
     fn a_node_that_is_not_listed_is_gone() {
         let children = [lock(1)];
-        assert_eq!(mutex(&parsed(&children), &lock(2), &no_debris), Verdict::Gone);
-        assert_eq!(mutex(&[], &lock(2), &no_debris), Verdict::Gone);
-        assert_eq!(mutex_in_order(&[], &lock(2), &no_debris), Verdict::Gone);
+        assert_eq!(mutex(&parsed(&children), &lock(2), &no_pending_deletes), Verdict::Gone);
+        assert_eq!(mutex(&[], &lock(2), &no_pending_deletes), Verdict::Gone);
+        assert_eq!(mutex_in_order(&[], &lock(2), &no_pending_deletes), Verdict::Gone);
     }
 
     #[test]
@@ -277,17 +277,21 @@ mod tests {
         let children = [lock(1), lock(2), lock(3), lock(4)];
         let names = parsed(&children);
         let going: HashSet<&str> = [names[0].id, names[2].id].into();
-        let debris = |id: &str| going.contains(id);
-        assert_eq!(mutex(&names, &children[1], &debris), Verdict::Held);
-        assert_waits(mutex(&names, &children[3], &debris), &children[1], true);
-        assert_waits(mutex_in_order(&names, &children[3], &debris), &children[1], true);
+        let is_pending_delete = |id: &str| going.contains(id);
+        assert_eq!(mutex(&names, &children[1], &is_pending_delete), Verdict::Held);
+        assert_waits(mutex(&names, &children[3], &is_pending_delete), &children[1], true);
+        assert_waits(mutex_in_order(&names, &children[3], &is_pending_delete), &children[1], true);
     }
 
     #[test]
     fn readers_and_writers_ahead_exclude_but_need_another_listing() {
         for kind in [Kind::Read, Kind::Write] {
             let children = [child(Layout::Curator, kind, 1), lock(2)];
-            assert_waits(mutex(&parsed(&children), &children[1], &no_debris), &children[0], false);
+            assert_waits(
+                mutex(&parsed(&children), &children[1], &no_pending_deletes),
+                &children[0],
+                false,
+            );
         }
     }
 
@@ -296,7 +300,7 @@ mod tests {
         let children = [child(Layout::Kazoo, Kind::Lock, 1), lock(2)];
         let names = parsed(&children);
         // What bears kazoo's name of a mutex may be a write, and leave a read behind.
-        assert_waits(mutex(&names, &children[1], &no_debris), &children[0], false);
+        assert_waits(mutex(&names, &children[1], &no_pending_deletes), &children[0], false);
         assert!(mixed(&names));
         assert!(!mixed(&names[..1]) && !mixed(&names[1..]) && !mixed(&[]));
     }
@@ -311,8 +315,8 @@ mod tests {
             [mine.clone(), read.clone(), write.clone()],
         ] {
             let names = parsed(&children);
-            assert_waits(mutex(&names, &mine, &no_debris), &read, false);
-            assert_eq!(mutex(&names, &write, &no_debris), Verdict::Held);
+            assert_waits(mutex(&names, &mine, &no_pending_deletes), &read, false);
+            assert_eq!(mutex(&names, &write, &no_pending_deletes), Verdict::Held);
         }
     }
 
@@ -330,11 +334,11 @@ mod tests {
             [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
         let (candidates, others) = contenders(&listed(&children), Family::Candidates);
         assert_eq!(others, [&*children[0], &*children[3]]);
-        assert_eq!(mutex(&candidates, &children[1], &no_debris), Verdict::Held);
-        assert_waits(mutex(&candidates, &children[2], &no_debris), &children[1], true);
+        assert_eq!(mutex(&candidates, &children[1], &no_pending_deletes), Verdict::Held);
+        assert_waits(mutex(&candidates, &children[2], &no_pending_deletes), &children[1], true);
         let (locks, others) = contenders(&listed(&children), Family::Locks);
         assert_eq!(others, [&*children[1], &*children[2]]);
-        assert_waits(mutex(&locks, &children[3], &no_debris), &children[0], true);
+        assert_waits(mutex(&locks, &children[3], &no_pending_deletes), &children[0], true);
     }
 
     #[test]
@@ -368,10 +372,18 @@ mod tests {
         assert!(unordered(&names));
         let czxids = [Some(11), Some(12), None, Some(10)];
         let ordered = order_by_czxid(names.into_iter().zip(czxids).collect());
-        assert_eq!(mutex_in_order(&ordered, &children[3], &no_debris), Verdict::Held);
-        assert_waits(mutex_in_order(&ordered, &children[0], &no_debris), &children[3], true);
-        assert_waits(mutex_in_order(&ordered, &children[1], &no_debris), &children[0], false);
-        assert_eq!(mutex_in_order(&ordered, &children[2], &no_debris), Verdict::Gone);
+        assert_eq!(mutex_in_order(&ordered, &children[3], &no_pending_deletes), Verdict::Held);
+        assert_waits(
+            mutex_in_order(&ordered, &children[0], &no_pending_deletes),
+            &children[3],
+            true,
+        );
+        assert_waits(
+            mutex_in_order(&ordered, &children[1], &no_pending_deletes),
+            &children[0],
+            false,
+        );
+        assert_eq!(mutex_in_order(&ordered, &children[2], &no_pending_deletes), Verdict::Gone);
     }
 
     #[test]
@@ -403,7 +415,7 @@ mod tests {
     }
 
     fn holders<'a>(names: &[Name<'a>]) -> Vec<&'a str> {
-        let holds = |name: &&Name| mutex(names, name.full, &no_debris) == Verdict::Held;
+        let holds = |name: &&Name| mutex(names, name.full, &no_pending_deletes) == Verdict::Held;
         names.iter().filter(holds).map(|name| name.full).collect()
     }
 
@@ -433,10 +445,10 @@ mod tests {
             for goes in goes {
                 let names = parsed(&children);
                 let queue = queue(&names);
-                let own = |name: &Name<'_>| verdict(&names, name.full, Claim::of(name.kind), &no_debris);
-                let holding: Vec<_> = queue.iter().filter(|name| own(name) == Verdict::Held).copied().collect();
+                let own = |name: &Name<'_>| verdict(&names, name.full, Claim::of(name.kind), &no_pending_deletes);
+                let held_node: Vec<_> = queue.iter().filter(|name| own(name) == Verdict::Held).copied().collect();
                 let readers = queue.iter().take_while(|name| name.kind == Kind::Read).count();
-                prop_assert_eq!(&holding[..], &queue[..readers.max(1).min(queue.len())]);
+                prop_assert_eq!(&held_node[..], &queue[..readers.max(1).min(queue.len())]);
                 if queue.is_empty() { break }
                 children.remove(goes.index(children.len()));
             }
@@ -451,9 +463,9 @@ mod tests {
                 let blocking: Vec<_> = queue[..at].iter().filter(|ahead| claim.yields_to(ahead.kind)).collect();
                 let sole = |last: &Name<'_>| blocking.len() == 1 && (is_plain(last) || claim == Claim::Shared);
                 match blocking.last() {
-                    None => prop_assert_eq!(verdict(&names, name.full, claim, &no_debris), Verdict::Held),
+                    None => prop_assert_eq!(verdict(&names, name.full, claim, &no_pending_deletes), Verdict::Held),
                     Some(last) => prop_assert_eq!(
-                        verdict(&names, name.full, claim, &no_debris),
+                        verdict(&names, name.full, claim, &no_pending_deletes),
                         Verdict::Wait { predecessor: last, sole: sole(last) }
                     ),
                 }
@@ -465,7 +477,7 @@ mod tests {
             let names = parsed(&children);
             let queue = queue(&names);
             for (i, name) in queue.iter().enumerate() {
-                let verdict = mutex(&names, name.full, &no_debris);
+                let verdict = mutex(&names, name.full, &no_pending_deletes);
                 match i.checked_sub(1).map(|before| queue[before]) {
                     None => prop_assert_eq!(verdict, Verdict::Held),
                     Some(before) => {
@@ -473,7 +485,7 @@ mod tests {
                         prop_assert_eq!(verdict, Verdict::Wait { predecessor: &before, sole });
                     }
                 }
-                prop_assert_eq!(mutex_in_order(&queue, name.full, &no_debris), verdict);
+                prop_assert_eq!(mutex_in_order(&queue, name.full, &no_pending_deletes), verdict);
             }
         }
 
@@ -488,7 +500,7 @@ mod tests {
             let mut rest = queue.clone();
             rest.remove(goes);
             prop_assert_eq!(holders(&rest), [queue[0].full]);
-            let watched = |names: &[Name], mine: &str| match mutex(names, mine, &no_debris) {
+            let watched = |names: &[Name], mine: &str| match mutex(names, mine, &no_pending_deletes) {
                 Verdict::Wait { predecessor, .. } => Some(predecessor.full.to_owned()),
                 _ => None,
             };
@@ -503,10 +515,10 @@ mod tests {
         fn the_going_of_a_sole_predecessor_grants(children in any_listing(4)) {
             let names = parsed(&children);
             for name in &names {
-                if let Verdict::Wait { predecessor, sole } = mutex(&names, name.full, &no_debris) {
+                if let Verdict::Wait { predecessor, sole } = mutex(&names, name.full, &no_pending_deletes) {
                     let mut rest = names.clone();
                     rest.retain(|other| other != predecessor);
-                    let granted = mutex(&rest, name.full, &no_debris) == Verdict::Held;
+                    let granted = mutex(&rest, name.full, &no_pending_deletes) == Verdict::Held;
                     prop_assert_eq!(sole, granted && is_plain(predecessor));
                 }
             }
@@ -525,7 +537,7 @@ mod tests {
             for name in &rest {
                 prop_assert_eq!(
                     mutex(&names, name.full, &|id| going.contains(id)),
-                    mutex(&rest, name.full, &no_debris)
+                    mutex(&rest, name.full, &no_pending_deletes)
                 );
             }
         }
@@ -538,8 +550,8 @@ mod tests {
             prop_assert_eq!(queue(&names), queue(&shuffled));
             for name in &names {
                 prop_assert_eq!(
-                    mutex(&names, name.full, &no_debris),
-                    mutex(&shuffled, name.full, &no_debris)
+                    mutex(&names, name.full, &no_pending_deletes),
+                    mutex(&shuffled, name.full, &no_pending_deletes)
                 );
             }
         }
@@ -569,7 +581,7 @@ mod tests {
         fn nothing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
             let (names, junk) = contenders(&listed(&children), Family::Locks);
             prop_assert_eq!(names.len() + junk.len(), children.len());
-            let _ = (mutex(&names, &mine, &no_debris), mutex_in_order(&names, &mine, &no_debris));
+            let _ = (mutex(&names, &mine, &no_pending_deletes), mutex_in_order(&names, &mine, &no_pending_deletes));
         }
     }
 }

@@ -2,10 +2,10 @@
 //! stands, so that whoever waits for the one waits for the other too.
 
 use super::call::failure;
+use super::contender_node::ContenderNode;
 use super::name::{self, Kind};
 use super::rule;
-use super::ticket::Ticket;
-use super::{Holding, Queue};
+use super::{HeldNode, Queue};
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -14,27 +14,27 @@ use crate::session::generation::{CallError, CreateMode, Operation, contender};
 use crate::session::retry::Retry;
 use zk_wire::path;
 
-pub(super) struct StandIn<'a> {
-    pub(super) op: &'static str,
-    pub(super) held: &'a Holding,
+pub(crate) struct StandIn<'a> {
+    pub(crate) op: &'static str,
+    pub(crate) held: &'a HeldNode,
     /// What the new node is.
-    pub(super) kind: Kind,
-    pub(super) mode: CreateMode,
-    pub(super) data: &'a [u8],
+    pub(crate) kind: Kind,
+    pub(crate) mode: CreateMode,
+    pub(crate) data: &'a [u8],
     /// Shows that the held node still stands: it must have outlasted the making of the new one.
-    pub(super) stands: Operation<'a>,
+    pub(crate) stands: Operation<'a>,
 }
 
 impl Queue {
     /// Makes the new node. Until it is granted or kept, its drop deletes it. `tried` is the path of
     /// the last one that may have been made.
-    pub(super) fn stand_in(
+    pub(crate) fn stand_in(
         &self,
         core: &Core,
         make: &StandIn<'_>,
         limit: &Limit<'_>,
         tried: &mut Option<String>,
-    ) -> Result<Ticket> {
+    ) -> Result<ContenderNode> {
         let StandIn { op, held, kind, mode, data, stands } = *make;
         // Where numbers carry no order, a node made later cannot have the place of one made
         // earlier.
@@ -69,8 +69,8 @@ impl Queue {
                     continue;
                 }
             };
-            let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
-            ticket.outlives_session = mode == CreateMode::Persistent;
+            let mut contender = ContenderNode::new(generation.clone(), created, id, sequence);
+            contender.outlives_session = mode == CreateMode::Persistent;
             match generation.call(stands, limit) {
                 Ok(_) => {}
                 Err(CallError::NoNode) => {
@@ -82,7 +82,7 @@ impl Queue {
                 }
             }
             held.check(core)?;
-            return Ok(ticket);
+            return Ok(contender);
         }
     }
 }

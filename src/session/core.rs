@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bell::{Bell, Bells, Causes};
 use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::Generation;
+use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::retry::Retry;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
@@ -55,7 +55,7 @@ pub(crate) struct Core {
     config: Config,
     state: Mutex<State>,
     /// Rings at each change of state.
-    pub(crate) changes: Bells<()>,
+    pub(crate) changes: WatchRegistry<()>,
     news: Sender<News>,
     /// What came of `close`: whether a server was told.
     closed: Arc<Signal<bool>>,
@@ -107,7 +107,7 @@ impl Core {
                 refused: false,
                 subscribers: Subscribers::default(),
             }),
-            changes: Bells::default(),
+            changes: WatchRegistry::default(),
             news,
             closed: Signal::new(),
             threads,
@@ -182,7 +182,7 @@ impl Core {
         retry: &Retry,
     ) -> Result<Arc<Generation>> {
         let policy = &self.config.retry;
-        let mut bell = None;
+        let mut notifier = None;
         loop {
             let now = Instant::now();
             let (connected, down_since) = {
@@ -222,13 +222,14 @@ impl Core {
             }
             let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
             // Registered before the state is looked at again, so that no change is missed.
-            let Some((bell, _registration)) = &bell else {
-                let new = Bell::new();
-                let registration = self.changes.register((), &new, Causes { gone: 1, changed: 1 });
-                bell = Some((new, registration));
+            let Some((notifier, _registration)) = &notifier else {
+                let new = Notifier::new();
+                let registration =
+                    self.changes.register((), &new, EventMask { gone: 1, changed: 1 });
+                notifier = Some((new, registration));
                 continue;
             };
-            match bell.wait(&wait) {
+            match notifier.wait(&wait) {
                 Ended::Got(_) | Ended::Disconnected => {}
                 Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
                 Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
@@ -288,11 +289,11 @@ impl Core {
     pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
         let since = retry.failing_since();
         self.state() == SessionState::Connected
-            && since.is_some_and(|since| since.elapsed() >= self.patience())
+            && since.is_some_and(|since| since.elapsed() >= self.operation_timeout())
     }
 
     /// How long a call may go on without getting any further.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn operation_timeout(&self) -> Duration {
         self.config.retry.max_elapsed
     }
 
@@ -343,7 +344,7 @@ impl Core {
         let told = match first {
             Some((id, current)) => {
                 log_transition(&id, &SessionEvent::Closed);
-                self.changes.ring(&(), true);
+                self.changes.notify(&(), true);
                 let _ = self.news.send(News::Stop);
                 let end = |current: Arc<Generation>| current.close().recv_timeout(left(until));
                 let told = current.is_none_or(|current| end(current).unwrap_or(false));
@@ -441,7 +442,7 @@ impl Core {
         }
         state.subscribers.publish(event);
         drop(state);
-        self.changes.ring(&(), true);
+        self.changes.notify(&(), true);
         log_transition(&id, event); // outside the lock: a logger may block, or ask
         lost.map(|(reason, _)| reason)
     }
@@ -455,7 +456,7 @@ impl Core {
             state.generations += 1;
             (state.generations, alive)
         };
-        self.changes.ring(&(), true);
+        self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::acl::Acl;
-use super::bell::{Bell, Bells};
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
 use super::config::RetryPolicy;
@@ -20,8 +19,9 @@ pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{Batch, Output, Settings, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
-use super::hold::Hold;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
+use super::leased_node::LeasedNode;
+use super::notifier::{Notifier, WatchRegistry};
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
@@ -39,7 +39,7 @@ pub(crate) struct Generation {
     pub(crate) number: u64,
     pub(crate) lease: Lease,
     /// Who waits for an event of a node, by the node's full path.
-    pub(crate) nodes: Bells<String>,
+    pub(crate) nodes: WatchRegistry<String>,
     pub(super) connection: Connection,
     session_id: OnceLock<i64>,
     /// The granted session timeout in milliseconds; it may change when the session is resumed.
@@ -124,7 +124,7 @@ impl Generation {
             |connection| Generation {
                 number,
                 lease: Lease::default(),
-                nodes: Bells::default(),
+                nodes: WatchRegistry::default(),
                 connection,
                 session_id: OnceLock::new(),
                 timeout_ms: AtomicU64::new(0),
@@ -189,7 +189,7 @@ impl Generation {
 
     /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a
     /// while.
-    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+    pub(crate) fn grant(&self, hold: &Arc<LeasedNode>) -> Result<(), Refused> {
         let now = BootTime::now();
         self.lease.grant(hold, now)?;
         // Most often the event loop looks in time by itself, and this hold is none of those that
@@ -241,13 +241,13 @@ impl Generation {
         answers.recv().map_err(|_| CallError::Expired)
     }
 
-    /// Waits for a ring of a bell that is registered with `nodes`.
-    pub(crate) fn wait(&self, bell: &Bell, limit: &Limit<'_>) -> Ended<u8> {
+    /// Waits for a ring of a notifier that is registered with `nodes`.
+    pub(crate) fn wait(&self, notifier: &Notifier, limit: &Limit<'_>) -> Ended<u8> {
         #[cfg(unix)]
-        if let Some(rung) = self.read_until(|| bell.take(), limit) {
-            return Ended::Got(rung);
+        if let Some(events) = self.read_until(|| notifier.take(), limit) {
+            return Ended::Got(events);
         }
-        bell.wait(limit)
+        notifier.wait(limit)
     }
 
     /// Sends one request that makes nothing which must go, and waits for its answer.
@@ -509,7 +509,7 @@ impl Generation {
         if is_gone {
             self.held_node_gone(path);
         }
-        self.nodes.ring(path, is_gone);
+        self.nodes.notify(path, is_gone);
         #[cfg(feature = "client")]
         self.client_end.event(kind, path);
         if kind == event::CHILDREN_CHANGED || is_gone {
@@ -534,7 +534,7 @@ impl Generation {
 
     /// These holds are marked as lost. The event loop tells their holders, since that runs foreign
     /// code, and this thread may be one that waits for something else.
-    fn tell_later(&self, lost: Vec<Arc<Hold>>) {
+    fn tell_later(&self, lost: Vec<Arc<LeasedNode>>) {
         if !lost.is_empty() {
             self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
         }

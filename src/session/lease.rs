@@ -43,7 +43,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::Hold;
+use super::leased_node::LeasedNode;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::world::{HashMap, Mutex};
@@ -67,10 +67,10 @@ struct State {
     /// The leader has heard of the session at this time or later.
     heard: Option<BootTime>,
     over: Option<LossReason>,
-    holds: HashMap<String, Arc<Hold>>,
+    holds: HashMap<String, Arc<LeasedNode>>,
     /// Holds whose nodes may need a watch: first those that had one, then in the order of their
     /// grants. Some were let go since.
-    unwatched: VecDeque<Arc<Hold>>,
+    unwatched: VecDeque<Arc<LeasedNode>>,
     /// The connection that the watches belong to which are not in `unwatched`.
     epoch: u64,
 }
@@ -96,7 +96,7 @@ impl Lease {
     /// It is proven that the leader heard of the session at `heard` or later. For the holds that
     /// are given the proof comes too late: they are marked as lost, and the caller sees to it that
     /// they are [told](tell).
-    pub(crate) fn extend(&self, heard: BootTime, now: BootTime) -> Vec<Arc<Hold>> {
+    pub(crate) fn extend(&self, heard: BootTime, now: BootTime) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
         if state.over.is_none() {
@@ -157,7 +157,7 @@ impl Lease {
     }
 
     /// Makes `hold` stand, if the lease is fresh.
-    pub(crate) fn grant(&self, hold: &Arc<Hold>, now: BootTime) -> Result<(), Refused> {
+    pub(crate) fn grant(&self, hold: &Arc<LeasedNode>, now: BootTime) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if let Some(reason) = state.over {
             return Err(Refused::Over(reason));
@@ -178,7 +178,7 @@ impl Lease {
     /// Whether `hold` stands at `now`, which the caller has just read. The clock decides, whatever
     /// threads have or have not noticed. The top of this file says why no lock is needed, and why
     /// the mark of the loss is read last.
-    pub(crate) fn stands(&self, hold: &Hold, now: BootTime) -> bool {
+    pub(crate) fn stands(&self, hold: &LeasedNode, now: BootTime) -> bool {
         if now >= self.end.get() {
             self.watch(now);
         }
@@ -188,7 +188,7 @@ impl Lease {
     /// Whether `stands` would say that the hold stands if its process read this time now. Takes no
     /// lock, so that the simulation's observer can ask between any two steps of any thread.
     #[cfg(zk_sim)]
-    pub(crate) fn would_stand(&self, hold: &Hold, now: BootTime) -> bool {
+    pub(crate) fn would_stand(&self, hold: &LeasedNode, now: BootTime) -> bool {
         now < self.end.get() && hold.loss().is_none()
     }
 
@@ -200,12 +200,12 @@ impl Lease {
     }
 
     /// The hold was let go; its node may go now.
-    pub(crate) fn release(&self, hold: &Arc<Hold>) {
+    pub(crate) fn release(&self, hold: &Arc<LeasedNode>) {
         self.state.lock().take_out(hold);
     }
 
     /// The hold was let go while others may still look at it: to them it is lost.
-    pub(crate) fn resign(&self, hold: &Arc<Hold>, now: BootTime) {
+    pub(crate) fn resign(&self, hold: &Arc<LeasedNode>, now: BootTime) {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
         if let Some(hold) = state.take_out(hold) {
@@ -216,7 +216,7 @@ impl Lease {
     }
 
     /// The watch on the node of this hold has fired, or there is none: it needs a new one, at once.
-    pub(crate) fn rearm(&self, hold: &Arc<Hold>) {
+    pub(crate) fn rearm(&self, hold: &Arc<LeasedNode>) {
         let mut state = self.state.lock();
         if state.stands(hold) {
             hold.set_armed_on(u64::MAX);
@@ -226,7 +226,7 @@ impl Lease {
 
     /// The holds whose nodes need a watch on this connection, which is being set from now on: those
     /// that have lived for `WATCH_AFTER`, and those that had a watch before.
-    pub(crate) fn to_watch(&self, epoch: u64, now: BootTime) -> Vec<Arc<Hold>> {
+    pub(crate) fn to_watch(&self, epoch: u64, now: BootTime) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         if state.epoch != epoch {
             // The watches of the connection before are gone.
@@ -266,13 +266,13 @@ impl Lease {
     }
 
     /// This hold's node was seen gone.
-    pub(crate) fn gone(&self, hold: &Arc<Hold>, now: BootTime) {
+    pub(crate) fn gone(&self, hold: &Arc<LeasedNode>, now: BootTime) {
         tell(&self.mark_gone(hold, now));
     }
 
     /// The same for a caller that must run no foreign code, such as a logger. The holds that are
     /// lost are marked so; the caller sees to it that they are [told](tell).
-    pub(super) fn mark_gone(&self, hold: &Arc<Hold>, now: BootTime) -> Vec<Arc<Hold>> {
+    pub(super) fn mark_gone(&self, hold: &Arc<LeasedNode>, now: BootTime) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         // A process that was stopped reads of its node's end when it wakes: it was the lease that
         // ended first.
@@ -282,7 +282,7 @@ impl Lease {
     }
 
     /// The hold on this node, if there is one.
-    pub(crate) fn hold_on(&self, path: &str) -> Option<Arc<Hold>> {
+    pub(crate) fn hold_on(&self, path: &str) -> Option<Arc<LeasedNode>> {
         self.state.lock().holds.get(path).cloned()
     }
 
@@ -301,7 +301,7 @@ impl Lease {
         self.end.set(state.end().unwrap_or_default());
     }
 
-    fn lapse(&self, state: &mut State, now: BootTime) -> Vec<Arc<Hold>> {
+    fn lapse(&self, state: &mut State, now: BootTime) -> Vec<Arc<LeasedNode>> {
         match state.end() {
             Some(end) if now >= end => self.take(state, LossReason::LeaseExpired),
             _ => Vec::new(),
@@ -309,7 +309,7 @@ impl Lease {
     }
 
     /// Takes all holds out, marked as lost.
-    fn take(&self, state: &mut State, reason: LossReason) -> Vec<Arc<Hold>> {
+    fn take(&self, state: &mut State, reason: LossReason) -> Vec<Arc<LeasedNode>> {
         state.holds.drain().map(|(_, hold)| hold).filter(|hold| hold.mark(reason)).collect()
     }
 }
@@ -328,7 +328,7 @@ impl State {
     }
 
     /// Whether this hold is among those that stand, and not a later one of a node of the same name.
-    fn stands(&self, hold: &Arc<Hold>) -> bool {
+    fn stands(&self, hold: &Arc<LeasedNode>) -> bool {
         self.holds.get(hold.path()).is_some_and(|standing| Arc::ptr_eq(standing, hold))
     }
 
@@ -351,13 +351,13 @@ impl State {
         Some(if first.armed_on() == 0 { first.since() + WATCH_AFTER } else { BootTime::default() })
     }
 
-    fn take_out(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
+    fn take_out(&mut self, hold: &Arc<LeasedNode>) -> Option<Arc<LeasedNode>> {
         if self.stands(hold) { self.holds.remove(hold.path()) } else { None }
     }
 }
 
 /// Outside the lock, since it runs what the holders left to be run.
-pub(super) fn tell(lost: &[Arc<Hold>]) {
+pub(super) fn tell(lost: &[Arc<LeasedNode>]) {
     for hold in lost {
         hold.tell();
     }
@@ -368,7 +368,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
-    use crate::session::hold::LostSignal;
+    use crate::session::leased_node::LostSignal;
 
     impl Lease {
         /// When the lease ends, if a session was made.
@@ -379,8 +379,8 @@ mod tests {
 
     const T: Duration = Duration::from_secs(30);
 
-    fn held(lease: &Lease, now: BootTime) -> Arc<Hold> {
-        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
+    fn held(lease: &Lease, now: BootTime) -> Arc<LeasedNode> {
+        let hold = LeasedNode::new("/l/n".into(), 0, 0, Box::new(|| ()));
         assert_eq!(lease.grant(&hold, now), Ok(()));
         hold
     }
@@ -424,7 +424,7 @@ mod tests {
         lease.begin(T, start);
         let path = |i: u32| format!("/l/{i}");
         let grant = |i: u32| {
-            let hold = Hold::new(path(i), 0, 0, Box::new(|| ()));
+            let hold = LeasedNode::new(path(i), 0, 0, Box::new(|| ()));
             assert_eq!(lease.grant(&hold, start + WATCH_AFTER * i / 10), Ok(()));
             hold
         };
@@ -444,7 +444,7 @@ mod tests {
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));
-        let hold = Hold::new("/l/n".into(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".into(), 0, 0, Box::new(|| ()));
         assert_eq!(lease.grant(&hold, BootTime::now()), Err(Refused::Stale));
         lease.extend(ago(T / 2), BootTime::now());
         assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
@@ -467,7 +467,7 @@ mod tests {
             let on_loss = Box::new(move || {
                 let _ = (told.send(()), gate.recv());
             });
-            let hold = Hold::new(path.into(), 0, 0, on_loss);
+            let hold = LeasedNode::new(path.into(), 0, 0, on_loss);
             assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold
         };
@@ -499,7 +499,7 @@ mod tests {
         let (lease, signal) = (Lease::default(), LostSignal::common());
         lease.begin(T, BootTime::now());
         let holds = ["/l/a", "/l/b", "/l/c"].map(|path| {
-            let hold = Hold::new(path.into(), 0, 0, Box::new(|| ()));
+            let hold = LeasedNode::new(path.into(), 0, 0, Box::new(|| ()));
             assert_eq!(lease.grant(&hold, BootTime::now()), Ok(()));
             hold.join(&signal);
             hold

@@ -1,7 +1,6 @@
 //! The session: the only room that knows the client crate, the wire and the network.
 
 pub(crate) mod acl;
-pub(crate) mod bell;
 mod builder;
 #[cfg(feature = "client")]
 pub(crate) mod client;
@@ -12,9 +11,10 @@ pub(crate) mod core;
 mod event;
 pub(crate) mod generation;
 mod heard;
-pub(crate) mod hold;
 pub(crate) mod lease;
+pub(crate) mod leased_node;
 pub(crate) mod nonce;
+pub(crate) mod notifier;
 pub(crate) mod path;
 pub(crate) mod retry;
 
@@ -26,7 +26,7 @@ pub use acl::Acl;
 pub use builder::SessionBuilder;
 pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
-pub use hold::{LostSignal, RevokeSignal};
+pub use leased_node::{LostSignal, RevokeSignal};
 
 use self::core::Core;
 use crate::clock::BootTime;

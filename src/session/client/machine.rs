@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::watches::{Kind, Watches};
+use super::watches::{WatchKind, Watches};
 use zk_wire::Malformed;
 use zk_wire::code::{err, event, op, xid};
 use zk_wire::frame::{Frames, HEAD, Next};
@@ -24,7 +24,7 @@ pub(super) struct Submission {
     pub(super) body: Vec<u8>,
 }
 
-pub(super) struct Machine {
+pub(super) struct ClientMachine {
     /// The client cuts it off the paths of answers and events, by its length.
     chroot: String,
     next_number: u64,
@@ -33,7 +33,7 @@ pub(super) struct Machine {
     too_long: Option<[u8; HEAD]>,
     is_greeted: bool,
     /// The client's requests whose answers have not left, oldest first.
-    requests: VecDeque<Request>,
+    requests: VecDeque<ClientRequest>,
     watches: Watches,
     /// Our own `setWatches` requests that are not answered yet.
     set_again: Vec<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Machine {
     pub(super) warnings: Vec<String>,
 }
 
-struct Request {
+struct ClientRequest {
     number: u64,
     xid: i32,
     op: i32,
@@ -58,10 +58,10 @@ struct Request {
     answer: Option<Vec<u8>>,
 }
 
-impl Machine {
+impl ClientMachine {
     /// Requests are numbered from `first` on.
     pub(super) fn new(chroot: String, first: u64) -> Self {
-        Machine {
+        ClientMachine {
             chroot,
             next_number: first,
             from_client: Frames::default(),
@@ -159,7 +159,7 @@ impl Machine {
             let op = if is_container { op::CREATE_CONTAINER } else { op };
             self.submissions.push(Submission { number, op, body: body.to_vec() });
         }
-        self.requests.push_back(Request { number, xid, op, watched, answer });
+        self.requests.push_back(ClientRequest { number, xid, op, watched, answer });
         Ok(())
     }
 
@@ -202,7 +202,8 @@ impl Machine {
             answer = reply(request.xid, zxid, err::RUNTIME_INCONSISTENCY, &[]);
         }
         request.answer = Some(answer);
-        if let (Some(path), Some(kind)) = (request.watched.take(), Kind::left_by(request.op, code))
+        if let (Some(path), Some(kind)) =
+            (request.watched.take(), WatchKind::left_by(request.op, code))
         {
             self.watches.add(kind, path);
         }

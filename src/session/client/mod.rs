@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::logging::contained;
-use machine::Machine;
+use machine::ClientMachine;
 use thread::Loopback;
 use zk_wire::code::err;
 
@@ -88,7 +88,7 @@ impl ClientEnd {
             state.started << 32
         };
         let (loopback, address, secret) =
-            Loopback::start(self.number, Machine::new(chroot.to_owned(), first), submit)?;
+            Loopback::start(self.number, ClientMachine::new(chroot.to_owned(), first), submit)?;
         // Before the client can ask anything: an answer must find its way.
         self.state.lock().running =
             Some(Running { client: Weak::new(), loopback: loopback.clone() });
@@ -124,7 +124,7 @@ impl ClientEnd {
 
     /// The session was taken up on another connection: the watches of the one before are gone.
     pub(crate) fn reconnected(&self) {
-        self.tell(Machine::set_watches_again);
+        self.tell(ClientMachine::set_watches_again);
     }
 
     /// The session is over: this answers every request of the client, also of later ones.
@@ -133,7 +133,7 @@ impl ClientEnd {
         self.tell(|machine| machine.ended(code));
     }
 
-    fn tell(&self, news: impl FnOnce(&mut Machine)) {
+    fn tell(&self, news: impl FnOnce(&mut ClientMachine)) {
         if let Some(running) = &self.state.lock().running {
             running.loopback.tell(news);
         }

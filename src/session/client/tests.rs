@@ -16,7 +16,7 @@ use zk_wire::record::{ConnectRequest, ReplyHeader, Writer};
 const SOON: Duration = Duration::from_secs(10);
 
 fn start(submit: Submit) -> (Arc<Loopback>, SocketAddr, Duration) {
-    Loopback::start(7, Machine::new(String::new(), 1 << 32), submit).unwrap()
+    Loopback::start(7, ClientMachine::new(String::new(), 1 << 32), submit).unwrap()
 }
 
 #[track_caller]

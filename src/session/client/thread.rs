@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::Submit;
 use super::accept::Accept;
-use super::machine::{Machine, Submission};
+use super::machine::{ClientMachine, Submission};
 use crate::session::connection::write_some;
 use zk_wire::record::ConnectReply;
 
@@ -30,7 +30,7 @@ const RESPONDS_FOR: Duration = Duration::from_secs(4);
 /// What the session and the thread share. A thread that holds the lock of `machine` takes no other
 /// lock: the event loop may come here while it holds locks of the session.
 pub(super) struct Loopback {
-    pub(super) machine: Mutex<Machine>,
+    pub(super) machine: Mutex<ClientMachine>,
     waker: Waker,
 }
 
@@ -39,7 +39,7 @@ impl Loopback {
     /// address, and the secret: what the client must ask for as its session timeout.
     pub(super) fn start(
         number: u64,
-        machine: Machine,
+        machine: ClientMachine,
         submit: Submit,
     ) -> io::Result<(Arc<Loopback>, SocketAddr, Duration)> {
         let poll = Poll::new()?;
@@ -57,7 +57,7 @@ impl Loopback {
     }
 
     /// Tells the machine something, and lets the thread do what follows from it.
-    pub(super) fn tell(&self, news: impl FnOnce(&mut Machine)) {
+    pub(super) fn tell(&self, news: impl FnOnce(&mut ClientMachine)) {
         let has_work = {
             let mut machine = self.machine.lock();
             if machine.is_closed() {
@@ -206,13 +206,13 @@ impl Thread {
 }
 
 impl Client {
-    fn take(&mut self, machine: &Mutex<Machine>, bytes: &[u8]) -> io::Result<()> {
+    fn take(&mut self, machine: &Mutex<ClientMachine>, bytes: &[u8]) -> io::Result<()> {
         let taken = machine.lock().client_bytes(bytes);
         taken.map_err(|e| io::Error::new(ErrorKind::InvalidData, e.0))
     }
 
     /// Reads all there is; `false` at the end of the stream.
-    fn read(&mut self, machine: &Mutex<Machine>, buf: &mut [u8]) -> io::Result<bool> {
+    fn read(&mut self, machine: &Mutex<ClientMachine>, buf: &mut [u8]) -> io::Result<bool> {
         loop {
             match self.stream.read(buf) {
                 Ok(0) => return Ok(false),

@@ -17,7 +17,7 @@ const MOST_BYTES: usize = 128 << 10;
 
 /// What a watch waits for. The order is that of the lists in a `setWatches` request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WatchKind {
     /// A change or the deletion of a node that exists.
     Data,
     /// The creation of a node that does not exist.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     Children,
 }
 
-const KINDS: [Kind; 3] = [Kind::Data, Kind::Created, Kind::Children];
+const KINDS: [WatchKind; 3] = [WatchKind::Data, WatchKind::Created, WatchKind::Children];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Watch {
@@ -46,21 +46,21 @@ pub(super) struct Watches {
     seen: i64,
 }
 
-impl Kind {
+impl WatchKind {
     /// The watch that a request left behind at the server which asked for one and was answered so.
-    pub(super) fn left_by(op: i32, code: i32) -> Option<Kind> {
+    pub(super) fn left_by(op: i32, code: i32) -> Option<WatchKind> {
         match (op, code) {
-            (op::EXISTS | op::GET_DATA, err::OK) => Some(Kind::Data),
-            (op::EXISTS, err::NO_NODE) => Some(Kind::Created),
-            (op::GET_CHILDREN, err::OK) => Some(Kind::Children),
+            (op::EXISTS | op::GET_DATA, err::OK) => Some(WatchKind::Data),
+            (op::EXISTS, err::NO_NODE) => Some(WatchKind::Created),
+            (op::GET_CHILDREN, err::OK) => Some(WatchKind::Children),
             _ => None,
         }
     }
 
     fn is_fired_by(self, kind: i32) -> bool {
         match kind {
-            event::CREATED | event::DATA_CHANGED => self != Kind::Children,
-            event::CHILDREN_CHANGED => self == Kind::Children,
+            event::CREATED | event::DATA_CHANGED => self != WatchKind::Children,
+            event::CHILDREN_CHANGED => self == WatchKind::Children,
             event::DELETED => true,
             _ => false,
         }
@@ -72,7 +72,7 @@ impl Watches {
         self.seen = self.seen.max(zxid);
     }
 
-    pub(super) fn add(&mut self, kind: Kind, path: String) {
+    pub(super) fn add(&mut self, kind: WatchKind, path: String) {
         self.nodes.entry(path).or_default()[kind as usize] = Watch::Standing;
     }
 
@@ -96,7 +96,7 @@ impl Watches {
     /// of the `setWatches` requests that set all of them again.
     pub(super) fn set_again(&mut self) -> Vec<Vec<u8>> {
         let seen = self.seen;
-        let mut by_zxid: BTreeMap<i64, Vec<(Kind, &str)>> = BTreeMap::new();
+        let mut by_zxid: BTreeMap<i64, Vec<(WatchKind, &str)>> = BTreeMap::new();
         for (path, watches) in &mut self.nodes {
             for (watch, kind) in watches.iter_mut().zip(KINDS) {
                 // Where the request before was lost with its connection, its zxid still counts.
@@ -137,7 +137,7 @@ impl Watches {
 }
 
 /// The body of a `setWatches` request: the zxid, and the paths of each kind.
-fn body(since: i64, watches: &[(Kind, &str)]) -> Vec<u8> {
+fn body(since: i64, watches: &[(WatchKind, &str)]) -> Vec<u8> {
     let mut body = Writer::bare().i64(since);
     for kind in KINDS {
         let paths = || watches.iter().filter(|(of, _)| *of == kind).map(|(_, path)| path);
@@ -187,9 +187,9 @@ mod tests {
         let mut watches = Watches::default();
         assert!(watches.set_again().is_empty());
         watches.saw(7);
-        watches.add(Kind::Data, "/a".into());
-        watches.add(Kind::Children, "/a".into());
-        watches.add(Kind::Created, "/b".into());
+        watches.add(WatchKind::Data, "/a".into());
+        watches.add(WatchKind::Children, "/a".into());
+        watches.add(WatchKind::Created, "/b".into());
         let [request] = &watches.set_again()[..] else { panic!("one request") };
         assert_eq!(read(request), (7, [vec!["/a".into()], vec!["/b".into()], vec!["/a".into()]]));
     }
@@ -200,10 +200,10 @@ mod tests {
     fn a_second_cut_before_the_answer_does_not_hide_what_the_first_one_hid() {
         let mut watches = Watches::default();
         watches.saw(7);
-        watches.add(Kind::Data, "/a".into());
+        watches.add(WatchKind::Data, "/a".into());
         watches.set_again();
         watches.saw(12);
-        watches.add(Kind::Data, "/b".into());
+        watches.add(WatchKind::Data, "/b".into());
         let requests: Vec<_> = watches.set_again().iter().map(|body| read(body)).collect();
         let only = |path: &str| [vec![path.to_owned()], vec![], vec![]];
         assert_eq!(requests, [(7, only("/a")), (12, only("/b"))]);
@@ -217,9 +217,9 @@ mod tests {
         let mut watches = Watches::default();
         let paths: Vec<String> = (0..500).map(|i| format!("/{i:0>1000}")).collect();
         for path in &paths {
-            watches.add(Kind::Children, path.clone());
+            watches.add(WatchKind::Children, path.clone());
         }
-        watches.add(Kind::Data, format!("/{}", "x".repeat(MOST_BYTES * 2)));
+        watches.add(WatchKind::Data, format!("/{}", "x".repeat(MOST_BYTES * 2)));
         let requests = watches.set_again();
         let mut seen: Vec<String> =
             requests.iter().flat_map(|body| read(body).1[2].clone()).collect();

@@ -105,20 +105,20 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     let create = Operation::Create { path: "/ahead", data: &[], acl: &Acl::Open, mode };
     theirs.call(create, &Limit::NONE).unwrap();
     let generation = ours.core().generation().unwrap();
-    let bell = Bell::new();
-    let causes = super::super::bell::Causes { gone: 1, changed: 2 };
-    let _registration = generation.nodes.register("/ahead".to_owned(), &bell, causes);
+    let notifier = Notifier::new();
+    let mask = super::super::notifier::EventMask { gone: 1, changed: 2 };
+    let _registration = generation.nodes.register("/ahead".to_owned(), &notifier, mask);
     generation.read("/ahead", true, &Limit::NONE).unwrap();
     let _go_on = stop_event_loop(&generation);
     theirs.call(Operation::Delete { path: "/ahead" }, &Limit::NONE).unwrap();
     // Each wait reads for its first moment, and the event may come later on a busy computer.
     let until = std::time::Instant::now() + SOON;
-    let wait = || generation.wait(&bell, &Limit::after(Duration::from_millis(20)));
-    let rung = std::iter::repeat_with(wait).find_map(|ended| match ended {
-        Ended::Got(rung) => Some(Some(rung)),
+    let wait = || generation.wait(&notifier, &Limit::after(Duration::from_millis(20)));
+    let events = std::iter::repeat_with(wait).find_map(|ended| match ended {
+        Ended::Got(events) => Some(Some(events)),
         _ => (std::time::Instant::now() > until).then_some(None),
     });
-    assert_eq!(rung, Some(Some(1)));
+    assert_eq!(events, Some(Some(1)));
 }
 
 /// The event loop, which would log the loss, does nothing meanwhile.
@@ -167,7 +167,7 @@ fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_th
     let generation = session.core().generation().unwrap();
     let (told, teller) = bounded(1);
     let on_loss = Box::new(move || told.send(std::thread::current().id()).unwrap());
-    let hold = Hold::new("/orders".to_owned(), 0, 0, on_loss);
+    let hold = LeasedNode::new("/orders".to_owned(), 0, 0, on_loss);
     generation.grant(&hold).unwrap();
     generation.lease.begin(Duration::from_millis(1), BootTime::default());
     let proof = Output::Heard(BootTime::now());

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::session::bell::{Bell, Causes};
+use crate::session::notifier::{Notifier, EventMask};
 use crate::session::generation::{Generation, SPAN, T};
-use crate::session::hold::{Hold, LostSignal};
+use crate::session::leased_node::{LeasedNode, LostSignal};
 use crate::session::lease::Refused;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::{advance, explore, explore_up_to, spawn};
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// its loss.
 struct Stage {
     session: Arc<Generation>,
-    hold: Arc<Hold>,
+    hold: Arc<LeasedNode>,
     start: BootTime,
     told: Arc<AtomicUsize>,
 }
@@ -34,7 +34,7 @@ impl Stage {
         let on_loss = move || {
             note.fetch_add(1, Ordering::Relaxed);
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(on_loss));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(on_loss));
         assert_eq!(session.lease.grant(&hold, start), Ok(()));
         Arc::new(Stage { session, hold, start, told })
     }
@@ -227,7 +227,7 @@ pub fn a_hold_that_is_granted_while_the_session_ends_is_lost() {
             let session = session.clone();
             spawn(move || session.lease.end(LossReason::SessionExpired))
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
         let granted = session.lease.grant(&hold, BootTime::now());
         event.join().unwrap();
         match granted {
@@ -248,7 +248,7 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
         };
         let now = BootTime::now();
         stage.session.proven(now, now);
-        let hold = Hold::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
         let granted = stage.session.lease.grant(&hold, now);
         event.join().unwrap();
         assert!(!stage.stands() && (granted.is_err() || hold.loss().is_some()), "a hold of no session");
@@ -262,15 +262,15 @@ const GONE: u8 = 1;
 /// event comes that somebody has deleted the node.
 pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
     explore(|| {
-        let (session, bell) = (Generation::new(1), Bell::new());
-        let _own = session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+        let (session, notifier) = (Generation::new(1), Notifier::new());
+        let _own = session.nodes.register("/l/n".to_owned(), &notifier, EventMask { gone: GONE, changed: 0 });
         let event = {
             let session = session.clone();
             spawn(move || session.deletion_seen("/l/n"))
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
         assert_eq!(session.lease.grant(&hold, BootTime::now()), Ok(()));
-        if bell.rung() & GONE != 0 {
+        if notifier.events() & GONE != 0 {
             session.lease.node_deleted("/l/n", BootTime::now());
         }
         event.join().unwrap();
@@ -282,17 +282,17 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
 /// it hears of that, and the holder's guard must not be valid any more.
 pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
     explore(|| {
-        let (stage, bell) = (Stage::new(), Bell::new());
+        let (stage, notifier) = (Stage::new(), Notifier::new());
         let _ahead =
-            stage.session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+            stage.session.nodes.register("/l/n".to_owned(), &notifier, EventMask { gone: GONE, changed: 0 });
         let event = {
             let stage = stage.clone();
             spawn(move || stage.session.deletion_seen("/l/n"))
         };
-        if bell.rung() & GONE != 0 {
+        if notifier.events() & GONE != 0 {
             assert!(!stage.stands(), "two guards are valid");
         }
         event.join().unwrap();
-        assert!(bell.rung() & GONE != 0, "the waiter was not told");
+        assert!(notifier.events() & GONE != 0, "the waiter was not told");
     });
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex}; // not the engine's: these are notes
 use std::time::Duration;
 
-use super::bell::Bells;
-use super::hold::Hold;
+use super::notifier::WatchRegistry;
+use super::leased_node::LeasedNode;
 use super::lease::{self, Lease};
 use crate::clock::BootTime;
 use zk_wire::code::event;
@@ -20,7 +20,7 @@ pub type Outcome = Result<(), i32>;
 pub struct Generation {
     pub number: u64,
     pub lease: Lease,
-    pub nodes: Bells<String>,
+    pub nodes: WatchRegistry<String>,
     connection: Connection,
     /// The nodes whose deletion was asked for.
     pub deleted: Mutex<Vec<String>>,
@@ -52,7 +52,7 @@ pub struct Machine {
 }
 
 pub enum Output {
-    TellLoss(Vec<Arc<Hold>>),
+    TellLoss(Vec<Arc<LeasedNode>>),
 }
 
 impl Connection {
@@ -90,7 +90,7 @@ impl Generation {
         Arc::new(Generation {
             number,
             lease,
-            nodes: Bells::default(),
+            nodes: WatchRegistry::default(),
             connection: Connection,
             deleted,
             folders,

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 const FIRST: u64 = 1 << 32;
 
 /// A machine whose client is in.
-fn open(chroot: &str) -> Machine {
-    let mut machine = Machine::new(chroot.into(), FIRST);
+fn open(chroot: &str) -> ClientMachine {
+    let mut machine = ClientMachine::new(chroot.into(), FIRST);
     let hello = Writer::bare().i32(0).i64(0).i32(42).i64(0).buffer(&[0; 16]).bool(false).frame();
     machine.client_bytes(&hello).unwrap();
     let granted = ConnectReply { timeout_ms: i32::MAX, session_id: 1, password: vec![0; 16] };
@@ -14,7 +14,7 @@ fn open(chroot: &str) -> Machine {
     machine
 }
 
-fn ask(machine: &mut Machine, xid: i32, op: i32, body: &[u8]) -> Vec<Submission> {
+fn ask(machine: &mut ClientMachine, xid: i32, op: i32, body: &[u8]) -> Vec<Submission> {
     let mut frame = Writer::request(xid, op).frame();
     frame.extend_from_slice(body);
     let length = (frame.len() - 4) as i32;
@@ -24,7 +24,7 @@ fn ask(machine: &mut Machine, xid: i32, op: i32, body: &[u8]) -> Vec<Submission>
 }
 
 /// Asks and gives the number.
-fn asked(machine: &mut Machine, xid: i32, op: i32, body: &[u8]) -> u64 {
+fn asked(machine: &mut ClientMachine, xid: i32, op: i32, body: &[u8]) -> u64 {
     let submissions = ask(machine, xid, op, body);
     assert_eq!(submissions.len(), 1);
     assert_eq!((submissions[0].op, &submissions[0].body[..]), (op, body));
@@ -44,7 +44,7 @@ fn string(text: &str) -> Vec<u8> {
 }
 
 /// The client's frames since it looked last: xid, code and body.
-fn heard(machine: &mut Machine) -> Vec<(i32, i32, Vec<u8>)> {
+fn heard(machine: &mut ClientMachine) -> Vec<(i32, i32, Vec<u8>)> {
     let mut frames = Frames::default();
     frames.push(&std::mem::take(&mut machine.to_client));
     let mut heard = Vec::new();
@@ -175,7 +175,7 @@ fn after_a_reconnection_watches_are_set_again_until_a_server_has_answered() {
     let mut machine = open("");
     let number = asked(&mut machine, 1, op::GET_DATA, &read("/a", true));
     machine.answer(number, err::OK, 7, &[]);
-    let set_again = |machine: &mut Machine| {
+    let set_again = |machine: &mut ClientMachine| {
         machine.set_watches_again();
         let sent = std::mem::take(&mut machine.submissions);
         let [Submission { number, op: op::SET_WATCHES, body }] = &sent[..] else {

@@ -19,7 +19,7 @@ pub(crate) enum Task {
     /// Delete this empty node, once, whatever the answer.
     Prune { path: String },
     /// Watch a held node.
-    Watch { hold: Arc<Hold> },
+    Watch { hold: Arc<LeasedNode> },
     /// List a node's children with a watch.
     WatchFolder { watch: Arc<FolderWatch> },
 }
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// Watches a held node; the request goes with the next `tick`.
-    pub(crate) fn watch(&mut self, hold: Arc<Hold>, now: BootTime) {
+    pub(crate) fn watch(&mut self, hold: Arc<LeasedNode>, now: BootTime) {
         self.background.add(Task::Watch { hold }, now);
     }
 

@@ -129,7 +129,7 @@ struct Caller {
 
 /// A hold, and whether it was found lost.
 struct Held {
-    hold: Arc<Hold>,
+    hold: Arc<LeasedNode>,
     is_lost: bool,
 }
 
@@ -487,7 +487,7 @@ impl World {
     }
 
     fn grant(&mut self, path: &str, is_fixed: bool) {
-        let make = if is_fixed { Hold::fixed } else { Hold::new };
+        let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
         let hold = make(path.to_owned(), 5, 0, Box::new(|| ()));
         let is_taken = self.rig.lease.hold_on(path).is_some();
         if !is_taken && self.rig.lease.grant(&hold, self.rig.now).is_ok() {
@@ -534,7 +534,7 @@ impl World {
         let oldest =
             self.callers.iter().filter(|caller| caller.call.is_some()).map(|caller| caller.arrived);
         if let Some(oldest) = oldest.min() {
-            let limit = oldest + self.rig.m.patience();
+            let limit = oldest + self.rig.m.operation_timeout();
             assert!(
                 next.is_some_and(|next| next <= limit),
                 "it sleeps longer than a caller may wait"
@@ -839,7 +839,7 @@ impl World {
     /// The event loop has looked: nobody waits longer than is promised.
     fn check_limits(&mut self) {
         let (m, now, t) = (&self.rig.m, self.rig.now, self.rig.m.timeout());
-        let is_late = |of: &&Caller| now >= of.arrived + m.patience();
+        let is_late = |of: &&Caller| now >= of.arrived + m.operation_timeout();
         assert!(
             !self.callers.iter().filter(is_late).any(|of| of.call.is_some()),
             "a caller waits too long"
@@ -847,13 +847,13 @@ impl World {
         let fresh = self.callers.len() - self.callers.iter().filter(is_late).count();
         assert!(m.batches.len() <= fresh + self.asked.len(), "requests of those who left are kept");
         for (_, path, asked) in &self.asked {
-            assert!(now < *asked + m.patience(), "the client waits too long for {path}");
+            assert!(now < *asked + m.operation_timeout(), "the client waits too long for {path}");
         }
         for (_, since) in &self.proofs {
             assert!(now < *since + t * 5 / 16, "a caller waits too long for the lease");
         }
         if let Some(oldest) = m.flight.front().filter(|_| m.phase == Phase::Up) {
-            assert!(now < oldest.stamp.sent + m.patience() * 2, "a silent server is kept");
+            assert!(now < oldest.stamp.sent + m.operation_timeout() * 2, "a silent server is kept");
         }
         if let Some((_, since)) = self.closing.as_ref().filter(|_| !m.is_over()) {
             assert!(now < *since + GOODBYE, "it closes for ever");

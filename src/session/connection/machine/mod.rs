@@ -32,7 +32,7 @@ use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
-use crate::session::hold::Hold;
+use crate::session::leased_node::LeasedNode;
 use crate::world::{HashSet, Sender};
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};
@@ -97,13 +97,13 @@ pub(crate) enum Output {
         path: String,
     },
     /// A held node was read with a watch: its czxid and data; `None` if it is gone.
-    HoldRead(Arc<Hold>, Option<(i64, Vec<u8>)>),
+    HoldRead(Arc<LeasedNode>, Option<(i64, Vec<u8>)>),
     /// The children of a node that is watched for them; `None` if they could not be listed.
     FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
     /// A line for the log: a logger may block, and the machine stands behind a lock.
     Log(log::Level, String),
     /// These holds are marked as lost; what their holders left to be run for that is to be run.
-    TellLoss(Vec<Arc<Hold>>),
+    TellLoss(Vec<Arc<LeasedNode>>),
     /// A node may be removed only if no hold stands on this path: the answer is awaited by
     /// [`Machine::may_remove`].
     MayRemove {
@@ -264,7 +264,7 @@ impl Machine {
     }
 
     /// T/6: the longest that anything may go unanswered.
-    fn patience(&self) -> Duration {
+    fn operation_timeout(&self) -> Duration {
         self.timeout() / 6
     }
 

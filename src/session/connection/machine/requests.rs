@@ -259,7 +259,7 @@ impl Machine {
     /// Answers requests that have waited for T/6, in a queue during an outage or for a slow answer.
     /// The connection is not to blame for the former; only the answer comes too late.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
-        let is_overdue = |of: &UnderWay| now >= of.arrived + self.patience();
+        let is_overdue = |of: &UnderWay| now >= of.arrived + self.operation_timeout();
         let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
         let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
         let Some(last) = overdue.last() else { return };
@@ -301,7 +301,7 @@ impl Machine {
 
     /// When the oldest request without an answer has waited for long enough.
     pub(super) fn next_overdue(&self) -> Option<BootTime> {
-        self.batches.first_key_value().map(|(_, first)| first.arrived + self.patience())
+        self.batches.first_key_value().map(|(_, first)| first.arrived + self.operation_timeout())
     }
 
     /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.

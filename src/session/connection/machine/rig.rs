@@ -26,7 +26,7 @@ pub(super) struct Rig {
     /// What the application's client was answered: its numbers, and the errors.
     pub(super) answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
-    pub(super) rung: Vec<(i32, String)>,
+    pub(super) watch_events: Vec<(i32, String)>,
     pub(super) server_in: Frames,
     pub(super) client: u64,
     pub(super) zxid: i64,
@@ -56,7 +56,7 @@ impl Rig {
             epoch: 0,
             events: Vec::new(),
             answers: Vec::new(),
-            rung: Vec::new(),
+            watch_events: Vec::new(),
             server_in: Frames::default(),
             client: 0,
             zxid: 0,
@@ -173,7 +173,7 @@ impl Rig {
         } else if let Some(hold) = self.lease.hold_on(path) {
             self.lease.rearm(&hold);
         }
-        self.rung.push((kind, path.to_owned()));
+        self.watch_events.push((kind, path.to_owned()));
     }
 
     /// The application's client asks; gives its number.
@@ -300,18 +300,18 @@ impl Rig {
         self.lease.watch(self.now);
     }
 
-    pub(super) fn grant(&self, hold: Arc<Hold>) -> Arc<Hold> {
+    pub(super) fn grant(&self, hold: Arc<LeasedNode>) -> Arc<LeasedNode> {
         self.lease.grant(&hold, self.now).unwrap();
         hold
     }
 
-    pub(super) fn hold(&self, path: &str) -> Arc<Hold> {
-        self.grant(Hold::new(path.into(), 5, 0, Box::new(|| ())))
+    pub(super) fn hold(&self, path: &str) -> Arc<LeasedNode> {
+        self.grant(LeasedNode::new(path.into(), 5, 0, Box::new(|| ())))
     }
 
     /// A hold of a node whose name others use too.
-    pub(super) fn fixed(&self, czxid: i64) -> Arc<Hold> {
-        self.grant(Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
+    pub(super) fn fixed(&self, czxid: i64) -> Arc<LeasedNode> {
+        self.grant(LeasedNode::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
     }
 }
 

@@ -329,7 +329,7 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         let mut rig = Rig::up();
         rig.bytes(bytes);
         assert!(rig.m.cut.is_some(), "{bytes:?}");
-        assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
+        assert_eq!((rig.answers(), &rig.watch_events), (vec![], &vec![]));
     }
     // Answers to the application's client, too: the crate believes every length.
     for op in [

@@ -175,7 +175,10 @@ impl Machine {
     /// connection does.
     pub(super) fn overdue_at(&self) -> Option<BootTime> {
         let sent = self.flight.front()?.stamp.sent;
-        Some((sent.max(self.skipped_at) + self.patience()).min(sent + self.patience() * 2))
+        Some(
+            (sent.max(self.skipped_at) + self.operation_timeout())
+                .min(sent + self.operation_timeout() * 2),
+        )
     }
 
     fn next_time(&self, lease: Lease, now: BootTime) -> Option<BootTime> {

@@ -1,0 +1,74 @@
+//! Warns a thread that is about to wait for itself: one path locked through two sessions.
+
+use std::sync::Arc;
+
+use super::registry::Place;
+use crate::world::thread::ThreadId;
+use crate::world::{HashMap, LazyLock, Mutex};
+
+/// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that
+/// a thread that holds very many locks looks at those of one path only.
+static HELD: LazyLock<Mutex<HashMap<ThreadId, Paths>>> = LazyLock::new(Mutex::default);
+
+type Paths = HashMap<Arc<str>, Vec<SelfDeadlockDetector>>;
+
+/// One lock, as one session knows it.
+#[derive(Clone)]
+pub(crate) struct SelfDeadlockDetector {
+    place: Arc<Place>,
+    session: u64,
+}
+
+impl SelfDeadlockDetector {
+    pub(crate) fn new(place: Place, session: u64) -> Self {
+        SelfDeadlockDetector { place: place.into(), session }
+    }
+
+    pub(crate) fn holds(&self, thread: ThreadId) {
+        let mut all = HELD.lock();
+        let held = all.entry(thread).or_default().entry(self.place.dir().clone()).or_default();
+        if !held.iter().any(|other| self.is_myself(other)) {
+            held.push(self.clone());
+        }
+    }
+
+    pub(crate) fn released(&self, thread: ThreadId) {
+        let mut all = HELD.lock();
+        let Some(paths) = all.get_mut(&thread) else { return };
+        if let Some(held) = paths.get_mut(self.place.dir()) {
+            held.retain(|other| !self.is_myself(other));
+            if held.is_empty() {
+                paths.remove(self.place.dir());
+            }
+        }
+        if paths.is_empty() {
+            all.remove(&thread);
+        }
+    }
+
+    fn is_myself(&self, other: &SelfDeadlockDetector) -> bool {
+        Arc::ptr_eq(&self.place, &other.place)
+    }
+
+    /// Whether `thread` holds the lock, through whatever session.
+    pub(crate) fn is_held_by(&self, thread: ThreadId) -> bool {
+        self.any(thread, |_| true)
+    }
+
+    /// Warns if `thread` holds the lock through another session.
+    pub(crate) fn warn(&self, thread: ThreadId, path: &str) {
+        if self.any(thread, |other| other.session != self.session) {
+            warn!(
+                "{path}: this thread holds the lock through another session and may be about to wait for itself"
+            );
+        }
+    }
+
+    /// Whether `thread` holds this lock in such a way.
+    fn any(&self, thread: ThreadId, is: impl Fn(&SelfDeadlockDetector) -> bool) -> bool {
+        let all = HELD.lock();
+        let mut held =
+            all.get(&thread).and_then(|paths| paths.get(self.place.dir())).into_iter().flatten();
+        held.any(|other| self.place.is_same(&other.place) && is(other))
+    }
+}

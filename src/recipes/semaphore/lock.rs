@@ -1,0 +1,309 @@
+//! A semaphore as this process sees it: its threads' way through the mutex to the leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::leases::{self, Count, Leases, Want};
+use crate::error::{Cause, Error, Result};
+use crate::guard::{Held, Hold};
+use crate::limit::Limit;
+use crate::local::lock::{LocalHold, LocalLock, LocalRequest};
+use crate::local::registry::Interned;
+use crate::queue::name::Kind;
+use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop};
+use crate::recipes::settings::Settings;
+use crate::session::{SessionState, ZkSession};
+use crate::wait::{Wait, until_got};
+use crate::world::Instant;
+use crate::world::atomic::{AtomicBool, Ordering};
+use zk_wire::path;
+
+/// One user's semaphore: the shared one, and what is this user's own.
+pub(crate) struct SemaphoreHandle {
+    settings: Settings,
+    /// The number at the server was compared with the one that we were told, or needs no
+    /// comparison.
+    has_agreed: AtomicBool,
+    shared: Arc<Interned<SharedSemaphore>>,
+}
+
+/// What all semaphores of one path on one session share.
+struct SharedSemaphore {
+    /// To the mutex, which its holder lets go when it has its leases.
+    local: LocalLock,
+    leases: Leases,
+}
+
+impl SemaphoreHandle {
+    /// `is_fixed`: it takes no other number than it was told.
+    pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
+        let shared = settings.share(what, |settings| {
+            let dir = settings.dir();
+            let mutex =
+                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let count =
+                Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
+            // A number that nobody may change need not outlive its users.
+            let mutex = if is_fixed { mutex } else { mutex.below(Count::maker(&count)) };
+            SharedSemaphore {
+                local: LocalLock::new(mutex),
+                leases: Leases::new(&dir, settings.acl.clone(), count),
+            }
+        })?;
+        settings.agree(what, &shared.local.queue)?;
+        // A number that is fixed is compared at each count.
+        Ok(SemaphoreHandle { settings, has_agreed: AtomicBool::new(is_fixed), shared })
+    }
+
+    /// The number at the server, written there if it says none. The first time it must be the
+    /// number that we were told; from then on the server's counts.
+    fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
+        let ours = self.settings.permits;
+        let theirs = self.shared.leases.permits(op, self.settings.session.core(), ours, limit)?;
+        // 0 is a pause, which whoever comes meanwhile waits out.
+        if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
+            return Err(Error::InconsistentLeases {
+                path: self.settings.path.clone(),
+                ours,
+                theirs,
+            });
+        }
+        self.has_agreed.store(true, Ordering::Release);
+        Ok(theirs)
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.settings.session
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.settings.path
+    }
+
+    pub(super) fn lock(&self, number: u32) -> Result<Held> {
+        until_got(|| self.acquire(number, Mode::Wait, Limit::NONE))
+    }
+
+    pub(super) fn lock_with(&self, number: u32, wait: &Wait) -> Result<Option<Held>> {
+        wait.acquire(
+            || self.settings.operation_timeout(),
+            |mode, limit| self.acquire(number, mode, limit),
+        )
+    }
+
+    /// All of `number` leases, or none: somebody else is ahead, or has them.
+    pub(crate) fn acquire(
+        &self,
+        number: u32,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
+        }
+        self.check(number, &limit)?;
+        let call =
+            Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
+        let want = Want { call: &call, number, mode, data: &self.settings.data };
+        let mut slice = self.settings.operation_timeout() / 2;
+        loop {
+            if mode == Mode::Try && self.shared.leases.is_full(&want)? {
+                return Ok(None);
+            }
+            // Who only tries is not sent away by those who pass through the mutex while permits are
+            // free, and does not wait for one who stays there because they are not: it looks again,
+            // ever less often.
+            let patient = mode == Mode::Wait;
+            let passage =
+                match self.enter(if patient { limit } else { limit.or_at(Instant::now() + slice) })
+                {
+                    Ok(Some(passage)) => passage,
+                    Ok(None) if patient || limit.is_past() => return Ok(None),
+                    Ok(None) => {
+                        // somebody ahead was shown: that is contention too
+                        call.is_contended.set(true);
+                        slice *= 2;
+                        continue;
+                    }
+                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                        if !patient && !limit.is_past() =>
+                    {
+                        slice *= 2;
+                        continue;
+                    }
+                    // As in the queue: it was shown, and an outage is not what kept us since.
+                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                        if call.is_contended.get()
+                            && self.settings.session.state() == SessionState::Connected =>
+                    {
+                        return Ok(None);
+                    }
+                    Err(e) => return Err(e),
+                };
+            let local = &self.shared.local;
+            match self.shared.leases.take(&want, &passage.local_hold.node, &local.losses) {
+                Ok(leases) => {
+                    drop(passage);
+                    return Ok(self.held(leases));
+                }
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Again | Stop::Anew) => {}
+            }
+        }
+    }
+
+    /// More than there are could wait for ever. A single one may: there may be none for a while,
+    /// and its number need not be asked for once it was compared.
+    fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
+        if number == 0 {
+            let reason = "0 permits cannot be held".to_owned();
+            return Err(Error::InvalidConfig { what: "number of permits", reason });
+        }
+        if number == 1 && self.has_agreed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if limit.is_past() {
+            let path = self.settings.path.clone();
+            return Err(Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
+        }
+        let permits = self.number("lock", limit)?;
+        if number > 1 && number > permits {
+            return Err(leases::too_many(&self.settings.path, number, permits));
+        }
+        Ok(())
+    }
+
+    /// The mutex, for one who wants leases.
+    fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
+        let ask = LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
+            kind: Kind::Lock,
+            mode: Mode::Wait,
+            limit,
+            data: &self.settings.data,
+            // Whoever has the mutex here says nothing of who has the leases.
+            is_held_here: &|| false,
+        };
+        let local_hold = self.shared.local.hold(&ask).map_err(|e| self.of_ours(e))?;
+        Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
+    }
+
+    /// What the mutex says of itself and means of the semaphore.
+    fn of_ours(&self, e: Error) -> Error {
+        let path = self.settings.path.clone();
+        match e {
+            Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
+            Error::Cancelled { .. } => Error::Cancelled { path },
+            Error::Closed { op, .. } => Error::Closed { op, path },
+            e => e,
+        }
+    }
+
+    /// One hold of leases that were taken together. `None` of none, which nobody asks for.
+    fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
+        let (session, shared) = (self.settings.session.clone(), self.shared.clone());
+        let mut leases = leases.into_iter();
+        let first = leases.next()?;
+        Some(Held::new(Arc::new(PermitHold {
+            session,
+            _common: shared,
+            first,
+            others: leases.collect(),
+        })))
+    }
+
+    /// The number of permits at the server.
+    pub(super) fn permits(&self) -> Result<u32> {
+        self.number("semaphore", &Limit::after(self.settings.operation_timeout()))
+    }
+
+    /// The number of permits as it was seen last.
+    pub(super) fn known_permits(&self) -> u32 {
+        self.shared.leases.count.known()
+    }
+
+    pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
+        let limit = Limit::after(self.settings.operation_timeout());
+        // Whoever sets the number knows it, whatever it was told before. This is said before the
+        // request: if its answer is lost, the number may have changed, and this handle must go on
+        // with it.
+        self.has_agreed.store(true, Ordering::Release);
+        if self.shared.leases.set_permits(self.settings.session.core(), permits, &limit)? {
+            return Ok(());
+        }
+        let reason = format!(
+            "the data of {:?} is something else, which is left as it is",
+            self.settings.path
+        );
+        Err(Error::InvalidConfig { what: "number of permits", reason })
+    }
+
+    /// The leases that stand.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let limit = Limit::after(self.settings.operation_timeout());
+        Ok(below("leases", self.shared.leases.contenders(self.settings.session.core(), &limit)?))
+    }
+
+    /// The leases that stand, and behind them who is at the mutex.
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+        let mut all = self.holders()?;
+        let limit = Limit::after(self.settings.operation_timeout());
+        let waiting = self.shared.local.queue.contenders(self.settings.session.core(), &limit)?;
+        all.extend(below("locks", waiting));
+        Ok(all)
+    }
+
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.settings.session.attempt_revoke(&path::join(&self.settings.path, &contender.name))
+    }
+}
+
+/// Contenders whose nodes are not right below the semaphore's.
+fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
+    all.iter_mut().for_each(|contender| contender.name = format!("{dir}/{}", contender.name));
+    all
+}
+
+/// The mutex, held. It goes on at the end, whatever the end is.
+struct Passage<'a> {
+    lock: &'a SemaphoreHandle,
+    local_hold: Arc<LocalHold>,
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        let SemaphoreHandle { settings, shared, .. } = self.lock;
+        // That it was lost concerns nobody any more.
+        let _ = shared.local.release(&self.local_hold, (settings.hand_over, Duration::ZERO), false);
+    }
+}
+
+/// What a permit keeps hold of: no thread's, and of use without the semaphore.
+struct PermitHold {
+    /// A permit keeps its session open, and other recipes off its path.
+    session: ZkSession,
+    _common: Arc<Interned<SharedSemaphore>>,
+    first: HeldNode,
+    others: Vec<HeldNode>,
+}
+
+impl Hold for PermitHold {
+    fn node(&self) -> &HeldNode {
+        &self.first
+    }
+
+    fn others(&self) -> &[HeldNode] {
+        &self.others
+    }
+
+    fn path(&self) -> &str {
+        self.session.core().shown(self.first.path())
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        self.first.begin_release_with(&self.others, wait)
+    }
+}
