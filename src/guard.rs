@@ -72,7 +72,7 @@ pub(crate) trait Hold: Send + Sync {
 /// * The session is not connected through an observer master (`observerMasterPort`), and sessions
 ///   are not local (`localSessionsEnabled`).
 pub struct Held {
-    owner: Arc<dyn Hold>,
+    hold: Arc<dyn Hold>,
     /// Made when one is asked for, which few guards are: a guard is small, and takes no memory of
     /// its own.
     signals: OnceLock<Box<Signals>>,
@@ -88,26 +88,26 @@ struct Signals {
 }
 
 impl Held {
-    pub(crate) fn new(owner: Arc<dyn Hold>) -> Self {
-        Held { owner, signals: OnceLock::new(), is_released: false }
+    pub(crate) fn new(hold: Arc<dyn Hold>) -> Self {
+        Held { hold, signals: OnceLock::new(), is_released: false }
     }
 
     /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
     /// even if this is gone by then.
-    pub(crate) fn view(owner: Arc<dyn Hold>) -> Self {
-        let mut held = Held::new(owner);
+    pub(crate) fn view(hold: Arc<dyn Hold>) -> Self {
+        let mut held = Held::new(hold);
         held.is_released = true;
         held
     }
 
     /// Its nodes: one, unless it is of a semaphore's permits that were taken together.
     fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
-        std::iter::once(self.owner.node()).chain(self.owner.others())
+        std::iter::once(self.hold.node()).chain(self.hold.others())
     }
 
     /// How many nodes it has.
     pub(crate) fn nodes(&self) -> usize {
-        self.owner.others().len() + 1
+        self.hold.others().len() + 1
     }
 
     /// Whether the hold is valid now. This is cheap: it does no I/O, and looks at a clock and a
@@ -141,13 +141,7 @@ impl Held {
     /// it. (Without this call the watch begins when the lock has been held for 50 ms.)
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        let signals = self.signals();
-        let make = || {
-            let signal = self.owner.node().leased().signal();
-            self.owner.others().iter().for_each(|other| other.leased().join(&signal));
-            signal
-        };
-        signals.lost.get_or_init(make).clone()
+        self.lost_signal().clone()
     }
 
     /// A signal that becomes ready when somebody asks the holder to release the lock, with
@@ -188,8 +182,8 @@ impl Held {
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
-            let signal = self.owner.node().leased().revoke_signal();
-            self.owner.others().iter().for_each(|other| other.leased().join_revoked(&signal));
+            let signal = self.hold.node().leased().revoke_signal();
+            self.hold.others().iter().for_each(|other| other.leased().join_revoked(&signal));
             signal
         };
         signals.revoked.get_or_init(make).clone()
@@ -197,7 +191,10 @@ impl Held {
 
     /// Why the hold was lost, if it was.
     pub fn lost_reason(&self) -> Option<LossReason> {
-        self.held_nodes().find_map(HeldNode::loss)
+        let reason = self.held_nodes().find_map(HeldNode::loss)?;
+        // Of several nodes one may be lost after another. The signal keeps the reason that came
+        // first, so the answer does not change.
+        Some(self.lost_signal().reason().unwrap_or(reason))
     }
 
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost. As
@@ -246,18 +243,18 @@ impl Held {
     /// that made the node. A hold that is lost keeps its token. Several permits that were taken
     /// together have the token of the oldest.
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.owner.node().leased().czxid(), self.owner.hand_over())
+        FencingToken::new(self.hold.node().leased().czxid(), self.hold.hand_over())
     }
 
     /// How many guards this thread has on the lock.
     pub fn hold_count(&self) -> usize {
-        self.owner.count()
+        self.hold.count()
     }
 
     /// The path of the lock's node. For several permits that were taken together, the path of the
     /// first permit's node.
     pub fn path(&self) -> &str {
-        self.owner.path()
+        self.hold.path()
     }
 
     /// From now on, until `part`, its loss raises that signal too.
@@ -271,7 +268,7 @@ impl Held {
 
     #[cfg(zk_sim)]
     pub(crate) fn node(&self) -> &HeldNode {
-        self.owner.node()
+        self.hold.node()
     }
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
@@ -281,7 +278,7 @@ impl Held {
 
     /// Leaves the lock held without us; if that fails, it is released as by a drop.
     pub(crate) fn persist(mut self) -> Result<String> {
-        let path = self.owner.persist()?;
+        let path = self.hold.persist()?;
         self.is_released = true;
         self.silence();
         Ok(path)
@@ -296,29 +293,37 @@ impl Held {
     pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Hold>, Result<()>) {
         self.is_released = true;
         self.silence();
-        let (release, owner) = (self.owner.release(true), self.owner.clone());
+        let (release, hold) = (self.hold.release(true), self.hold.clone());
         move || {
-            let outcome = release.wait(owner.path());
-            (owner, outcome)
+            let outcome = release.wait(hold.path());
+            (hold, outcome)
         }
     }
 
     /// Ends the guard as a drop does; what this gives may be the last handle of its session.
     pub(crate) fn begin_drop(self) -> Arc<dyn Hold> {
-        let owner = self.owner.clone();
+        let hold = self.hold.clone();
         drop(self);
-        owner
+        hold
     }
 
     /// From now on nothing fires its signals: what happens to the node is no matter of this guard's
     /// any more.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            for hold in self.held_nodes().map(HeldNode::leased) {
-                signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
-                signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
+            for node in self.held_nodes().map(HeldNode::leased) {
+                signals.lost.get().into_iter().for_each(|signal| node.part(signal));
+                signals.revoked.get().into_iter().for_each(|signal| node.part_revoked(signal));
             }
         }
+    }
+
+    fn lost_signal(&self) -> &LostSignal {
+        self.signals().lost.get_or_init(|| {
+            let signal = self.hold.node().leased().signal();
+            self.hold.others().iter().for_each(|other| other.leased().join(&signal));
+            signal
+        })
     }
 
     fn signals(&self) -> &Signals {
@@ -331,7 +336,7 @@ impl Drop for Held {
         if !self.is_released {
             self.silence();
             // What goes wrong is logged; a drop has nobody to tell.
-            let _ = self.owner.release(false);
+            let _ = self.hold.release(false);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::hold::LocalHold;
+use super::lock::LocalHold;
 use crate::clock::BootTime;
 use crate::queue::name;
 use crate::session::generation::{Folder, FolderWatch, Generation};

@@ -1,237 +1,177 @@
-//! One process's way to a lock: its threads take turns, and whoever's turn it is goes through the
-//! queue at the server.
+//! A lock as one process sees it. Its threads take turns, and the thread whose turn it is goes
+//! through the queue at the server. A thread may hand its hold to the next thread, or leave it to be
+//! kept for one that comes later; neither costs a round trip.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use super::hold::LocalHold;
-use super::hold::NO_TURN;
 use super::keep::Keeper;
-use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
-use crate::local::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
+use super::queue::{LocalQueue, Wants};
+use super::turn::{Admission, LocalRequest, Turn};
+use crate::error::Result;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, QueueRequest, Release};
+use crate::queue::{HeldNode, Queue, QueueRequest, Release};
+use crate::session::leased_node::OnLoss;
 use crate::session::notifier::WatchRegistry;
-use crate::session::{SessionState, ZkSession};
 use crate::world::atomic::{AtomicU64, Ordering};
 
-/// `S` is what several threads can have at once.
+/// What all locks of one path share in one session. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) queue: Queue,
-    local_queue: Arc<LocalQueue<Arc<LocalHold>, S>>,
+    turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
     keeper: Arc<Keeper>,
-    /// Rings when a hold of one thread alone is lost, whichever thread has it by then.
+    /// Notified when a hold of one thread is lost, whichever thread has it by then.
     pub(crate) losses: Arc<WatchRegistry<()>>,
 }
 
-/// What one thread asks for.
-pub(crate) struct LocalRequest<'a> {
-    pub(crate) session: &'a ZkSession,
-    /// The lock's path, as the user gave it.
-    pub(crate) path: &'a str,
-    pub(crate) kind: Kind,
-    pub(crate) mode: Mode,
-    pub(crate) limit: Limit<'a>,
-    pub(crate) data: &'a [u8],
-    /// Whether some thread of this process holds the lock, validly.
-    pub(crate) is_held_here: &'a dyn Fn() -> bool,
+/// A hold that one thread has at a time, and the number of that thread's turn, which changes at each
+/// hand-over.
+pub(crate) struct LocalHold {
+    pub(crate) node: HeldNode,
+    turn: Arc<AtomicU64>,
 }
 
-/// A turn that is passed on unless it leads to a hold.
-pub(crate) struct Turn<'a, S> {
-    local_queue: &'a LocalQueue<Arc<LocalHold>, S>,
-    number: u64,
-    contended: bool,
-}
-
-/// What a wait for the turn led to.
-pub(crate) enum Admission<'a, S> {
-    /// The turn, and perhaps the lock.
-    Turn(Turn<'a, S>, Option<Arc<LocalHold>>),
-    /// Another thread has let this one in.
-    Share(S),
-}
+/// The turn of a lost hold: none. The local queue counts turns from one.
+const NO_TURN: u64 = 0;
 
 impl<S: Send + 'static> LocalLock<S> {
     pub(crate) fn new(queue: Queue) -> Self {
         let keeper = Keeper::new(queue.dir().to_owned());
-        LocalLock {
-            queue,
-            local_queue: Arc::new(LocalQueue::new()),
-            keeper,
-            losses: Arc::default(),
-        }
+        LocalLock { queue, turns: Arc::default(), keeper, losses: Arc::default() }
     }
 
-    /// The lock for this thread alone: handed over by another thread, or by way of the queue.
-    pub(crate) fn hold(&self, request: &LocalRequest<'_>) -> Result<Option<Arc<LocalHold>>> {
+    /// Takes the lock for this thread alone: from the thread before, from the keeper, or by way of
+    /// the queue at the server.
+    pub(crate) fn hold(
+        &self,
+        request: &LocalRequest<'_>,
+        kind: Kind,
+    ) -> Result<Option<Arc<LocalHold>>> {
         loop {
-            let (turn, handed) = match self.enter(request, Wants::All)? {
+            let (turn, handed) = match Turn::wait(&self.turns, request, Wants::All)? {
                 Some(Admission::Turn(turn, handed)) => (turn, handed),
-                Some(Admission::Share(_)) => continue, // never: it is not what was asked for
+                Some(Admission::Share(_)) => continue, // never: this thread wants no share
                 None => return Ok(None),
             };
-            let number = turn.number;
             if let Some(local_hold) = handed.or_else(|| self.keeper.take()) {
-                if local_hold.is_taken_over(number) {
-                    self.local_queue.set_phase(number, TurnPhase::Holding);
-                    turn.keep();
+                if local_hold.is_taken_over(turn.number) {
+                    turn.becomes_hold();
                     return Ok(Some(local_hold));
                 }
-                // Lost on the way here, or while it was kept; its turn may be over with it.
+                // The hold was lost on its way here or while it was kept. The loss may have ended
+                // this thread's turn too, so this thread waits for another one.
                 drop(local_hold);
                 continue;
             }
-            let cell = Arc::new(AtomicU64::new(number));
+            let turn_of_hold = Arc::new(AtomicU64::new(turn.number));
             let on_loss = || {
-                // A lost hold blocks no other thread, even if its guard stays.
-                let (local_queue, cell, losses) =
-                    (self.local_queue.clone(), cell.clone(), self.losses.clone());
+                // The loss ends the turn, even if the guard lives on: a lost hold must not keep
+                // other threads of this process from the lock.
+                let (turns, turn, losses) =
+                    (self.turns.clone(), turn_of_hold.clone(), self.losses.clone());
                 Box::new(move || {
-                    local_queue.leave(cell.swap(NO_TURN, Ordering::AcqRel));
+                    turns.leave(turn.swap(NO_TURN, Ordering::AcqRel));
                     losses.notify(&(), true);
-                }) as Box<dyn FnOnce() + Send>
+                }) as OnLoss
             };
-            let Some(held_node) = self.go(request, &turn, &on_loss)? else { return Ok(None) };
-            let local_hold = Arc::new(LocalHold::new(held_node, cell));
-            self.local_queue.set_phase(number, TurnPhase::Holding);
-            turn.keep();
-            return Ok(Some(local_hold));
+            let Some(node) = self.acquire(request, kind, &turn, &on_loss)? else { return Ok(None) };
+            turn.becomes_hold();
+            return Ok(Some(Arc::new(LocalHold { node, turn: turn_of_hold })));
         }
     }
 
-    /// This thread's turn, which it passes on when it has what it wants; or what another thread
-    /// shares with it.
-    pub(crate) fn turn(&self, request: &LocalRequest<'_>) -> Result<Option<Admission<'_, S>>> {
-        self.enter(request, Wants::Share)
+    /// Waits for this thread's turn, or for a hold that another thread shares with it.
+    pub(crate) fn turn(
+        &self,
+        request: &LocalRequest<'_>,
+    ) -> Result<Option<Admission<'_, Arc<LocalHold>, S>>> {
+        Turn::wait(&self.turns, request, Wants::Share)
     }
 
-    /// Goes through the queue for a hold that does not keep the turn.
+    /// Takes the lock at the server, for a hold that does not keep the turn.
     pub(crate) fn share(
         &self,
         request: &LocalRequest<'_>,
-        turn: &Turn<'_, S>,
+        kind: Kind,
+        turn: &Turn<'_, Arc<LocalHold>, S>,
     ) -> Result<Option<HeldNode>> {
-        self.go(request, turn, &|| Box::new(|| ()))
+        self.acquire(request, kind, turn, &|| Box::new(|| ()))
     }
 
-    fn enter(&self, request: &LocalRequest<'_>, wants: Wants) -> Result<Option<Admission<'_, S>>> {
-        let path = || request.path.to_owned();
-        let (number, handed, contended) =
-            match self.local_queue.enter(request.mode == Mode::Try, wants, &request.limit) {
-                TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
-                TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
-                TurnOutcome::Busy | TurnOutcome::Deadline { contended: true } => {
-                    return busy(request).map(|()| None);
-                }
-                TurnOutcome::Deadline { contended: false } => {
-                    return Err(unavailable(request, Cause::Deadline));
-                }
-                TurnOutcome::Cancelled => return Err(Error::Cancelled { path: path() }),
-            };
-        let turn = Turn { local_queue: &self.local_queue, number, contended };
-        if request.session.state() == SessionState::Closed {
-            return Err(Error::Closed { op: "lock", path: path() });
-        }
-        Ok(Some(Admission::Turn(turn, handed)))
-    }
-
-    fn go(
+    fn acquire(
         &self,
         request: &LocalRequest<'_>,
-        turn: &Turn<'_, S>,
-        on_loss: &dyn Fn() -> crate::session::leased_node::OnLoss,
+        kind: Kind,
+        turn: &Turn<'_, Arc<LocalHold>, S>,
+        on_loss: &dyn Fn() -> OnLoss,
     ) -> Result<Option<HeldNode>> {
-        let phase = |blocked| {
-            self.local_queue.set_phase(
-                turn.number,
-                if blocked { TurnPhase::Blocked } else { TurnPhase::Asking },
-            );
-        };
         self.queue.acquire(&QueueRequest {
             core: request.session.core(),
-            kind: request.kind,
+            kind,
             mode: request.mode,
             limit: request.limit,
             endures: None,
             contended: turn.contended,
             data: request.data,
             on_id: &|_| (),
-            on_blocked: &phase,
+            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
             on_loss,
         })
     }
 
-    /// Lets a hold of this thread alone go: to the thread that waits longest, if its node has been
-    /// first for less than `hand_over` and nobody asked for it; or it is kept for `keep`, if nobody
-    /// else asks for the lock; else its node is deleted. With `wait`, what the server says of that
-    /// can be waited for.
+    /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
+    /// been first for less than `hand_over` and nobody asked for the lock. Otherwise it is kept for
+    /// `keep`, if nobody else is in the queue. Otherwise its node is deleted; with `wait`, the caller
+    /// can wait for the server's answer to that.
     pub(crate) fn release(
         &self,
         local_hold: &Arc<LocalHold>,
         (hand_over, keep): (Duration, Duration),
         wait: bool,
     ) -> Release {
-        let (held_node, turn) = (&local_hold.node, local_hold.turn());
-        if held_node.loss().is_none() {
+        let (node, turn) = (&local_hold.node, local_hold.turn.load(Ordering::Acquire));
+        if node.loss().is_none() {
             let is_kept = !keep.is_zero() && self.keeper.is_alone(local_hold);
-            // Asked behind that: a request to let go that comes later is told to the keeper.
-            if !held_node.leased().is_revoked() {
-                let goes_on = is_kept || held_node.age() < hand_over;
-                if goes_on && self.local_queue.pass(turn, local_hold.clone()).is_ok() {
-                    return Release::of_guard_only(held_node, false);
+            // This is read after `is_alone`: the keeper is told of a request to let go that comes
+            // later.
+            if !node.leased().is_revoked() {
+                let goes_on = is_kept || node.age() < hand_over;
+                if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
+                    return Release::of_guard_only(node, false);
                 }
-                // Before the turn ends: the next thread must find it.
+                // The hold is put away before the turn ends: the next thread must find it.
                 if is_kept && self.keeper.put(local_hold, keep) {
-                    self.local_queue.leave(turn);
-                    return Release::of_guard_only(held_node, false);
+                    self.turns.leave(turn);
+                    return Release::of_guard_only(node, false);
                 }
             }
         }
         // The delete is on its way before the next thread's create.
-        let release = held_node.begin_release(wait);
-        self.local_queue.leave(turn);
+        let release = node.begin_release(wait);
+        self.turns.leave(turn);
         release
     }
 
     pub(crate) fn describe(&self) -> &'static str {
-        match self.local_queue.phase() {
-            None => "<unlocked here>",
-            Some(TurnPhase::Holding) => "<locked here>",
-            Some(_) => "<waiting>",
+        self.turns.describe()
+    }
+}
+
+impl LocalHold {
+    /// Another thread takes the hold over, with its turn. False: the hold is lost.
+    ///
+    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of
+    /// two swaps one is first. If the swap here is first, the loss finds this turn and ends it. If
+    /// the swap of the loss is first, this thread finds the mark. A store here, and a load there,
+    /// could both miss what the other thread has just written: the hold would be lost and keep its
+    /// turn, and no other thread of this process would get the lock until the guard is dropped.
+    fn is_taken_over(&self, turn: u64) -> bool {
+        self.turn.swap(turn, Ordering::AcqRel);
+        let is_held = self.node.is_held();
+        if is_held {
+            self.node.hand_over();
         }
-    }
-}
-
-/// Somebody else has the lock, if an outage does not make that hearsay.
-fn busy(request: &LocalRequest<'_>) -> Result<()> {
-    match request.session.state() {
-        SessionState::Connected => Ok(()),
-        SessionState::Closed => Err(Error::Closed { op: "lock", path: request.path.to_owned() }),
-        _ if (request.is_held_here)() => Ok(()),
-        _ => Err(unavailable(request, Cause::ConnectionLost)),
-    }
-}
-
-fn unavailable(request: &LocalRequest<'_>, cause: Cause) -> Error {
-    Error::Unavailable { op: "lock", path: request.path.to_owned(), cause }
-}
-
-impl<S> Turn<'_, S> {
-    /// Lets in the thread that waits longest, if it wants a share; else this comes back.
-    pub(crate) fn share(&self, share: S) -> std::result::Result<(), S> {
-        self.local_queue.share(self.number, share)
-    }
-
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl<S> Drop for Turn<'_, S> {
-    fn drop(&mut self) {
-        self.local_queue.leave(self.number);
+        is_held
     }
 }

@@ -74,8 +74,8 @@ pub(crate) enum TurnOutcome<B, S> {
     Cancelled,
 }
 
-impl<B, S> LocalQueue<B, S> {
-    pub(crate) fn new() -> Self {
+impl<B, S> Default for LocalQueue<B, S> {
+    fn default() -> Self {
         LocalQueue(Mutex::new(QueueState {
             occupant: None,
             phase: TurnPhase::Asking,
@@ -84,7 +84,9 @@ impl<B, S> LocalQueue<B, S> {
             queue: VecDeque::new(),
         }))
     }
+}
 
+impl<B, S> LocalQueue<B, S> {
     /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided.
     pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<B, S> {
         let (number, seen, receiver) = {
@@ -209,6 +211,15 @@ impl<B, S> LocalQueue<B, S> {
         }
     }
 
+    /// The state of the lock in this process, for `Debug`.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.phase() {
+            None => "<unlocked here>",
+            Some(TurnPhase::Holding) => "<locked here>",
+            Some(_) => "<waiting>",
+        }
+    }
+
     pub(crate) fn phase(&self) -> Option<TurnPhase> {
         let state = self.0.lock();
         state.occupant.map(|_| state.phase)
@@ -240,7 +251,7 @@ mod tests {
 
     #[test]
     fn threads_pass_in_the_order_they_came_and_the_baton_goes_along() {
-        let t = Arc::new(LocalQueue::<_, &str>::new());
+        let t = Arc::new(LocalQueue::<_, &str>::default());
         let (first, _) = turn(&t, &Limit::NONE);
         let (order, seen) = bounded(8);
         let threads: Vec<_> = (0..5)
@@ -267,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_deadline_tells_whether_anybody_held_the_lock() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
         assert!(matches!(
@@ -289,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_turn_tells_whether_anybody_held_the_lock_before() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         t.set_phase(number, TurnPhase::Holding);
         std::thread::scope(|s| {
@@ -307,7 +318,7 @@ mod tests {
 
     #[test]
     fn who_only_tries_waits_for_the_occupants_attempt_and_no_longer() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let one =
@@ -326,7 +337,7 @@ mod tests {
     #[test]
     fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
         for _ in 0..200 {
-            let t = LocalQueue::<&str, &str>::new();
+            let t = LocalQueue::<&str, &str>::default();
             let (number, _) = turn(&t, &Limit::NONE);
             std::thread::scope(|s| {
                 s.spawn(|| match t.enter(false, Wants::All, &Limit::after(Duration::ZERO)) {
@@ -357,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_waiter_leaves_the_queue() {
-        let (t, token) = (LocalQueue::<&str, &str>::new(), CancelToken::new());
+        let (t, token) = (LocalQueue::<&str, &str>::default(), CancelToken::new());
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
@@ -375,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_was_forfeited_is_not_ended_twice() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (old, _) = turn(&t, &Limit::NONE);
         t.leave(old);
         let (new, _) = turn(&t, &Limit::NONE);
@@ -390,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_baton_is_not_forced_on_who_takes_none() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE) {
@@ -411,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_share_lets_in_who_waits_for_one_up_to_the_first_who_wants_all() {
-        let t = LocalQueue::<&str, &str>::new();
+        let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE) {

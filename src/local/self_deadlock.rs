@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::registry::Place;
+use super::registry::LockKey;
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, LazyLock, Mutex};
 
@@ -15,18 +15,18 @@ type Paths = HashMap<Arc<str>, Vec<SelfDeadlockDetector>>;
 /// One lock, as one session knows it.
 #[derive(Clone)]
 pub(crate) struct SelfDeadlockDetector {
-    place: Arc<Place>,
+    key: Arc<LockKey>,
     session: u64,
 }
 
 impl SelfDeadlockDetector {
-    pub(crate) fn new(place: Place, session: u64) -> Self {
-        SelfDeadlockDetector { place: place.into(), session }
+    pub(crate) fn new(key: LockKey, session: u64) -> Self {
+        SelfDeadlockDetector { key: key.into(), session }
     }
 
     pub(crate) fn holds(&self, thread: ThreadId) {
         let mut all = HELD.lock();
-        let held = all.entry(thread).or_default().entry(self.place.dir().clone()).or_default();
+        let held = all.entry(thread).or_default().entry(self.key.dir.clone()).or_default();
         if !held.iter().any(|other| self.is_myself(other)) {
             held.push(self.clone());
         }
@@ -35,10 +35,10 @@ impl SelfDeadlockDetector {
     pub(crate) fn released(&self, thread: ThreadId) {
         let mut all = HELD.lock();
         let Some(paths) = all.get_mut(&thread) else { return };
-        if let Some(held) = paths.get_mut(self.place.dir()) {
+        if let Some(held) = paths.get_mut(&self.key.dir) {
             held.retain(|other| !self.is_myself(other));
             if held.is_empty() {
-                paths.remove(self.place.dir());
+                paths.remove(&self.key.dir);
             }
         }
         if paths.is_empty() {
@@ -47,7 +47,7 @@ impl SelfDeadlockDetector {
     }
 
     fn is_myself(&self, other: &SelfDeadlockDetector) -> bool {
-        Arc::ptr_eq(&self.place, &other.place)
+        Arc::ptr_eq(&self.key, &other.key)
     }
 
     /// Whether `thread` holds the lock, through whatever session.
@@ -68,7 +68,7 @@ impl SelfDeadlockDetector {
     fn any(&self, thread: ThreadId, is: impl Fn(&SelfDeadlockDetector) -> bool) -> bool {
         let all = HELD.lock();
         let mut held =
-            all.get(&thread).and_then(|paths| paths.get(self.place.dir())).into_iter().flatten();
-        held.any(|other| self.place.is_same(&other.place) && is(other))
+            all.get(&thread).and_then(|paths| paths.get(&self.key.dir)).into_iter().flatten();
+        held.any(|other| self.key.is_same(&other.key) && is(other))
     }
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Step, Stop};
+use super::call::{Call, Step, Stop, until_done};
 use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
 use super::strategy::WaitStrategy;
 use super::{HeldNode, Mode, Queue, QueueRequest};
-use crate::clock::BootTime;
 use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, contender,
@@ -23,6 +22,9 @@ pub(super) const OWN_CHANGED: u8 = 2;
 pub(super) const AHEAD_GONE: u8 = 4;
 pub(super) const AHEAD_CHANGED: u8 = 8;
 pub(super) const SESSION: u8 = 16;
+
+/// What a waiter hears of its own node.
+const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
 
 /// A waiter this old watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
@@ -51,14 +53,7 @@ impl<'a> QueueAttempt<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
-        loop {
-            match self.begin() {
-                Ok(held_node) => return Ok(Some(held_node)),
-                Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
-                Err(Stop::Busy) => return Ok(None),
-                Err(Stop::Fail(e)) => return Err(e),
-            }
-        }
+        until_done(self.request.on_blocked, || self.begin())
     }
 
     /// Goes through the queue with one node.
@@ -79,8 +74,7 @@ impl<'a> QueueAttempt<'a> {
             generation.nodes.register(self.queue.dir.clone(), &self.notifier, mask)
         });
         let mut contender = self.enqueue(&generation)?;
-        let mask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
-        let _own = generation.nodes.register(contender.path.clone(), &self.notifier, mask);
+        let _own = generation.nodes.register(contender.path.clone(), &self.notifier, OWN);
         loop {
             match self.advance(&mut contender).and_then(|()| self.grant(&mut contender)) {
                 Err(Stop::Again) => (self.request.on_blocked)(false),
@@ -230,11 +224,6 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    fn own_gone(&self, contender: &ContenderNode) -> Stop {
-        warn!("{}: our waiting node was deleted by somebody; queueing again", contender.path);
-        Stop::Anew
-    }
-
     /// Waits, with watches that stand on the connection `epoch`, until a notification comes for
     /// which `outcome` gives a value, and gives that value. Also gives false if our own node or the
     /// session has changed: then the queue must be listed again, whatever the strategy.
@@ -261,7 +250,7 @@ impl<'a> QueueAttempt<'a> {
                 self.call.progress();
             }
             if events & OWN_GONE != 0 {
-                return Err(self.own_gone(contender));
+                return Err(own_gone(&contender.path));
             }
             if events & OWN_CHANGED != 0 {
                 contender.armed_on = 0;
@@ -276,28 +265,11 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    /// Makes our node a hold. It is the first; what remains is to show that its session lives.
-    fn grant(&mut self, contender: &mut ContenderNode) -> Step<HeldNode> {
+    fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {
         let generation = contender.generation.clone();
-        loop {
-            if self.notifier.events() & OWN_GONE != 0 {
-                return Err(self.own_gone(contender));
-            }
-            match contender.grant((self.request.on_loss)()) {
-                Ok(held_node) => {
-                    // An event that came before the hold was there to hear it.
-                    let events = self.notifier.events();
-                    if events & OWN_GONE != 0 {
-                        generation.lease.node_deleted(&contender.path, BootTime::now());
-                    } else if events & OWN_CHANGED != 0 {
-                        held_node.watch_again();
-                    }
-                    debug!("{}: held", contender.path);
-                    return Ok(held_node);
-                }
-                Err(refused) => self.call.renew(&refused, &generation, &self.queue.dir)?,
-            }
-        }
+        let (dir, path) = (&self.queue.dir, contender.path.clone());
+        let grant = || contender.grant((self.request.on_loss)());
+        self.call.grant(&generation, &self.notifier, OWN, dir, grant, || own_gone(&path))
     }
 
     fn connected(&self) -> Step<Arc<Generation>> {
@@ -312,4 +284,9 @@ impl<'a> QueueAttempt<'a> {
             told(&e);
         }
     }
+}
+
+fn own_gone(path: &str) -> Stop {
+    warn!("{path}: our waiting node was deleted by somebody; queueing again");
+    Stop::Anew
 }

@@ -5,13 +5,14 @@ use std::cell::Cell;
 use std::result::Result as StdResult;
 use std::sync::Arc;
 
+use super::held_node::HeldNode;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::lease::Refused;
-use crate::session::notifier::Notifier;
+use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
 use crate::world::Instant;
 
@@ -106,6 +107,39 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Makes a node of ours a held one. Nobody else's node keeps it out; what remains is to show
+    /// that it and its session still live. `mask` says which notifications are about the node, and
+    /// `own_gone` what the end of the node means to the call.
+    pub(crate) fn grant(
+        &self,
+        generation: &Generation,
+        notifier: &Notifier,
+        mask: EventMask,
+        dir: &str,
+        mut grant: impl FnMut() -> StdResult<HeldNode, Refused>,
+        own_gone: impl Fn() -> Stop,
+    ) -> Step<HeldNode> {
+        loop {
+            if notifier.events() & mask.gone != 0 {
+                return Err(own_gone());
+            }
+            match grant() {
+                Ok(node) => {
+                    // An event that came before the grant found no held node to tell of it.
+                    let events = notifier.events();
+                    if events & mask.gone != 0 {
+                        node.seen_gone();
+                    } else if events & mask.changed != 0 {
+                        node.watch_again();
+                    }
+                    debug!("{}: held", node.path());
+                    return Ok(node);
+                }
+                Err(refused) => self.renew(&refused, generation, dir)?,
+            }
+        }
+    }
+
     /// What it means that a request of this node has failed.
     pub(crate) fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.core;
@@ -129,10 +163,26 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Runs `begin`, and runs it anew after each lost connection, session or node, until it comes to an
+/// end. `on_blocked` is told each time that nobody is known to be ahead any more.
+pub(crate) fn until_done<T>(
+    on_blocked: &dyn Fn(bool),
+    mut begin: impl FnMut() -> Step<T>,
+) -> Result<Option<T>> {
+    loop {
+        match begin() {
+            Ok(done) => return Ok(Some(done)),
+            Err(Stop::Again | Stop::Anew) => on_blocked(false),
+            Err(Stop::Busy) => return Ok(None),
+            Err(Stop::Fail(e)) => return Err(e),
+        }
+    }
+}
+
 /// Sends requests that wait for no lock: again after a lost connection, as long as the limit and
 /// the retry policy allow. `path`, a full one, is what an error names, unless `requests` set it to
 /// another.
-pub(crate) fn ask<T>(
+pub(crate) fn query<T>(
     op: &'static str,
     core: &Core,
     path: &str,

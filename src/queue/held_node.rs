@@ -118,6 +118,11 @@ impl HeldNode {
         self.generation.wake();
     }
 
+    /// The node was seen gone: the hold is lost.
+    pub(crate) fn seen_gone(&self) {
+        self.generation.lease.gone(&self.hold, BootTime::now());
+    }
+
     /// Lets the lock go while others still look at the hold, who are told that it is over.
     pub(crate) fn resign(&self) {
         self.generation.lease.resign(&self.hold, BootTime::now());

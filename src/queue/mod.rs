@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use self::attempt::QueueAttempt;
-pub(crate) use self::call::{Call, Step, Stop, ask};
+pub(crate) use self::call::{Call, Step, Stop, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 use self::strategy::WaitStrategy;
@@ -224,15 +224,15 @@ impl Queue {
         QueueAttempt::new(self, request).run()
     }
 
-    /// Everybody in the queue, in order; `limit` is for the connection.
-    pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        self.list("contenders", core, limit, |_, _| true)
+    /// Everybody in the queue, in order.
+    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
+        self.list("contenders", core, |_, _| true)
     }
 
     /// Those in the queue whom nobody ahead keeps out: the first, and where that one reads, all who
     /// read before anybody wants to write.
-    pub(crate) fn holders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        self.list("holders", core, limit, |ahead, next| {
+    pub(crate) fn holders(&self, core: &Core) -> Result<Vec<Contender>> {
+        self.list("holders", core, |ahead, next| {
             ahead.is_empty() || next == Kind::Read && ahead.iter().all(|contender| contender.reads)
         })
     }
@@ -242,11 +242,12 @@ impl Queue {
         &self,
         op: &'static str,
         core: &Core,
-        limit: &Limit<'_>,
         is_wanted: impl Fn(&[Contender], Kind) -> bool,
     ) -> Result<Vec<Contender>> {
-        ask(op, core, &self.dir, limit, |generation, at| {
-            // Each request has a time of its own, since there may be many.
+        // This is the time for the connection. Each request has a time of its own, since there may
+        // be many.
+        let limit = &Limit::after(core.operation_timeout());
+        query(op, core, &self.dir, limit, |generation, at| {
             let listed = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => return Ok(Vec::new()),
                 listed => listed?,

@@ -1,8 +1,6 @@
 //! Asking whoever has a node in the queue to let go. Curator: `Revoker.attemptRevoke`.
 
-use std::time::Duration;
-
-use super::call::ask;
+use super::call::query;
 use super::{Contender, Queue, name};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -17,17 +15,12 @@ use zk_wire::path;
 impl Queue {
     /// Asks the contender whose node bears this name; gives the node's data before that. `None`:
     /// there is no such node.
-    pub(crate) fn revoke(
-        &self,
-        core: &Core,
-        name: &str,
-        operation_timeout: Duration,
-    ) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn revoke(&self, core: &Core, name: &str) -> Result<Option<Vec<u8>>> {
         if name.contains('/') || !is_contender(name) {
             let reason = format!("{name:?} is not the name of a node in a lock's queue");
             return Err(Error::InvalidConfig { what: "contender", reason });
         }
-        revoke(core, &path::join(&self.dir, name), operation_timeout)
+        revoke(core, &path::join(&self.dir, name))
     }
 }
 
@@ -63,7 +56,7 @@ impl ZkSession {
             let rule = "its last part must be the name of a node in a lock's queue";
             return Err(Error::InvalidPath { path: path.to_owned(), rule });
         }
-        revoke(self.core(), &format!("{chroot}{path}"), self.timeout() / 6)
+        revoke(self.core(), &format!("{chroot}{path}"))
     }
 }
 
@@ -72,11 +65,11 @@ fn is_contender(name: &str) -> bool {
     name::parse(name).is_some() || !name::lease_id(name).is_empty()
 }
 
-fn revoke(core: &Core, path: &str, operation_timeout: Duration) -> Result<Option<Vec<u8>>> {
-    let limit = Limit::after(operation_timeout);
+fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
+    let limit = Limit::after(core.operation_timeout());
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
     let mut asked = None;
-    ask("attempt_revoke", core, path, &limit, |generation, _| {
+    query("attempt_revoke", core, path, &limit, |generation, _| {
         // The read comes before the first write, and is not made again: behind a write whose answer
         // was lost it would find our own message.
         if asked.is_none() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::local::registry::{self, Interned, Place};
+use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::queue::name::Layout;
 use crate::queue::strategy::WaitStrategy;
@@ -68,14 +68,9 @@ impl Settings {
         self.session.timeout() / 6
     }
 
-    /// A lost hold cannot be entered again.
-    pub(crate) fn check(&self, held_node: &HeldNode) -> Result<()> {
-        match held_node.loss() {
-            None => Ok(()),
-            Some(reason) => {
-                Err(Error::Lost { path: self.shown(held_node.path()).to_owned(), reason })
-            }
-        }
+    /// An error if this hold of the lock is lost: a lost hold cannot be entered again.
+    pub(crate) fn check(&self, node: &HeldNode) -> Result<()> {
+        node.check(self.session.core())
     }
 
     /// The lock's queue.
@@ -83,12 +78,12 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
-    fn place(&self) -> Place {
-        Place::new(self.session.core().ensemble(), &self.dir())
+    fn key(&self) -> LockKey {
+        LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
 
     pub(crate) fn self_deadlock(&self) -> SelfDeadlockDetector {
-        SelfDeadlockDetector::new(self.place(), self.session.core().number())
+        SelfDeadlockDetector::new(self.key(), self.session.core().number())
     }
 
     /// What all locks of this recipe and path on this session share, made if this is the first.
@@ -98,7 +93,7 @@ impl Settings {
         make: impl FnOnce(&Settings) -> T,
     ) -> Result<Arc<Interned<T>>> {
         let session = self.session.core().number();
-        registry::intern(&self.place(), session, what, || make(self)).map_err(|other| {
+        registry::intern(&self.key(), session, what, || make(self)).map_err(|other| {
             let reason = format!(
                 "{:?} is in use in this process by another kind of lock ({other})",
                 self.path

@@ -17,7 +17,6 @@ pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::limit::Limit;
 use crate::queue::{Contender, Queue};
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
@@ -211,7 +210,7 @@ impl ZkElection {
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.contenders(session.core(), &Limit::after(session.timeout() / 6))
+        shared.queue.contenders(session.core())
     }
 
     /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or
@@ -225,7 +224,7 @@ impl ZkElection {
     #[doc(alias = "getLeader")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
         let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.holders(session.core(), &Limit::after(session.timeout() / 6))
+        shared.queue.holders(session.core())
     }
 
     /// Asks one of the [`contenders`](Self::contenders) to resign, as

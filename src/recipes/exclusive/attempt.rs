@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::create_attempt::{CreateAttempt, Sight};
-use crate::clock::BootTime;
 use crate::error::Result;
-use crate::limit::Limit;
+use crate::local::turn::LocalRequest;
+use crate::queue::call::until_done;
 use crate::queue::{Call, HeldNode, Mode, Step, Stop};
 use crate::session::acl::Acl;
-use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
@@ -21,18 +20,18 @@ const GONE: u8 = 1;
 const CHANGED: u8 = 2;
 const SESSION: u8 = 4;
 
+/// What a waiter hears of the lock's node.
+const OWN: EventMask = EventMask { gone: GONE, changed: CHANGED };
+
 /// A waiter tries again this often, in case an event was lost for a reason nobody knows.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 /// What one request brings along.
 pub(super) struct ExclusiveRequest<'a> {
-    pub(super) core: &'a Core,
+    pub(super) local: &'a LocalRequest<'a>,
     /// The lock's node, its full path.
     pub(super) node: &'a str,
     pub(super) acl: &'a Acl,
-    pub(super) data: &'a [u8],
-    pub(super) mode: Mode,
-    pub(super) limit: Limit<'a>,
     /// Somebody had the lock while this request waited for its turn here.
     pub(super) contended: bool,
     /// Told when the server shows somebody else's node (true), and when that must be asked anew
@@ -62,12 +61,13 @@ enum Whose {
 impl<'a> ExclusiveAttempt<'a> {
     pub(super) fn new(request: &'a ExclusiveRequest<'a>) -> Self {
         let dir = path::parent(request.node);
-        let call = Call::new(request.core, dir, request.limit, request.contended);
+        let call =
+            Call::new(request.local.session.core(), dir, request.local.limit, request.contended);
         ExclusiveAttempt { request, call, notifier: Notifier::new() }
     }
 
     pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
-        let core = self.request.core;
+        let core = self.call.core;
         // From before anything is asked: an event may come before the answer to the read that armed
         // its watch, and a session may be lost before its connection has said so.
         let _session = core.changes.register(
@@ -75,22 +75,14 @@ impl<'a> ExclusiveAttempt<'a> {
             &self.notifier,
             EventMask { gone: SESSION, changed: SESSION },
         );
-        loop {
-            match self.begin() {
-                Ok(held_node) => return Ok(Some(held_node)),
-                Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
-                Err(Stop::Busy) => return Ok(None),
-                Err(Stop::Fail(e)) => return Err(e),
-            }
-        }
+        until_done(self.request.on_blocked, || self.begin())
     }
 
     /// Goes on under one nonce.
     fn begin(&mut self) -> Step<HeldNode> {
         let node = self.request.node;
         let generation = self.call.connected()?;
-        let mask = EventMask { gone: GONE, changed: CHANGED };
-        let _node = generation.nodes.register(node.to_owned(), &self.notifier, mask);
+        let _node = generation.nodes.register(node.to_owned(), &self.notifier, OWN);
         let mut create_attempt = CreateAttempt::new(generation.clone(), node.to_owned());
         loop {
             match self
@@ -107,7 +99,8 @@ impl<'a> ExclusiveAttempt<'a> {
 
     /// Creates until a node of ours stands: until it is seen, behind its create.
     fn advance(&mut self, create_attempt: &mut CreateAttempt) -> Step<Sight> {
-        let ExclusiveRequest { node, acl, data, mode, limit, .. } = *self.request;
+        let ExclusiveRequest { node, acl, local, .. } = *self.request;
+        let LocalRequest { data, mode, limit, .. } = *local;
         loop {
             if limit.is_past() {
                 // nothing is sent for nothing
@@ -177,7 +170,7 @@ impl<'a> ExclusiveAttempt<'a> {
         epoch: u64,
         pending_deletes: &HashSet<String>,
     ) -> Step<Whose> {
-        let ExclusiveRequest { node: path, limit, .. } = self.request;
+        let (path, limit) = (self.request.node, &self.call.limit);
         let node = match create_attempt.generation.read(path, true, limit) {
             Ok(node) => node,
             Err(CallError::NoNode) => return Ok(Whose::Nobodys),
@@ -214,30 +207,11 @@ impl<'a> ExclusiveAttempt<'a> {
         Ok(())
     }
 
-    /// Makes our node a hold; what remains is to show that it and its session live.
-    fn grant(&mut self, create_attempt: &mut CreateAttempt, sight: &Sight) -> Step<HeldNode> {
-        let ExclusiveRequest { node, on_loss, .. } = self.request;
-        loop {
-            if self.notifier.events() & GONE != 0 {
-                return Err(self.own_gone());
-            }
-            match create_attempt.grant(sight, on_loss()) {
-                Ok((held_node, hold)) => {
-                    // An event that came before the hold was there to hear it.
-                    let events = self.notifier.events();
-                    if events & GONE != 0 {
-                        create_attempt.generation.lease.gone(&hold, BootTime::now());
-                    } else if events & CHANGED != 0 {
-                        held_node.watch_again();
-                    }
-                    debug!("{node}: held");
-                    return Ok(held_node);
-                }
-                Err(refused) => {
-                    self.call.renew(&refused, &create_attempt.generation, path::parent(node))?
-                }
-            }
-        }
+    fn grant(&self, create_attempt: &mut CreateAttempt, sight: &Sight) -> Step<HeldNode> {
+        let generation = create_attempt.generation.clone();
+        let dir = path::parent(self.request.node);
+        let grant = || create_attempt.grant(sight, (self.request.on_loss)());
+        self.call.grant(&generation, &self.notifier, OWN, dir, grant, || self.own_gone())
     }
 
     fn own_gone(&self) -> Stop {

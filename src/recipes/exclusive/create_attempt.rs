@@ -75,16 +75,12 @@ impl CreateAttempt {
     }
 
     /// Makes it a hold, if the lease is fresh.
-    pub(super) fn grant(
-        &mut self,
-        sight: &Sight,
-        on_loss: OnLoss,
-    ) -> Result<(HeldNode, Arc<LeasedNode>), Refused> {
+    pub(super) fn grant(&mut self, sight: &Sight, on_loss: OnLoss) -> Result<HeldNode, Refused> {
         let hold = LeasedNode::fixed(self.path.clone(), sight.czxid, sight.epoch, on_loss);
         self.generation.grant(&hold)?;
         self.may_exist = false;
         let removal = Removal::signed(self.path.clone(), self.nonce.clone(), Some(sight.czxid));
-        Ok((HeldNode::new(&self.generation, hold.clone(), removal), hold))
+        Ok(HeldNode::new(&self.generation, hold, removal))
     }
 }
 

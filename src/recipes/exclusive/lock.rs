@@ -5,19 +5,20 @@ use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
-use crate::error::{Cause, Error, Result};
+use crate::error::{Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
-use crate::local::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
+use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::queue::{Contender, HeldNode, Mode, Release, ask};
+use crate::local::turn::{Admission, LocalRequest, Turn};
+use crate::queue::{Contender, HeldNode, Mode, Release, query};
 use crate::recipes::settings::Settings;
+use crate::session::ZkSession;
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
-use crate::session::{SessionState, ZkSession};
 use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
@@ -39,17 +40,10 @@ struct SharedExclusive {
     /// The lock's node, its full path.
     node: String,
     acl: Acl,
-    local_queue: Arc<Turns>,
+    turns: Arc<Turns>,
     /// The hold of this process, if there is one.
     hold: Mutex<Weak<HeldNode>>,
     self_deadlock: SelfDeadlockDetector,
-}
-
-/// A turn that is passed on unless it leads to a hold.
-struct Turn<'a> {
-    local_queue: &'a Arc<Turns>,
-    number: u64,
-    contended: bool,
 }
 
 impl ExclusiveHandle {
@@ -58,7 +52,7 @@ impl ExclusiveHandle {
         let shared = settings.share(what, |settings| SharedExclusive {
             node: format!("{}/{NODE}", settings.dir()),
             acl: settings.acl.clone(),
-            local_queue: Arc::new(LocalQueue::new()),
+            turns: Arc::default(),
             hold: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
         })?;
@@ -84,37 +78,43 @@ impl ExclusiveHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         shared.self_deadlock.warn(thread, &self.settings.path);
-        let Some(turn) = self.turn(mode, &limit)? else { return Ok(None) };
-        let (local_queue, number) = (turn.local_queue, turn.number);
-        let request = ExclusiveRequest {
-            core: self.settings.session.core(),
-            node: &shared.node,
-            acl: &shared.acl,
-            data: &self.settings.data,
+        let held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
+        let request = LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
             mode,
             limit,
-            contended: turn.contended,
-            on_blocked: &|blocked| {
-                local_queue.set_phase(
-                    number,
-                    if blocked { TurnPhase::Blocked } else { TurnPhase::Asking },
-                );
-            },
-            on_loss: &|| {
-                // A lost hold blocks no other thread, even if its guard stays.
-                let local_queue = local_queue.clone();
-                Box::new(move || local_queue.leave(number)) as OnLoss
-            },
+            data: &self.settings.data,
+            is_held_here: &held_here,
         };
-        let Some(held_node) = ExclusiveAttempt::new(&request).run()? else { return Ok(None) };
-        let held_node = Arc::new(held_node);
-        *shared.hold.lock() = Arc::downgrade(&held_node);
-        local_queue.set_phase(number, TurnPhase::Holding);
-        turn.keep();
+        let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
+            Some(Admission::Turn(turn, _)) => turn,
+            Some(Admission::Share(never)) => match never {},
+            None => return Ok(None),
+        };
+        let number = turn.number;
+        let attempt = ExclusiveAttempt::new(&ExclusiveRequest {
+            local: &request,
+            node: &shared.node,
+            acl: &shared.acl,
+            contended: turn.contended,
+            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
+            on_loss: &|| {
+                // The loss ends the turn, even if the guard lives on: a lost hold must not keep
+                // other threads of this process from the lock.
+                let turns = shared.turns.clone();
+                Box::new(move || turns.leave(number)) as OnLoss
+            },
+        })
+        .run()?;
+        let Some(node) = attempt else { return Ok(None) };
+        let node = Arc::new(node);
+        *shared.hold.lock() = Arc::downgrade(&node);
+        turn.becomes_hold();
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(Arc::new(ExclusiveHold {
             lock: self.clone(),
-            node: held_node,
+            node,
             thread,
             turn: number,
         }))))
@@ -128,54 +128,12 @@ impl ExclusiveHandle {
         wait.acquire(|| self.settings.operation_timeout(), |mode, limit| self.acquire(mode, limit))
     }
 
-    fn turn(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Turn<'_>>> {
-        let local_queue = &self.shared.local_queue;
-        let turn = match local_queue.enter(mode == Mode::Try, Wants::All, limit) {
-            TurnOutcome::Turn { number, contended, .. } => Turn { local_queue, number, contended },
-            TurnOutcome::Share(never) => match never {},
-            TurnOutcome::Busy | TurnOutcome::Deadline { contended: true } => {
-                return self.busy().map(|()| None);
-            }
-            TurnOutcome::Deadline { contended: false } => {
-                return Err(self.unavailable(Cause::Deadline));
-            }
-            TurnOutcome::Cancelled => {
-                return Err(Error::Cancelled { path: self.settings.path.clone() });
-            }
-        };
-        if self.settings.session.state() == SessionState::Closed {
-            return Err(self.closed());
-        }
-        Ok(Some(turn))
-    }
-
-    /// Somebody else has the lock, if an outage does not make that hearsay.
-    fn busy(&self) -> Result<()> {
-        match self.settings.session.state() {
-            SessionState::Connected => Ok(()),
-            SessionState::Closed => Err(self.closed()),
-            _ => {
-                let hold = self.shared.hold.lock().upgrade();
-                let is_held_here = hold.is_some_and(|hold| hold.is_held());
-                if is_held_here { Ok(()) } else { Err(self.unavailable(Cause::ConnectionLost)) }
-            }
-        }
-    }
-
-    fn closed(&self) -> Error {
-        Error::Closed { op: "lock", path: self.settings.path.clone() }
-    }
-
-    fn unavailable(&self, cause: Cause) -> Error {
-        Error::Unavailable { op: "lock", path: self.settings.path.clone(), cause }
-    }
-
     /// Whose node is there, as it says; the nonce is left out of its data.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
         let (core, path) = (self.settings.session.core(), &self.shared.node);
         // for the connection; the read has a time of its own
         let limit = Limit::after(self.settings.operation_timeout());
-        ask("holders", core, path, &limit, |generation, _| {
+        query("holders", core, path, &limit, |generation, _| {
             match generation.read(path, false, &Limit::NONE) {
                 Ok(mut node) => {
                     node.data = nonce::split(&node.data).1.to_vec();
@@ -188,23 +146,7 @@ impl ExclusiveHandle {
     }
 
     pub(super) fn describe(&self) -> &'static str {
-        match self.shared.local_queue.phase() {
-            None => "<unlocked here>",
-            Some(TurnPhase::Holding) => "<locked here>",
-            Some(_) => "<waiting>",
-        }
-    }
-}
-
-impl Turn<'_> {
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.local_queue.leave(self.number);
+        self.shared.turns.describe()
     }
 }
 
@@ -232,7 +174,7 @@ impl Hold for ExclusiveHold {
         shared.self_deadlock.released(self.thread);
         // The removal is on its way before the next thread's create.
         let release = self.node.begin_release(wait);
-        shared.local_queue.leave(self.turn);
+        shared.turns.leave(self.turn);
         release
     }
 }

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::order::Place;
+use super::order::MemberKey;
 use crate::error::Result;
 use crate::guard::Held;
 use crate::limit::Limit;
+use crate::local::registry::LockKey;
 use crate::queue::Mode;
 use crate::queue::name::Kind;
 use crate::recipes::exclusive::ZkExclusiveLock;
@@ -78,15 +79,10 @@ impl Member {
     pub(super) fn part(&self) -> &dyn Part {
         &*self.0
     }
-
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn key(&self) -> MemberKey {
         let core = self.0.session().core();
-        Place {
-            // DNS names know no case.
-            ensemble: core.ensemble().iter().map(|host| host.to_ascii_lowercase()).collect(),
-            path: format!("{}{}", core.chroot(), self.0.path()),
-            kind: self.0.kind(),
-        }
+        let dir = format!("{}{}", core.chroot(), self.0.path());
+        MemberKey { lock: LockKey::new(&core.ensemble(), &dir), kind: self.0.kind() }
     }
 }
 

@@ -104,8 +104,8 @@ impl ZkMultiLock {
             let reason = "it has no member".to_owned();
             return Err(Error::InvalidConfig { what: "multi-lock", reason });
         }
-        let places = members.iter().map(Member::place).collect();
-        match order::order(places) {
+        let keys = members.iter().map(Member::key).collect();
+        match order::order(keys) {
             Ok(order) => Ok(ZkMultiLock { set: Arc::new(Set { members, order }) }),
             Err(twice) => Err(Error::WouldDeadlock {
                 path: members[twice].path().to_owned(),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
-use crate::local::lock::{LocalHold, LocalLock, LocalRequest};
+use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, HeldNode, Mode, Release};
 use crate::recipes::settings::Settings;
@@ -20,8 +21,10 @@ use crate::world::thread::ThreadId;
 
 /// One `ZkMutex`: the shared lock, and what is this user's own.
 pub(crate) struct MutexHandle {
-    pub(super) settings: Settings,
+    // `shared` is dropped first. It may have a kept hold, which is released then. If the session in
+    // `settings` were closed before that, the kept hold would be logged as a lost lock.
     shared: Arc<Interned<SharedMutex>>,
+    pub(super) settings: Settings,
 }
 
 /// What all `ZkMutex` of one path on one session share.
@@ -93,16 +96,15 @@ impl MutexHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         shared.self_deadlock.warn(thread, &self.settings.path);
-        let ask = LocalRequest {
+        let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
-            kind: Kind::Lock,
             mode,
             limit,
             data: &self.settings.data,
             is_held_here: &|| shared.reentry.any(|hold| hold.local_hold.node.is_held()),
         };
-        let Some(local_hold) = shared.local.hold(&ask)? else { return Ok(None) };
+        let Some(local_hold) = shared.local.hold(&request, Kind::Lock)? else { return Ok(None) };
         let hold = shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(hold)))
@@ -135,24 +137,16 @@ impl MutexHandle {
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        self.shared.local.queue.contenders(
-            self.settings.session.core(),
-            &Limit::after(self.settings.operation_timeout()),
-        )
+        self.shared.local.queue.contenders(self.settings.session.core())
     }
 
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.settings.operation_timeout());
-        self.shared.local.queue.holders(self.settings.session.core(), &limit)
+        self.shared.local.queue.holders(self.settings.session.core())
     }
 
-    /// Asks a contender to let go; gives what its node's data was.
+    /// Asks a contender to let go. Gives the data that its node had before.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.shared.local.queue.revoke(
-            self.settings.session.core(),
-            &contender.name,
-            self.settings.operation_timeout(),
-        )
+        self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
     }
 
     /// Ends a lock that outlives sessions.

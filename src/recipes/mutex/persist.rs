@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::limit::Limit;
-use crate::queue::call::ask;
+use crate::queue::call::query;
 use crate::queue::name::{self, Kind};
 use crate::queue::stand_in::StandIn;
 use crate::queue::{HeldNode, Queue};
@@ -62,7 +62,7 @@ impl Queue {
         let (path, limit) = (path::join(self.dir(), name), Limit::after(operation_timeout));
         // An earlier delete whose answer was lost.
         let mut may_be_done = false;
-        let is_deleted = ask("release_persistent", core, &path, &limit, |generation, _| {
+        let is_deleted = query("release_persistent", core, &path, &limit, |generation, _| {
             match generation.read(&path, false, &limit) {
                 Ok(node) if node.stat.owner != 0 => return Ok(None),
                 Ok(_) => {}

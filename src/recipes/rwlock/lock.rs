@@ -7,10 +7,11 @@ use super::shared_read::SharedRead;
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
-use crate::local::lock::{Admission, LocalHold, LocalLock, LocalRequest, Turn};
+use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::{Admission, LocalRequest, Turn};
 use crate::queue::name::Kind;
 use crate::queue::{Contender, HeldNode, Mode, Release};
 use crate::recipes::settings::Settings;
@@ -121,8 +122,8 @@ impl RwLockHandle {
             });
         }
         let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let ask = self.ask(Kind::Write, mode, limit, &held_here, thread)?;
-        let Some(local_hold) = shared.local.hold(&ask)? else { return Ok(None) };
+        let request = self.request(mode, limit, &held_here, thread)?;
+        let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
         let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
@@ -169,9 +170,9 @@ impl RwLockHandle {
     ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
         let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let ask = self.ask(Kind::Read, mode, limit, &held_here, thread)?;
+        let request = self.request(mode, limit, &held_here, thread)?;
         loop {
-            let turn = match shared.local.turn(&ask)? {
+            let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
                 Some(Admission::Share(shared_read)) if shared_read.node.is_held() => {
                     return Ok(Some(shared_read));
@@ -189,7 +190,9 @@ impl RwLockHandle {
             {
                 return Ok(Some(shared_read));
             }
-            let Some(held_node) = shared.local.share(&ask, &turn)? else { return Ok(None) };
+            let Some(held_node) = shared.local.share(&request, Kind::Read, &turn)? else {
+                return Ok(None);
+            };
             let shared_read = SharedRead::new(held_node, 0);
             *shared.newest.lock() = Arc::downgrade(&shared_read);
             self.let_in(&shared_read, &turn);
@@ -207,7 +210,11 @@ impl RwLockHandle {
 
     /// Those who wait to read, next in line, come in at once: one by one they could find the shared_read
     /// gone again.
-    fn let_in(&self, shared_read: &Arc<SharedRead>, turn: &Turn<'_, Arc<SharedRead>>) {
+    fn let_in(
+        &self,
+        shared_read: &Arc<SharedRead>,
+        turn: &Turn<'_, Arc<LocalHold>, Arc<SharedRead>>,
+    ) {
         while self.is_open(shared_read) && shared_read.join() {
             if turn.share(shared_read.clone()).is_err() {
                 shared_read.leave(); // never the last: we are in it
@@ -216,9 +223,8 @@ impl RwLockHandle {
         }
     }
 
-    fn ask<'a>(
+    fn request<'a>(
         &'a self,
-        kind: Kind,
         mode: Mode,
         limit: Limit<'a>,
         is_held_here: &'a dyn Fn() -> bool,
@@ -231,7 +237,6 @@ impl RwLockHandle {
         Ok(LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
-            kind,
             mode,
             limit,
             data: &self.settings.data,
@@ -275,22 +280,16 @@ impl RwLockHandle {
     }
 
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.settings.operation_timeout());
-        self.shared.local.queue.contenders(self.settings.session.core(), &limit)
+        self.shared.local.queue.contenders(self.settings.session.core())
     }
 
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.settings.operation_timeout());
-        self.shared.local.queue.holders(self.settings.session.core(), &limit)
+        self.shared.local.queue.holders(self.settings.session.core())
     }
 
-    /// Asks a contender to let go; gives what its node's data was.
+    /// Asks a contender to let go. Gives the data that its node had before.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.shared.local.queue.revoke(
-            self.settings.session.core(),
-            &contender.name,
-            self.settings.operation_timeout(),
-        )
+        self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -7,8 +7,9 @@ use super::leases::{self, Count, Leases, Want};
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
-use crate::local::lock::{LocalHold, LocalLock, LocalRequest};
+use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
+use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
 use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop};
 use crate::recipes::settings::Settings;
@@ -176,17 +177,17 @@ impl SemaphoreHandle {
 
     /// The mutex, for one who wants leases.
     fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
-        let ask = LocalRequest {
+        let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
-            kind: Kind::Lock,
             mode: Mode::Wait,
             limit,
             data: &self.settings.data,
             // Whoever has the mutex here says nothing of who has the leases.
             is_held_here: &|| false,
         };
-        let local_hold = self.shared.local.hold(&ask).map_err(|e| self.of_ours(e))?;
+        let local_hold =
+            self.shared.local.hold(&request, Kind::Lock).map_err(|e| self.of_ours(e))?;
         Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
     }
 
@@ -242,15 +243,13 @@ impl SemaphoreHandle {
 
     /// The leases that stand.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let limit = Limit::after(self.settings.operation_timeout());
-        Ok(below("leases", self.shared.leases.contenders(self.settings.session.core(), &limit)?))
+        Ok(below("leases", self.shared.leases.contenders(self.settings.session.core())?))
     }
 
     /// The leases that stand, and behind them who is at the mutex.
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
         let mut all = self.holders()?;
-        let limit = Limit::after(self.settings.operation_timeout());
-        let waiting = self.shared.local.queue.contenders(self.settings.session.core(), &limit)?;
+        let waiting = self.shared.local.queue.contenders(self.settings.session.core())?;
         all.extend(below("locks", waiting));
         Ok(all)
     }

@@ -1,5 +1,5 @@
-mod hold;
 mod keep;
 pub mod lock;
 pub mod queue;
 pub mod reentry;
+pub mod turn;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex}; // notes
 use std::time::Duration;
 
 use crate::clock::BootTime;
-use crate::local::lock::{LocalRequest, LocalLock, LocalHold};
+use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::turn::LocalRequest;
 use crate::limit::Limit;
 use crate::queue::name::Kind;
 use crate::queue::{Mode, Queue};
@@ -45,12 +46,11 @@ impl Stage {
             .hold(&LocalRequest {
                 session: &self.session,
                 path: "/l",
-                kind: Kind::Lock,
                 mode: Mode::Wait,
                 limit: Limit::NONE,
                 data: &[],
                 is_held_here: &|| false,
-            })
+            }, Kind::Lock)
             .unwrap()
             .expect("nothing else ends this wait");
         let others = {

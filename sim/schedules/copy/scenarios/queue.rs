@@ -30,7 +30,7 @@ struct Room {
 impl Room {
     fn new() -> Arc<Self> {
         Arc::new(Room {
-            queue: LocalQueue::new(),
+            queue: LocalQueue::default(),
             inside: atomic::AtomicUsize::new(0),
             last: AtomicU64::new(0),
             batons: AtomicUsize::new(0),

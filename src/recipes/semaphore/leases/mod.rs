@@ -9,7 +9,7 @@ pub(crate) use self::count::Count;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::contender_node::ContenderNode;
-use crate::queue::{Call, Contender, Mode, Step, Stop, ask, name};
+use crate::queue::{Call, Contender, Mode, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{
@@ -76,20 +76,22 @@ impl Leases {
         limit: &Limit<'_>,
     ) -> Result<u32> {
         let path = self.count.path();
-        ask(op, core, path, limit, |generation, _| self.count.get(generation, told, false, limit))
+        query(op, core, path, limit, |generation, _| self.count.get(generation, told, false, limit))
     }
 
     /// Changes the number. False: the node's data is something else.
     pub(crate) fn set_permits(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
-        ask("semaphore", core, self.count.path(), limit, |generation, _| {
+        query("semaphore", core, self.count.path(), limit, |generation, _| {
             self.count.set(generation, number, limit)
         })
     }
 
-    /// The leases there are, in the order in which they were made. `limit` is for the connection;
-    /// each request has a time of its own, since there may be many.
-    pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        ask("semaphore", core, self.count.path(), limit, |generation, _| {
+    /// The leases there are, in the order in which they were made.
+    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
+        // This is the time for the connection. Each request has a time of its own, since there may
+        // be many.
+        let limit = &Limit::after(core.operation_timeout());
+        query("semaphore", core, self.count.path(), limit, |generation, _| {
             let children = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => Listing::default(),
                 listed => listed?.children,
