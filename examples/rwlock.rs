@@ -16,6 +16,7 @@ use zk_mutex::{ZkRwLock, ZkSession};
 
 const PATH: &str = "/zk-mutex/rwlock";
 const READERS: usize = 4;
+const READS: u32 = 25; // of each reader
 const VERSIONS: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -46,11 +47,10 @@ fn main() -> Result<()> {
 }
 
 fn read(lock: &ZkRwLock, config: &Config) -> Result<()> {
-    let mut version = 0;
-    while version < VERSIONS {
+    for _ in 0..READS {
         let reading = lock.read()?;
         config.most_readers.fetch_max(config.readers.fetch_add(1, SeqCst) + 1, SeqCst);
-        version = config.halves[0].load(SeqCst);
+        let version = config.halves[0].load(SeqCst);
         thread::sleep(PAUSE);
         reading.check()?; // It was held all the time.
         assert_eq!(config.halves[1].load(SeqCst), version, "a half of a version");
