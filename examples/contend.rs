@@ -8,29 +8,20 @@
 //! it plus one. Only the lock keeps two sections apart, so a count that comes out right shows that
 //! it did.
 
+mod common;
+
+use common::Result;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use zk_mutex::{ZkMutex, ZkSession};
-use zk_test_server::TestServer;
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 25;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
 fn main() -> Result<()> {
-    env_logger::init();
-    let (_embedded, servers) = match std::env::var("ZK_CONNECT") {
-        Ok(servers) => (None, servers),
-        Err(_) => {
-            let server = TestServer::start()?; // stops when it is dropped
-            let address = server.connect_string();
-            eprintln!("there is no ZK_CONNECT, so this runs on an embedded test server, {address}");
-            (Some(server), address)
-        }
-    };
-    let session = ZkSession::connect(&servers)?;
+    env_logger::init(); // RUST_LOG=debug shows each step of the library
+    let session = ZkSession::connect(&common::server()?)?;
     let mutex = ZkMutex::new(&session, "/zk-mutex/contend")?;
     let counter = AtomicU64::new(0);
     thread::scope(|scope| {
