@@ -69,6 +69,7 @@ const DELETED: &str = "lock lost, somebody deleted its node";
 const QUEUES_AGAIN: &str = "our waiting node was deleted by somebody";
 const EXPIRED: &str = "lost, the server expired the session";
 const RESUMED: &str = ": resumed";
+const LATE_READ: &str = "made behind the deletion of its write";
 const NO_LEADER: &str = "looks for a leader";
 
 plans! {
@@ -83,6 +84,7 @@ plans! {
     servers_that_lose_their_data: ["with its data: false", RESUMED, LAPSED], [];
     sessions_that_are_ended: ["the operator expires session", DELETED, QUEUES_AGAIN, EXPIRED], [];
     timeouts_that_become_shorter: ["fault: Limits", LAPSED, EXPIRED, RESUMED], [];
+    writes_that_are_deleted_as_they_are_downgraded: [DELETED, LATE_READ], [];
 }
 
 /// A seed of few steps.
