@@ -343,12 +343,15 @@ impl Core {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         let told = match first {
             Some((id, current)) => {
-                log_transition(&id, &SessionEvent::Closed);
+                let answer = current.map(|current| current.close());
                 self.changes.notify(&(), true);
                 let _ = self.news.send(News::Stop);
-                let end = |current: Arc<Generation>| current.close().recv_timeout(left(until));
-                let told = current.is_none_or(|current| end(current).unwrap_or(false));
+                let told =
+                    answer.is_none_or(|answer| answer.recv_timeout(left(until)).unwrap_or(false));
                 self.closed.raise(told);
+                // The logger is foreign code. If it blocks, the server knows of the close already,
+                // and the other callers have the outcome.
+                log_transition(&id, &SessionEvent::Closed);
                 told
             }
             None => self.closed.wait(left(until + OUTCOME)).unwrap_or(false),

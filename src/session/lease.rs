@@ -288,11 +288,15 @@ impl Lease {
 
     /// The session is lost: so is every hold.
     pub(crate) fn end(&self, reason: LossReason) {
+        tell(&self.mark_ended(reason));
+    }
+
+    /// The same for a caller that has something to do before foreign code runs. The holds are
+    /// marked as lost; the caller sees to it that they are [told](tell).
+    pub(super) fn mark_ended(&self, reason: LossReason) -> Vec<Arc<LeasedNode>> {
         let mut state = self.state.lock();
         state.over.get_or_insert(reason);
-        let lost = self.take(&mut state, reason);
-        drop(state);
-        tell(&lost);
+        self.take(&mut state, reason)
     }
 
     /// Lets readers without the lock know when the lease ends. The holds of an end that has passed
