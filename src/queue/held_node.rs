@@ -141,7 +141,7 @@ impl HeldNode {
             held_node.release(done);
             deleted.extend(outcome);
         }
-        Release { loss, deleted, limit: Limit::after(self.generation.timeout() / 6) }
+        Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
     }
 
     fn release(&self, done: Option<Sender<Outcome>>) {

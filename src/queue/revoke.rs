@@ -63,7 +63,7 @@ impl ZkSession {
             let rule = "its last part must be the name of a node in a lock's queue";
             return Err(Error::InvalidPath { path: path.to_owned(), rule });
         }
-        revoke(self.core(), &format!("{chroot}{path}"), self.timeout() / 6)
+        revoke(self.core(), &format!("{chroot}{path}"), self.core().operation_timeout())
     }
 }
 

@@ -8,7 +8,7 @@ use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
 use super::connection::machine::Settings;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
-use super::generation::Generation;
+use super::generation::{Generation, operation_timeout};
 use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::retry::Retry;
 use crate::clock::BootTime;
@@ -159,8 +159,15 @@ impl Core {
         self.state.lock().current.clone()
     }
 
-    pub(super) fn requested_timeout(&self) -> Duration {
-        self.config.timeout
+    /// The negotiated session timeout; the requested one while there is no session.
+    pub(crate) fn timeout(&self) -> Duration {
+        let granted = self.generation().map(|generation| generation.timeout());
+        granted.filter(|timeout| !timeout.is_zero()).unwrap_or(self.config.timeout)
+    }
+
+    /// How long one step of a call may take: a request with its answer, or a call that tries once.
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
     }
 
     pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
@@ -289,11 +296,11 @@ impl Core {
     pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
         let since = retry.failing_since();
         self.state() == SessionState::Connected
-            && since.is_some_and(|since| since.elapsed() >= self.operation_timeout())
+            && since.is_some_and(|since| since.elapsed() >= self.max_elapsed())
     }
 
-    /// How long a call may go on without getting any further.
-    pub(crate) fn operation_timeout(&self) -> Duration {
+    /// How long a call may go on without progress, by the retry policy.
+    pub(crate) fn max_elapsed(&self) -> Duration {
         self.config.retry.max_elapsed
     }
 
@@ -463,7 +470,7 @@ impl Core {
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
         let settings = Settings {
             timeout: config.timeout,
-            attempt: (config.timeout / 6)
+            attempt: operation_timeout(config.timeout)
                 .max(ATTEMPT)
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),

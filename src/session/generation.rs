@@ -31,6 +31,11 @@ use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
 use zk_wire::code::event;
 use zk_wire::path;
 
+/// The operation timeout that goes with a session timeout.
+pub(super) fn operation_timeout(session_timeout: Duration) -> Duration {
+    session_timeout / 6
+}
+
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
 
@@ -147,6 +152,11 @@ impl Generation {
     /// The negotiated session timeout; zero as long as there is no session.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms.load(Ordering::Acquire))
+    }
+
+    /// How long one step may take in this session; zero as long as there is no session.
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
     }
 
     pub(crate) fn epoch(&self) -> u64 {

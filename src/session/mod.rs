@@ -118,8 +118,7 @@ impl ZkSession {
     /// The negotiated session timeout; the requested one while there is no session. It may become
     /// shorter when the session moves to another server, never longer; a new session has its own.
     pub fn timeout(&self) -> Duration {
-        let granted = self.core().generation().map(|generation| generation.timeout());
-        granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
+        self.core().timeout()
     }
 
     /// For how long no server can have expired this session, as far as the answers of the servers

@@ -211,7 +211,8 @@ impl ZkElection {
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.contenders(session.core(), &Limit::after(session.timeout() / 6))
+        let core = session.core();
+        shared.queue.contenders(core, &Limit::after(core.operation_timeout()))
     }
 
     /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or
@@ -225,7 +226,8 @@ impl ZkElection {
     #[doc(alias = "getLeader")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
         let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.holders(session.core(), &Limit::after(session.timeout() / 6))
+        let core = session.core();
+        shared.queue.holders(core, &Limit::after(core.operation_timeout()))
     }
 
     /// Asks one of the [`contenders`](Self::contenders) to resign, as

@@ -101,6 +101,10 @@ impl Generation {
         T
     }
 
+    pub fn operation_timeout(&self) -> Duration {
+        T / 6
+    }
+
     pub fn wake(&self) {}
 
     pub fn remove(&self, removal: Removal) {
