@@ -33,13 +33,20 @@ use crate::clock::BootTime;
 use crate::error::Result;
 use crate::world::Receiver;
 
-/// A supervised ZooKeeper session: the ground that locks stand on.
+/// A supervised ZooKeeper session, in which locks are made and held.
 ///
-/// Clones are handles of the same session; it is closed by [`close`](Self::close) or when the last
-/// handle (clones, locks and guards included) is dropped. An outage is survived: the same
-/// session is resumed on another connection, with back-off, for as long as the server keeps it. If
-/// the server expires it, every guard is lost (and told so) and a new session is made, in the
-/// background, until the session is closed.
+/// The session survives an outage: it is resumed on another connection, with back-off, for as long
+/// as the server keeps it. If the server expires it, every guard is lost, the holders are notified,
+/// and a new session is made in the background. That goes on until the session is closed.
+///
+/// # Handles
+///
+/// Clones of this value are handles of one session. Each lock and each guard of the session is a
+/// handle too. [`close`](Self::close) closes the session; so does the drop of its last handle. That
+/// drop waits for the server's answer to the close and for the session's threads, for 0.95 seconds
+/// at most. So where a guard is the last handle, its drop or its `unlock()` may take that long when
+/// no server answers. Keep a clone of the session until the end of the program, or call `close`, if
+/// the release of a guard must not wait.
 ///
 /// # Threads
 ///
