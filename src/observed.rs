@@ -96,7 +96,7 @@ impl Observed {
         else {
             return false;
         };
-        generation.lease.would_stand(&hold, BootTime::default() + boot_time)
+        generation.lease.would_be_held(&hold, BootTime::default() + boot_time)
     }
 
     /// Whether its guards were told that it is lost, or nobody has it any more.

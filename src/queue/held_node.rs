@@ -71,7 +71,7 @@ impl HeldNode {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.generation.lease.stands(&self.hold, BootTime::now())
+        self.generation.lease.is_held(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
@@ -87,7 +87,7 @@ impl HeldNode {
 
     pub(crate) fn valid_for(&self) -> Duration {
         let (lease, now) = (&self.generation.lease, BootTime::now());
-        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
+        if lease.is_held(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.

@@ -401,7 +401,7 @@ impl Core {
                     sleep = sleep.min((generation.timeout() / 8).max(Duration::from_millis(10)));
                 }
                 let now = BootTime::now();
-                if let Some(end) = generation.lease.watch(now) {
+                if let Some(end) = generation.lease.end_if_due(now) {
                     sleep = sleep.min(end.since(now));
                 }
             }

@@ -84,7 +84,7 @@ pub(crate) enum Folder<'a> {
     /// The answer to the listing that has left a watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
     /// A child was made or deleted; or the watch is gone with its connection, so that this would
-    /// not be noticed; or somebody asked for the lock that one of our own children holds.
+    /// not be noticed; or somebody asked for the lock that one of our own children nodes.
     Changed,
 }
 
@@ -197,12 +197,12 @@ impl Generation {
         self.failures.lock().clone()
     }
 
-    /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a
+    /// Makes `node` stand, if the lease is fresh. Its node is watched once it has stood for a
     /// while.
-    pub(crate) fn grant(&self, hold: &Arc<LeasedNode>) -> Result<(), Refused> {
+    pub(crate) fn grant(&self, node: &Arc<LeasedNode>) -> Result<(), Refused> {
         let now = BootTime::now();
-        self.lease.grant(hold, now)?;
-        // Most often the event loop looks in time by itself, and this hold is none of those that
+        self.lease.grant(node, now)?;
+        // Most often the event loop looks in time by itself, and this node is none of those that
         // live for so long.
         if self.next_look.get() > now + WATCH_AFTER + WATCH_AFTER / 5 {
             self.connection.wake();
@@ -407,7 +407,7 @@ impl Generation {
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
         // This runs foreign code, which may block, so it comes after the request.
-        lease::tell(&lost);
+        lease::notify_lost(&lost);
         told
     }
 
@@ -480,15 +480,15 @@ impl Generation {
             #[cfg(not(feature = "client"))]
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => {
-                hold.told(&data);
-                // A hold that is kept has no guard that could be asked to let go.
-                if hold.is_revoked() {
-                    self.tell_folder(path::parent(hold.path()), Folder::Changed);
+            Output::HoldRead(node, Some((czxid, data))) if node.is_node(czxid) => {
+                node.note_data(&data);
+                // A node that is kept has no guard that could be asked to let go.
+                if node.is_revoked() {
+                    self.tell_folder(path::parent(node.path()), Folder::Changed);
                 }
             }
-            Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
-            Output::TellLoss(lost) => lease::tell(&lost),
+            Output::HoldRead(node, _) => self.lease.node_gone(&node, BootTime::now()),
+            Output::TellLoss(lost) => lease::notify_lost(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.tell_folder(
                     watch.dir(),
@@ -497,7 +497,7 @@ impl Generation {
             }
             Output::FolderListed(watch, None) => self.tell_folder(watch.dir(), Folder::Changed),
             Output::MayRemove { task, path } => {
-                let may = self.lease.hold_on(&path).is_none();
+                let may = self.lease.leased_node(&path).is_none();
                 self.connection.with(|machine, now| machine.may_remove(task, may, now));
             }
             Output::Log(level, text) => match level {
@@ -517,7 +517,7 @@ impl Generation {
     /// Notifies whoever waits for an event of this node.
     fn watch_event(&self, kind: i32, path: &str) {
         let is_gone = kind == event::DELETED;
-        // First the hold is marked as lost, then the waiters are notified. In the other order a
+        // First the node is marked as lost, then the waiters are notified. In the other order a
         // waiter of this process could take the lock while our guard still says that it is held.
         if is_gone {
             self.held_node_gone(path);
@@ -528,24 +528,24 @@ impl Generation {
         if kind == event::CHILDREN_CHANGED || is_gone {
             self.tell_folder(path, Folder::Changed);
         }
-        // Once more behind the notification: a caller may have made its node a hold in between.
-        // Either it finds the notification after that, or its hold is found here.
+        // Once more behind the notification: a caller may have made its node a node in between.
+        // Either it finds the notification after that, or its node is found here.
         if is_gone {
             self.held_node_gone(path);
-        } else if let Some(hold) = self.lease.hold_on(path) {
-            self.lease.rearm(&hold);
+        } else if let Some(node) = self.lease.leased_node(path) {
+            self.lease.rearm(&node);
             self.connection.wake(); // the event loop looks for it next
         }
     }
 
-    /// Marks the hold on this node as lost, if there is one.
+    /// Marks the node on this node as lost, if there is one.
     fn held_node_gone(&self, path: &str) {
-        if let Some(hold) = self.lease.hold_on(path) {
-            self.tell_later(self.lease.mark_gone(&hold, BootTime::now()));
+        if let Some(node) = self.lease.leased_node(path) {
+            self.tell_later(self.lease.mark_gone(&node, BootTime::now()));
         }
     }
 
-    /// These holds are marked as lost. The event loop tells their holders, since that runs foreign
+    /// These nodes are marked as lost. The event loop tells their holders, since that runs foreign
     /// code, and this thread may be one that waits for something else.
     fn tell_later(&self, lost: Vec<Arc<LeasedNode>>) {
         if !lost.is_empty() {

@@ -226,7 +226,7 @@ impl<'a> ExclusiveAttempt<'a> {
                     // An event that came before the hold was there to hear it.
                     let events = self.notifier.events();
                     if events & GONE != 0 {
-                        create_attempt.generation.lease.gone(&hold, BootTime::now());
+                        create_attempt.generation.lease.node_gone(&hold, BootTime::now());
                     } else if events & CHANGED != 0 {
                         held_node.watch_again();
                     }

@@ -137,7 +137,7 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     // `lost` made the event loop watch the node. It alone carries out the answer to that, and
     // nobody reads while it has that before it. So the answer must be through, as it is when one
     // behind it has come.
-    let hold = generation.lease.hold_on(&node).unwrap();
+    let hold = generation.lease.leased_node(&node).unwrap();
     while hold.armed_on() != generation.epoch() {
         std::thread::sleep(Duration::from_millis(1));
     }

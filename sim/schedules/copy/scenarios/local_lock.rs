@@ -89,7 +89,7 @@ impl Stage {
         let generation = self.generation();
         spawn(move || {
             advance(SPAN);
-            generation.lease.watch(BootTime::now());
+            generation.lease.end_if_due(BootTime::now());
         })
     }
 }
@@ -216,7 +216,7 @@ pub fn crowd_of_holders_whose_lease_ends() {
         for _ in 0..2 {
             let generation = stage.generation();
             advance(SPAN);
-            generation.lease.watch(BootTime::now());
+            generation.lease.end_if_due(BootTime::now());
         }
         users.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");

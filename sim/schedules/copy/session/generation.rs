@@ -60,7 +60,7 @@ impl Connection {
         let mut machine = Machine::default();
         act(&mut machine, BootTime::now());
         for Output::TellLoss(lost) in machine.outputs {
-            lease::tell(&lost);
+            lease::notify_lost(&lost);
         }
     }
 
