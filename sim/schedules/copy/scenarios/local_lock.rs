@@ -182,11 +182,11 @@ pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
         let generation = stage.generation();
         let folder = generation.folders.lock().unwrap().first().cloned().expect("it watches the lock");
         assert!(
-            (folder.tell)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
+            (folder.notify)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
             "it is alone"
         );
         let local_hold = stage.hold();
-        let event = spawn(move || (folder.tell)(Folder::Changed));
+        let event = spawn(move || (folder.notify)(Folder::Changed));
         let other = {
             let stage = stage.clone();
             spawn(move || stage.cycle(KEEP))
@@ -197,7 +197,7 @@ pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
         // What was made after the event is listed for itself.
         let folders = generation.folders.lock().unwrap().clone();
         folders.iter().skip(1).for_each(|folder| {
-            (folder.tell)(Folder::Changed);
+            (folder.notify)(Folder::Changed);
         });
         stage.is_clean(&generation);
     });
