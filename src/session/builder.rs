@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::ZkSession;
-use super::config::{RetryPolicy, check_millis};
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
 use super::event::EventHandler;
+use super::retry::RetryPolicy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::world::{Instant, thread};
@@ -143,4 +143,15 @@ impl SessionBuilder {
             Err(e) => Err(e),
         }
     }
+}
+
+/// A duration that ZooKeeper can carry: 1 ms to `i32::MAX` ms.
+fn check_millis(what: &'static str, d: Duration) -> Result<()> {
+    if d.as_millis() == 0 || d.as_millis() > i32::MAX as u128 {
+        return Err(Error::InvalidConfig {
+            what,
+            reason: format!("{d:?} is not between 1 ms and {} ms", i32::MAX),
+        });
+    }
+    Ok(())
 }

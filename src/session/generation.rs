@@ -14,7 +14,6 @@ use std::time::Duration;
 use super::acl::Acl;
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
-use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 #[cfg(feature = "client")]
@@ -26,6 +25,7 @@ use super::event::SessionEvent;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::{Notifier, WatchRegistry};
+use super::retry::RetryPolicy;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};

@@ -4,7 +4,6 @@ pub(crate) mod acl;
 mod builder;
 #[cfg(feature = "client")]
 pub(crate) mod client;
-pub(crate) mod config;
 pub(crate) mod connect_string;
 pub(crate) mod connection;
 pub(crate) mod core;
@@ -24,9 +23,9 @@ use std::time::Duration;
 
 pub use acl::Acl;
 pub use builder::SessionBuilder;
-pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use leased_node::{LostSignal, RevokeSignal};
+pub use retry::RetryPolicy;
 
 use self::core::Core;
 use crate::clock::BootTime;
