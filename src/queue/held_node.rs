@@ -51,7 +51,7 @@ impl HeldNode {
             is_released: AtomicBool::new(false),
         };
         #[cfg(zk_sim)]
-        observed::tell(|| News::Granted(Observed::new(&held_node)));
+        observed::notify(|| News::Granted(Observed::new(&held_node)));
         held_node
     }
 
@@ -146,7 +146,7 @@ impl HeldNode {
 
     fn release(&self, done: Option<Sender<Outcome>>) {
         #[cfg(zk_sim)]
-        observed::tell(|| News::Released(Observed::new(self)));
+        observed::notify(|| News::Released(Observed::new(self)));
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
         let mut removal = self.removal.clone();

@@ -188,7 +188,7 @@ impl Generation {
     fn show_connection(&self, epoch: Option<u64>) {
         use crate::observed::{self, News};
         let Some(session) = self.session_id() else { return };
-        observed::tell(|| match epoch {
+        observed::notify(|| match epoch {
             Some(epoch) => News::Attached { session, epoch },
             None => News::Detached { session },
         });
