@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
 
     /// If it has made no progress for as long as the retry policy allows another call, says so.
     pub(crate) fn overdue(&self) -> Option<Error> {
-        let cause = Cause::NoProgress(self.core.operation_timeout());
+        let cause = Cause::NoProgress(self.core.max_elapsed());
         let path = self.core.shown(self.path).to_owned();
         self.core.is_overdue(&self.retry).then_some(Error::Unavailable { op: "lock", path, cause })
     }

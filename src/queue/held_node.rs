@@ -51,7 +51,7 @@ impl HeldNode {
             is_released: AtomicBool::new(false),
         };
         #[cfg(zk_sim)]
-        observed::tell(|| News::Granted(Observed::new(&held_node)));
+        observed::notify(|| News::Granted(Observed::new(&held_node)));
         held_node
     }
 
@@ -71,7 +71,7 @@ impl HeldNode {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.generation.lease.stands(&self.hold, BootTime::now())
+        self.generation.lease.is_held(&self.hold, BootTime::now())
     }
 
     /// Why it is lost, if it is.
@@ -87,7 +87,7 @@ impl HeldNode {
 
     pub(crate) fn valid_for(&self) -> Duration {
         let (lease, now) = (&self.generation.lease, BootTime::now());
-        if lease.stands(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
+        if lease.is_held(&self.hold, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node got the lock.
@@ -120,7 +120,7 @@ impl HeldNode {
 
     /// The node was seen gone: the hold is lost.
     pub(crate) fn seen_gone(&self) {
-        self.generation.lease.gone(&self.hold, BootTime::now());
+        self.generation.lease.node_gone(&self.hold, BootTime::now());
     }
 
     /// Lets the lock go while others still look at the hold, who are told that it is over.
@@ -146,12 +146,12 @@ impl HeldNode {
             held_node.release(done);
             deleted.extend(outcome);
         }
-        Release { loss, deleted, limit: Limit::after(self.generation.timeout() / 6) }
+        Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
     }
 
     fn release(&self, done: Option<Sender<Outcome>>) {
         #[cfg(zk_sim)]
-        observed::tell(|| News::Released(Observed::new(self)));
+        observed::notify(|| News::Released(Observed::new(self)));
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.hold);
         let mut removal = self.removal.clone();

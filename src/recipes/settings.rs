@@ -63,9 +63,9 @@ impl Settings {
         self.session.core().shown(full)
     }
 
-    /// A sixth of the session timeout: the bound of single steps.
+    /// How long one step of a call on the lock may take.
     pub(crate) fn operation_timeout(&self) -> Duration {
-        self.session.timeout() / 6
+        self.session.core().operation_timeout()
     }
 
     /// An error if this hold of the lock is lost: a lost hold cannot be entered again.

@@ -3,6 +3,7 @@
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
     contend::spawn_waiting,
+    logged,
     own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
     scenarios,
@@ -480,6 +481,26 @@ fn until_it_sleeps(thread: &str) {
     });
 }
 
+/// The logger is the application's code. The session timeout is so long that only the close itself
+/// can free the lock in time.
+fn close_reaches_the_server_though_the_logger_blocks() {
+    let address = Shared::chroot();
+    let theirs = session(&address);
+    for part in ["lock lost", ": closed"] {
+        let ours = session_of(&address, Duration::from_secs(60));
+        let _guard = ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap();
+        let blocked = logged::hold(part);
+        thread::scope(|scope| {
+            let closed = scope.spawn(|| ours.close());
+            assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
+            let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
+            drop(blocked);
+            assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
+            let _ = closed.join().unwrap(); // its time may be over: that of the logger counts
+        });
+    }
+}
+
 fn close_frees_every_blocked_caller() {
     let address = Shared::chroot();
     let (session, other) = (session(&address), session(&address));
@@ -829,6 +850,7 @@ scenarios![
     session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once,
     close_ends_the_session_at_the_server_at_once,
     mutexes_and_guards_may_outlive_a_closed_session,
+    close_reaches_the_server_though_the_logger_blocks,
     close_frees_every_blocked_caller,
     every_call_on_a_closed_session_says_so,
     close_by_several_threads_at_once_is_one_close,

@@ -112,7 +112,7 @@ impl Campaign {
 
     /// Waits until the server has none of these nodes any more that should go.
     pub(super) fn until_gone(&self, created_nodes: &CreatedNodes) -> Result<()> {
-        let limit = Limit::after(self.session.timeout() / 6);
+        let limit = Limit::after(self.session.core().operation_timeout());
         created_nodes.until_gone(self.session.core(), &self.path, &limit)
     }
 }

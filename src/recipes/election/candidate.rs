@@ -133,7 +133,7 @@ impl ZkCandidate {
     /// As [`wait_leader_timeout`](Self::wait_leader_timeout), and
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
-        let operation_timeout = || self.state.campaign.session.timeout() / 6;
+        let operation_timeout = || self.state.campaign.session.core().operation_timeout();
         wait.acquire(operation_timeout, |mode, limit| self.state.wait(mode, &limit))
     }
 

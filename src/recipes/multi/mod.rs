@@ -214,11 +214,11 @@ impl Set {
         Ok(Some(all))
     }
 
-    /// A sixth of the shortest session timeout: the bound of single steps.
+    /// The shortest operation timeout of the members' sessions.
     fn operation_timeout(&self) -> Duration {
         self.members
             .iter()
-            .map(|member| member.part().session().timeout() / 6)
+            .map(|member| member.part().session().core().operation_timeout())
             .min()
             .unwrap_or_default()
     }

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::clock::BootTime;
-use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
+use crate::session::retry::RetryPolicy;
 use crate::world::{self, HashMap, shuffle};
 
 /// A connection that lasted less than this counts as a failure, so that a server which cuts every

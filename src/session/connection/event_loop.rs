@@ -13,9 +13,9 @@ use super::{CHUNK, Connection, SERVER};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
-use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
+use crate::session::retry::RetryPolicy;
 use crate::world::{
     Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };

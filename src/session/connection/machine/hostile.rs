@@ -489,7 +489,7 @@ impl World {
     fn grant(&mut self, path: &str, is_fixed: bool) {
         let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
         let hold = make(path.to_owned(), 5, 0, Box::new(|| ()));
-        let is_taken = self.rig.lease.hold_on(path).is_some();
+        let is_taken = self.rig.lease.leased_node(path).is_some();
         if !is_taken && self.rig.lease.grant(&hold, self.rig.now).is_ok() {
             self.holds.push(Held { hold, is_lost: false });
         }
@@ -763,7 +763,7 @@ impl World {
         }
         let end = self.heard + (self.timeout - self.timeout / 12);
         for held in &mut self.holds {
-            let stands = self.rig.lease.stands(&held.hold, self.rig.now);
+            let stands = self.rig.lease.is_held(&held.hold, self.rig.now);
             assert!(!(stands && held.is_lost), "{}: held again", held.hold.path());
             held.is_lost = !stands;
             if stands {

@@ -157,10 +157,12 @@ impl Rig {
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
-            Output::HoldRead(hold, _) => self.lease.gone(&hold, self.now),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.is_node(czxid) => {
+                hold.note_data(&data)
+            }
+            Output::HoldRead(hold, _) => self.lease.node_gone(&hold, self.now),
             Output::MayRemove { task, path } => {
-                let may = self.lease.hold_on(&path).is_none();
+                let may = self.lease.leased_node(&path).is_none();
                 self.m.may_remove(task, may, self.now);
             }
             Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
@@ -170,7 +172,7 @@ impl Rig {
     pub(super) fn watch_event(&mut self, kind: i32, path: &str) {
         if kind == event::DELETED {
             self.lease.node_deleted(path, self.now);
-        } else if let Some(hold) = self.lease.hold_on(path) {
+        } else if let Some(hold) = self.lease.leased_node(path) {
             self.lease.rearm(&hold);
         }
         self.watch_events.push((kind, path.to_owned()));
@@ -297,7 +299,7 @@ impl Rig {
 
     /// Ends the holds whose lease has run out.
     pub(super) fn lapse(&self) {
-        self.lease.watch(self.now);
+        self.lease.end_if_due(self.now);
     }
 
     pub(super) fn grant(&self, hold: Arc<LeasedNode>) -> Arc<LeasedNode> {

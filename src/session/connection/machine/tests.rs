@@ -369,7 +369,7 @@ fn a_timeout_granted_anew_counts_from_then_on() {
     rig.connect();
     rig.greet(7, (T / 4).as_millis() as i32);
     assert_eq!(rig.timeout, T / 4);
-    rig.lease.watch(rig.now + T / 4);
+    rig.lease.end_if_due(rig.now + T / 4);
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
 }
 

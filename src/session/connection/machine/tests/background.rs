@@ -305,7 +305,7 @@ fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
     rig.lease.node_deleted("/l/lock", rig.now);
     let second = rig.fixed(6);
     rig.lease.release(&first);
-    rig.lease.gone(&first, rig.now);
+    rig.lease.node_gone(&first, rig.now);
     assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
     rig.with(|m, now| m.end(LossReason::SessionExpired, now));
     assert_eq!(
