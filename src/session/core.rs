@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
-use super::connection::machine::Settings;
+use super::connection::machine::MachineConfig;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::Generation;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
@@ -458,7 +458,7 @@ impl Core {
         };
         self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
-        let settings = Settings {
+        let settings = MachineConfig {
             timeout: config.timeout,
             attempt: (config.timeout / 6)
                 .max(ATTEMPT)

@@ -10,11 +10,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
 /// More peers than this at once: the oldest is closed.
-const MOST_CANDIDATES: usize = 64;
+const MAX_CANDIDATES: usize = 64;
 
 /// Where the connect request has the session timeout: behind the frame's length, the version and
 /// the zxid.
-const TIMEOUT: Range<usize> = 16..20;
+const TIMEOUT_FIELD: Range<usize> = 16..20;
 
 pub(super) struct Accept {
     listener: TcpListener,
@@ -43,7 +43,7 @@ impl Accept {
                 Ok((mut peer, _)) => {
                     registry.register(&mut peer, token, Interest::READABLE)?;
                     self.candidates.push((peer, Vec::new()));
-                    if self.candidates.len() > MOST_CANDIDATES {
+                    if self.candidates.len() > MAX_CANDIDATES {
                         self.candidates.remove(0);
                     }
                 }
@@ -78,7 +78,7 @@ impl Accept {
 fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bool> {
     let mut buf = [0; 64];
     loop {
-        if let Some(timeout) = bytes.get(TIMEOUT) {
+        if let Some(timeout) = bytes.get(TIMEOUT_FIELD) {
             return Some(timeout == secret.to_be_bytes());
         }
         match peer.read(&mut buf) {

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 
 use super::watches::{WatchKind, Watches};
 use zk_wire::Malformed;
-use zk_wire::code::{err, event, op, xid};
-use zk_wire::frame::{Frames, HEAD, Next};
-use zk_wire::record::{ConnectReply, Reader, ReplyHeader, Writer, request_header};
+use zk_wire::code::{err, op, xid};
+use zk_wire::frame::{FrameOrHead, Frames, HEAD};
+use zk_wire::record::{ConnectReply, Reader, ReplyHeader, request_header, watch_event};
 
 /// The longest request that a server takes (`jute.maxbuffer`, as it is by default): it cuts the
 /// connection of a session that sends a longer one, and locks would feel that.
@@ -36,7 +36,7 @@ pub(super) struct ClientMachine {
     requests: VecDeque<ClientRequest>,
     watches: Watches,
     /// Our own `setWatches` requests that are not answered yet.
-    set_again: Vec<u64>,
+    unanswered_set_watches: Vec<u64>,
     /// The session is over: every request is answered with this code.
     ended: Option<i32>,
     /// The client has had the answer to its close, or is gone.
@@ -69,7 +69,7 @@ impl ClientMachine {
             is_greeted: false,
             requests: VecDeque::new(),
             watches: Watches::default(),
-            set_again: Vec::new(),
+            unanswered_set_watches: Vec::new(),
             ended: None,
             is_closed: false,
             to_client: Vec::new(),
@@ -90,9 +90,9 @@ impl ClientMachine {
             if let Some(head) = self.too_long.take_if(|_| !frames.is_skipping()) {
                 self.request(&head, true)?;
             }
-            let result = match frames.next_or_head() {
-                Ok(Some(Next::Whole(frame))) => self.frame(frame),
-                Ok(Some(Next::Head(head))) => {
+            let result = match frames.next_or_head(|| true) {
+                Ok(Some(FrameOrHead::Frame(frame))) => self.frame(frame),
+                Ok(Some(FrameOrHead::Head(head))) => {
                     self.too_long = Some(*head);
                     Ok(())
                 }
@@ -186,8 +186,8 @@ impl ClientMachine {
     /// The answer to the request of this number, in the order of the server's answers.
     pub(super) fn answer(&mut self, number: u64, code: i32, zxid: i64, body: &[u8]) {
         self.watches.saw(zxid);
-        if let Some(at) = self.set_again.iter().position(|own| *own == number) {
-            return self.set_again_answered(at, code);
+        if let Some(at) = self.unanswered_set_watches.iter().position(|own| *own == number) {
+            return self.set_watches_answered(at, code);
         }
         let Ok(at) = self.requests.binary_search_by_key(&number, |request| request.number) else {
             return;
@@ -219,32 +219,31 @@ impl ClientMachine {
         // Of the chroot itself the client would leave an empty path, and find no watch for it.
         let root = if path == self.chroot { "/" } else { "" };
         let path = format!("{path}{root}");
-        let event = Writer::bare().i32(xid::EVENT).i64(-1).i32(err::OK).i32(kind);
-        self.to_client.extend(event.i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame());
+        self.to_client.extend(reply(xid::EVENT, -1, err::OK, &watch_event(kind, &path)));
     }
 
     /// The session was taken up on another connection, or an answer to this was lost.
     pub(super) fn set_watches_again(&mut self) {
-        self.set_again.clear();
-        for body in self.watches.set_again() {
+        self.unanswered_set_watches.clear();
+        for body in self.watches.set_watches() {
             let number = self.new_number();
-            self.set_again.push(number);
+            self.unanswered_set_watches.push(number);
             self.submissions.push(Submission { number, op: op::SET_WATCHES, body });
         }
     }
 
-    fn set_again_answered(&mut self, at: usize, code: i32) {
-        self.set_again.swap_remove(at);
+    fn set_watches_answered(&mut self, at: usize, code: i32) {
+        self.unanswered_set_watches.swap_remove(at);
         match code {
-            err::OK if self.set_again.is_empty() => self.watches.are_set(),
+            err::OK if self.unanswered_set_watches.is_empty() => self.watches.all_armed(),
             err::OK => {}
             // The connection is lost; or it stands, and only this answer came too late. Both look
             // the same here. So the watches are set again at once, from the same zxid. If a
             // reconnection follows it sets them once more, which changes nothing.
             err::CONNECTION_LOSS => self.set_watches_again(),
-            err::SESSION_EXPIRED => self.set_again.clear(),
+            err::SESSION_EXPIRED => self.unanswered_set_watches.clear(),
             _ => {
-                self.set_again.clear();
+                self.unanswered_set_watches.clear();
                 let what = "the server refused to set the client's watches again";
                 self.warnings.push(format!("{what} (ZooKeeper error {code})"));
             }

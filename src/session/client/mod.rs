@@ -40,19 +40,19 @@ pub(crate) struct ClientEnd {
     number: u64,
     /// Held while a client is started, so that two callers get the same.
     starting: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
 }
 
 #[derive(Default)]
-struct State {
-    running: Option<Running>,
+struct ClientState {
+    running: Option<RunningClient>,
     /// How many clients were started.
     started: u64,
     /// The session is over; the code that says so.
     ended: Option<i32>,
 }
 
-struct Running {
+struct RunningClient {
     client: Weak<ZooKeeper>,
     loopback: Arc<Loopback>,
 }
@@ -91,13 +91,13 @@ impl ClientEnd {
             Loopback::start(self.number, ClientMachine::new(chroot.to_owned(), first), submit)?;
         // Before the client can ask anything: an answer must find its way.
         self.state.lock().running =
-            Some(Running { client: Weak::new(), loopback: loopback.clone() });
+            Some(RunningClient { client: Weak::new(), loopback: loopback.clone() });
         // The client unwraps what the machine may refuse: a socket, an epoll instance.
         let connect_string = format!("{address}{chroot}");
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {
             Some(Ok(client)) => Arc::new(client),
-            Some(Err(e)) => return Err(loopback.gave_up(&e.to_string())),
-            None => return Err(loopback.gave_up("its start panicked")),
+            Some(Err(e)) => return Err(loopback.give_up(&e.to_string())),
+            None => return Err(loopback.give_up("its start panicked")),
         };
         let mut state = self.state.lock();
         if let Some(running) = &mut state.running {
@@ -105,7 +105,7 @@ impl ClientEnd {
         }
         // The session may have ended meanwhile.
         if let Some(code) = state.ended {
-            loopback.tell(|machine| machine.ended(code));
+            loopback.update(|machine| machine.ended(code));
         }
         Ok(client)
     }
@@ -114,28 +114,28 @@ impl ClientEnd {
 
     /// The answer to a request that was submitted under this number.
     pub(crate) fn answer(&self, number: u64, err: i32, zxid: i64, body: &[u8]) {
-        self.tell(|machine| machine.answer(number, err, zxid, body));
+        self.update(|machine| machine.answer(number, err, zxid, body));
     }
 
     /// A watch event of the server; some are of the library's own watches.
     pub(crate) fn event(&self, kind: i32, path: &str) {
-        self.tell(|machine| machine.event(kind, path));
+        self.update(|machine| machine.event(kind, path));
     }
 
     /// The session was taken up on another connection: the watches of the one before are gone.
     pub(crate) fn reconnected(&self) {
-        self.tell(ClientMachine::set_watches_again);
+        self.update(ClientMachine::set_watches_again);
     }
 
     /// The session is over: this answers every request of the client, also of later ones.
     pub(crate) fn ended(&self, code: i32) {
         self.state.lock().ended.get_or_insert(code);
-        self.tell(|machine| machine.ended(code));
+        self.update(|machine| machine.ended(code));
     }
 
-    fn tell(&self, news: impl FnOnce(&mut ClientMachine)) {
+    fn update(&self, news: impl FnOnce(&mut ClientMachine)) {
         if let Some(running) = &self.state.lock().running {
-            running.loopback.tell(news);
+            running.loopback.update(news);
         }
     }
 }

@@ -22,10 +22,10 @@ const CANDIDATE: Token = Token(2);
 const CLIENT: Token = Token(3);
 
 /// How long the client, started right after us, may take to connect.
-const ADMISSION: Duration = Duration::from_secs(10);
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a client whose connection failed is waited for, so that its threads end.
-const RESPONDS_FOR: Duration = Duration::from_secs(4);
+const END_CLIENT_WITHIN: Duration = Duration::from_secs(4);
 
 /// What the session and the thread share. A thread that holds the lock of `machine` takes no other
 /// lock: the event loop may come here while it holds locks of the session.
@@ -50,14 +50,15 @@ impl Loopback {
         let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
         let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker });
         let accept = Some(Accept::new(listener, secret));
-        let mut thread = Thread { loopback: loopback.clone(), poll, submit, accept, client: None };
+        let mut thread =
+            LoopbackThread { loopback: loopback.clone(), poll, submit, accept, client: None };
         let body = move || thread.run(address);
         std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body)?;
         Ok((loopback, address, Duration::from_millis(u64::from(secret.unsigned_abs()))))
     }
 
     /// Tells the machine something, and lets the thread do what follows from it.
-    pub(super) fn tell(&self, news: impl FnOnce(&mut ClientMachine)) {
+    pub(super) fn update(&self, news: impl FnOnce(&mut ClientMachine)) {
         let has_work = {
             let mut machine = self.machine.lock();
             if machine.is_closed() {
@@ -73,7 +74,7 @@ impl Loopback {
     }
 
     /// No client will come.
-    pub(super) fn gave_up(&self, why: &str) -> io::Error {
+    pub(super) fn give_up(&self, why: &str) -> io::Error {
         self.machine.lock().close();
         self.wake();
         io::Error::other(format!("the client did not start: {why}"))
@@ -84,22 +85,22 @@ impl Loopback {
     }
 }
 
-struct Thread {
+struct LoopbackThread {
     loopback: Arc<Loopback>,
     poll: Poll,
     submit: Submit,
     /// Until the client is in: its port is closed then.
     accept: Option<Accept>,
     /// From then on. It stands here so that it outlives a panic.
-    client: Option<Client>,
+    client: Option<ClientStream>,
 }
 
-struct Client {
+struct ClientStream {
     stream: TcpStream,
     out: Vec<u8>,
 }
 
-impl Thread {
+impl LoopbackThread {
     fn run(&mut self, address: SocketAddr) {
         let end = catch_unwind(AssertUnwindSafe(|| {
             let Some(first) = self.admit()? else { return Ok(()) };
@@ -117,7 +118,7 @@ impl Thread {
     /// The first bytes of the client, once it is in; `None` if nobody will come.
     fn admit(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut events = Events::with_capacity(64);
-        let until = Instant::now() + ADMISSION;
+        let until = Instant::now() + CONNECT_WITHIN;
         let Some(accept) = &mut self.accept else { return Ok(None) };
         self.poll.registry().register(accept.listener(), LISTENER, Interest::READABLE)?;
         loop {
@@ -128,7 +129,7 @@ impl Thread {
                 let _ = stream.set_nodelay(true); // it only costs latency where it cannot be had
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 self.poll.registry().register(&mut stream, CLIENT, interest)?;
-                self.client = Some(Client { stream, out: Vec::new() });
+                self.client = Some(ClientStream { stream, out: Vec::new() });
                 self.accept = None;
                 return Ok(Some(first));
             }
@@ -180,7 +181,7 @@ impl Thread {
     /// client would dial our closed port for ever, at full speed. Granted a session timeout below a
     /// second, and cut, it takes its session for expired and ends.
     fn end_client(&mut self, address: SocketAddr) {
-        let until = Instant::now() + RESPONDS_FOR;
+        let until = Instant::now() + END_CLIENT_WITHIN;
         self.accept = None;
         // Nobody else was given our port, as a rule: the client's connection is still bound to it.
         let listener = loop {
@@ -205,7 +206,7 @@ impl Thread {
     }
 }
 
-impl Client {
+impl ClientStream {
     fn take(&mut self, machine: &Mutex<ClientMachine>, bytes: &[u8]) -> io::Result<()> {
         let taken = machine.lock().client_bytes(bytes);
         taken.map_err(|e| io::Error::new(ErrorKind::InvalidData, e.0))

@@ -7,8 +7,8 @@ use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::dial::{Dialer, Resolved, Step, Target, resolve};
-use super::machine::{Lease, Output, Settings};
+use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
+use super::machine::{LeaseStatus, MachineConfig, Output};
 use super::{CHUNK, Connection, SERVER};
 use crate::clock::BootTime;
 use crate::error::LossReason;
@@ -29,12 +29,12 @@ pub(in crate::session) struct EventLoop {
     poll: Poll,
     generation: Arc<Generation>,
     dialer: Dialer,
-    server: Option<Server>,
+    server: Option<ServerConnection>,
     /// What looking up names gave, on threads of their own.
-    found: (Sender<Resolved>, Receiver<Resolved>),
+    resolutions: (Sender<Resolved>, Receiver<Resolved>),
 }
 
-struct Server {
+struct ServerConnection {
     socket: Arc<TcpStream>,
     host: String,
     /// Since when it is being connected, or was connected.
@@ -49,7 +49,7 @@ impl EventLoop {
     /// until then. `make` gets the connection for the generation that it makes.
     pub(in crate::session) fn start(
         name: String,
-        settings: Settings,
+        config: MachineConfig,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         alive: Sender<Infallible>,
@@ -57,14 +57,14 @@ impl EventLoop {
     ) -> io::Result<Arc<Generation>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
+        let connection = Connection::new(config, waker, poll.registry().try_clone()?);
         let generation = Arc::new(make(connection));
         let mut this = EventLoop {
             poll,
             generation: generation.clone(),
             dialer: Dialer::new(hosts, policy, BootTime::now()),
             server: None,
-            found: unbounded(),
+            resolutions: unbounded(),
         };
         thread::Builder::new().name(name).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -81,8 +81,8 @@ impl EventLoop {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(16);
         loop {
-            let next = self.look();
-            if self.hand_out() {
+            let next = self.do_what_is_due();
+            if self.deliver_outputs() {
                 return Ok(());
             }
             let timeout = self.sleep_until(next).map(|next| next.since(BootTime::now()));
@@ -91,13 +91,13 @@ impl EventLoop {
                 _ => {}
             }
             self.generation.next_look.set(BootTime::default());
-            while let Ok(found) = self.found.1.try_recv() {
+            while let Ok(found) = self.resolutions.1.try_recv() {
                 self.resolved(found);
             }
             for event in &events {
                 if event.token() == SERVER {
                     self.server_event(event.is_read_closed() || event.is_error());
-                    self.hand_out();
+                    self.deliver_outputs();
                 }
             }
         }
@@ -120,7 +120,7 @@ impl EventLoop {
 
     /// Looks at the time, sends what is due, cuts and dials as the machine wants. Says when to look
     /// again.
-    fn look(&mut self) -> Option<BootTime> {
+    fn do_what_is_due(&mut self) -> Option<BootTime> {
         let generation = self.generation.clone();
         let timers = generation.run_timers(BootTime::now());
         let lease = &generation.lease;
@@ -138,16 +138,16 @@ impl EventLoop {
             let holds = lease.to_watch(inner.machine.epoch(), now);
             holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
         }
-        let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
+        let state = LeaseStatus { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
         let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);
-        let mut at_the_latest = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
-        timers.into_iter().for_each(&mut at_the_latest);
+        let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
+        timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
             self.drop_server(&mut inner, &reason, now);
         }
         inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
-            at_the_latest(now);
+            wake_by(now);
         }
         let attempt = inner.machine.attempt();
         if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
@@ -156,7 +156,7 @@ impl EventLoop {
                 generation.host_failed(&server.host, reason);
                 self.server = None;
             } else {
-                at_the_latest(server.since + attempt);
+                wake_by(server.since + attempt);
             }
         }
         let (wants_connection, cap) =
@@ -165,15 +165,15 @@ impl EventLoop {
         drop(inner);
         while self.server.is_none() && wants_connection {
             match self.dialer.next(now, cap) {
-                Step::Connect(target) => self.dial(target, epoch, now),
-                Step::Resolve(names) => self.resolve(names),
-                Step::Wait(until) => {
-                    until.into_iter().for_each(&mut at_the_latest);
+                DialStep::Connect(target) => self.dial(target, epoch, now),
+                DialStep::Resolve(names) => self.resolve(names),
+                DialStep::Wait(until) => {
+                    until.into_iter().for_each(&mut wake_by);
                     return next;
                 }
             }
             if self.server.is_some() {
-                at_the_latest(now + attempt);
+                wake_by(now + attempt);
             }
         }
         next
@@ -181,9 +181,9 @@ impl EventLoop {
 
     /// Sees to what the machine wants done outside, in order. True: the session is over, and
     /// nothing more will come.
-    fn hand_out(&mut self) -> bool {
+    fn deliver_outputs(&mut self) -> bool {
         let generation = self.generation.clone();
-        let _handing_out = generation.connection.handing_out.lock();
+        let _delivering = generation.connection.delivering.lock();
         loop {
             // What comes behind an output that may run foreign code stays where its caller finds
             // it.
@@ -202,7 +202,7 @@ impl EventLoop {
             }
             for output in outputs {
                 if matches!(output, Output::Lost(_)) {
-                    self.dialer.hurry(BootTime::now()); // a closing session has little time
+                    self.dialer.skip_pause(BootTime::now()); // a closing session has little time
                 }
                 self.generation.take_output(output);
             }
@@ -284,10 +284,15 @@ impl EventLoop {
         }
         self.generation.host_failed(&server.host, reason.to_owned());
         if carried_the_session {
-            self.dialer.lost(server.host, now.since(server.since), now, inner.machine.redial_cap());
+            self.dialer.connection_lost(
+                server.host,
+                now.since(server.since),
+                now,
+                inner.machine.redial_cap(),
+            );
         }
         if inner.machine.is_ending() {
-            self.dialer.hurry(now);
+            self.dialer.skip_pause(now);
         }
     }
 
@@ -300,15 +305,20 @@ impl EventLoop {
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
                 let (socket, host) = (Arc::new(socket), target.host);
-                self.server =
-                    Some(Server { socket, host, since: now, is_connected: false, epoch_before });
+                self.server = Some(ServerConnection {
+                    socket,
+                    host,
+                    since: now,
+                    is_connected: false,
+                    epoch_before,
+                });
             }
             Err(e) => self.generation.host_failed(&target.host, e.to_string()),
         }
     }
 
     fn resolve(&mut self, names: Vec<Host>) {
-        let (found, generation) = (self.found.0.clone(), self.generation.clone());
+        let (found, generation) = (self.resolutions.0.clone(), self.generation.clone());
         let failed =
             |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
         let (no_thread, panicked): (Resolved, Resolved) =
@@ -339,7 +349,7 @@ impl EventLoop {
             (inner.socket, inner.interest, self.server) = (None, None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
-        contained(|| self.hand_out());
+        contained(|| self.deliver_outputs());
         // In case it was the handing out that failed.
         contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
     }

@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 
 pub(super) use self::event_loop::EventLoop;
-use self::machine::{Machine, Settings};
+use self::machine::{Machine, MachineConfig};
 use crate::clock::BootTime;
 #[cfg(unix)]
 use crate::world::socket;
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     registry: Registry,
     /// Held by the thread that takes outputs from the machine and carries them out, so that they
     /// are carried out in order. Taken before `inner`, never after it.
-    handing_out: Mutex<()>,
+    delivering: Mutex<()>,
 }
 
 /// What threads share: the machine, and the socket that its bytes go to.
@@ -48,17 +48,17 @@ struct Inner {
     failed: Option<String>,
     /// The calling thread that waits for the socket, in the place of the event loop.
     #[cfg(unix)]
-    reader: Option<reader::Reader>,
+    reader: Option<reader::CurrentReader>,
     /// How many there have been.
     #[cfg(unix)]
-    readers: u64,
+    reader_number: u64,
     /// What the event loop waits for at the socket.
     interest: Option<Interest>,
 }
 
 impl Connection {
-    fn new(settings: Settings, waker: Waker, registry: Registry) -> Self {
-        let machine = Machine::new(settings, BootTime::now());
+    fn new(config: MachineConfig, waker: Waker, registry: Registry) -> Self {
+        let machine = Machine::new(config, BootTime::now());
         let inner = Inner {
             machine,
             socket: None,
@@ -66,10 +66,10 @@ impl Connection {
             #[cfg(unix)]
             reader: None,
             #[cfg(unix)]
-            readers: 0,
+            reader_number: 0,
             interest: None,
         };
-        Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
+        Connection { inner: Mutex::new(inner), waker, registry, delivering: Mutex::new(()) }
     }
 
     /// Gives the machine something to do and sends what comes of it. Blocks for nothing but the
@@ -79,9 +79,9 @@ impl Connection {
         // The clock is read under the lock, so that the machine never sees it go back.
         let value = act(&mut inner.machine, BootTime::now());
         inner.flush(&self.registry);
-        let is_loops = inner.failed.is_some() || inner.machine.wants_attention();
+        let needs_event_loop = inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
-        if is_loops {
+        if needs_event_loop {
             self.wake();
         }
         value

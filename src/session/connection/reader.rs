@@ -30,10 +30,10 @@ use crate::world::{TcpStream, socket};
 
 /// For so long a caller reads by itself: longer than a server with a fast disk needs, and short
 /// beside what a caller may notice whose wait is cancelled.
-const MOMENT: Duration = Duration::from_millis(10);
+const READING_TIME: Duration = Duration::from_millis(10);
 
 /// A calling thread reads the socket in the place of the event loop.
-pub(super) struct Reader {
+pub(super) struct CurrentReader {
     /// No other reader of this connection has the same.
     number: u64,
     /// From then on the event loop reads again, even if this thread got no processor meanwhile and
@@ -50,14 +50,14 @@ struct Reading<'a> {
     until: BootTime,
 }
 
-enum Start<'a, T> {
+enum ReadStart<'a, T> {
     Reading(Reading<'a>),
     /// What it wanted to wait for is there.
     Done(T),
 }
 
-enum Next {
-    Read,
+enum AfterRead {
+    GoOn,
     /// The event loop reads again, or carries out outputs.
     Leave,
 }
@@ -72,8 +72,8 @@ impl Generation {
         limit: &Limit<'_>,
     ) -> Option<T> {
         let reading = match self.become_reader(&done, limit)? {
-            Start::Reading(reading) => reading,
-            Start::Done(value) => return Some(value),
+            ReadStart::Reading(reading) => reading,
+            ReadStart::Done(value) => return Some(value),
         };
         let mut buf = [0; CHUNK];
         loop {
@@ -84,8 +84,8 @@ impl Generation {
             match socket::wait_readable(&reading.socket, left) {
                 Ok(false) => {}
                 Ok(true) => match reading.read(&mut buf) {
-                    Next::Read => {}
-                    Next::Leave => return done(),
+                    AfterRead::GoOn => {}
+                    AfterRead::Leave => return done(),
                 },
                 Err(_) => return None,
             }
@@ -99,45 +99,45 @@ impl Generation {
         &self,
         done: impl Fn() -> Option<T>,
         limit: &Limit<'_>,
-    ) -> Option<Start<'_, T>> {
+    ) -> Option<ReadStart<'_, T>> {
         let connection = &self.connection;
         // Where somebody carries out outputs, or some are left, what this thread waits for may be
         // on its way: no more bytes may come after it.
-        let _handing_out = connection.handing_out.try_lock()?;
+        let _delivering = connection.delivering.try_lock()?;
         let mut inner = connection.inner.lock();
         if !inner.machine.is_up() || !inner.machine.outputs.is_empty() || limit.is_cancelled() {
             return None;
         }
         if let Some(value) = done() {
-            return Some(Start::Done(value));
+            return Some(ReadStart::Done(value));
         }
         let now = BootTime::now();
         if inner.reader.as_ref().is_some_and(|reader| now < reader.until) {
             return None;
         }
         let socket = inner.socket.clone()?;
-        let until = now + limit.left().map_or(MOMENT, |left| left.min(MOMENT));
-        inner.readers += 1;
-        let number = inner.readers;
-        inner.reader = Some(Reader { number, until });
+        let until = now + limit.left().map_or(READING_TIME, |left| left.min(READING_TIME));
+        inner.reader_number += 1;
+        let number = inner.reader_number;
+        inner.reader = Some(CurrentReader { number, until });
         inner.wait_for_socket(&connection.registry);
-        Some(Start::Reading(Reading { generation: self, number, socket, until }))
+        Some(ReadStart::Reading(Reading { generation: self, number, socket, until }))
     }
 }
 
 impl Reading<'_> {
-    fn read(&self, buf: &mut [u8]) -> Next {
+    fn read(&self, buf: &mut [u8]) -> AfterRead {
         let connection = &self.generation.connection;
-        let Some(_handing_out) = connection.handing_out.try_lock() else { return Next::Leave };
+        let Some(_delivering) = connection.delivering.try_lock() else { return AfterRead::Leave };
         let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
-            return Next::Leave; // the connection is another one, or the moment is over
+            return AfterRead::Leave; // the connection is another one, or the moment is over
         }
         match (&*self.socket).read(buf) {
-            Ok(0) => return Next::Leave, // the event loop finds the end of the connection
+            Ok(0) => return AfterRead::Leave, // the event loop finds the end of the connection
             Ok(n) => inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now()),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Next::Read;
+                return AfterRead::GoOn;
             }
             // The socket tells of it only once.
             Err(e) => inner.failed = Some(e.to_string()),
@@ -149,14 +149,15 @@ impl Reading<'_> {
         // Callers that wait until the lease is fresh hear of it when the event loop looks.
         let is_proven = outputs.iter().any(|output| matches!(output, Output::Heard(_)));
         let is_awaited = is_proven && inner.machine.is_proof_awaited();
-        let is_loops = is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
+        let needs_event_loop =
+            is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
         outputs.into_iter().for_each(|output| self.generation.take_output(output));
-        if !is_loops {
-            return Next::Read;
+        if !needs_event_loop {
+            return AfterRead::GoOn;
         }
         connection.wake();
-        Next::Leave
+        AfterRead::Leave
     }
 }
 
@@ -203,7 +204,7 @@ mod tests {
         generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
         let done = || answers.try_recv().ok();
         let reading = generation.become_reader(done, &Limit::NONE);
-        assert!(matches!(reading, Some(Start::Reading(_))));
+        assert!(matches!(reading, Some(ReadStart::Reading(_))));
         drop(held);
         let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(answers.all.iter().all(Result::is_ok), "{:?}", answers.all);

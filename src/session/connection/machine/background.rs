@@ -4,7 +4,7 @@
 //! waited for, an abandoned create has no caller left. A delete is sent again on each connection
 //! until it is acknowledged or the session is gone at the server: no node is orphaned.
 
-use super::removal::Next;
+use super::removal::RemovalNext;
 use super::requests::is_uncertain;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
@@ -24,23 +24,23 @@ pub(crate) enum Task {
     WatchFolder { watch: Arc<FolderWatch> },
 }
 
-struct Entry {
+struct TaskEntry {
     task: Task,
     not_before: BootTime,
     warned: bool,
 }
 
 /// How many times the usual pause a task waits that was refused: somebody must change an ACL first.
-const SLOWLY: u32 = 8;
+const REFUSED_PAUSES: u32 = 8;
 
 /// The same, where the answer was longer than a frame may be: each try costs the connection
 /// megabytes, and somebody must clean up first.
-const SELDOM: u32 = 64;
+const TOO_LONG_PAUSES: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Background {
     next: u64,
-    all: HashMap<u64, Entry>,
+    all: HashMap<u64, TaskEntry>,
     waiting: VecDeque<u64>,
     /// The ids of nodes of ours that should go and may still exist. It is copied only where
     /// somebody still looks at an earlier state of it.
@@ -53,7 +53,7 @@ impl Background {
             self.expect(&removal.id);
         }
         self.next += 1;
-        self.requeue(self.next, Entry { task, not_before: now, warned: false }, now);
+        self.requeue(self.next, TaskEntry { task, not_before: now, warned: false }, now);
     }
 
     pub(super) fn remove(&mut self, removal: Removal, now: BootTime) {
@@ -93,7 +93,7 @@ impl Background {
 
     /// The nodes that should go and would outlive the session. Their names are nobody else's.
     pub(super) fn lasting(&self) -> Vec<String> {
-        let path = |entry: &Entry| match &entry.task {
+        let path = |entry: &TaskEntry| match &entry.task {
             Task::Remove(removal) if removal.outlives_session => Some(removal.path.clone()),
             _ => None,
         };
@@ -122,7 +122,7 @@ impl Background {
         self.waiting.iter().filter_map(|id| self.all.get(id)).map(|e| e.not_before).min()
     }
 
-    fn requeue(&mut self, id: u64, mut entry: Entry, not_before: BootTime) {
+    fn requeue(&mut self, id: u64, mut entry: TaskEntry, not_before: BootTime) {
         entry.not_before = not_before;
         self.all.insert(id, entry);
         self.waiting.push_back(id);
@@ -162,7 +162,7 @@ impl Machine {
             if let Task::Remove(removal) = task
                 && removal.outlives_session
             {
-                ending.lasting.push(removal.path);
+                ending.lasting_nodes.push(removal.path);
             }
             return;
         }
@@ -199,7 +199,7 @@ impl Machine {
             if let Some(operation) = operation {
                 self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
                 let op = operation.code();
-                self.sent(xid, op, Owner::Task(id), now);
+                self.sent(xid, op, SentFor::Task(id), now);
             }
         }
     }
@@ -207,7 +207,7 @@ impl Machine {
     /// The node whose delete is a write without an effect, in a directory of our locks: there an
     /// ACL allows us to delete.
     pub(super) fn noop(&self, dir: &str) -> String {
-        path::join(dir, &self.settings.noop)
+        path::join(dir, &self.config.noop)
     }
 
     /// Takes the answer to the request of a task.
@@ -264,17 +264,24 @@ impl Machine {
         Ok(())
     }
 
-    fn removal_goes_on(&mut self, id: u64, mut entry: Entry, next: Next, code: i32, now: BootTime) {
+    fn removal_goes_on(
+        &mut self,
+        id: u64,
+        mut entry: TaskEntry,
+        next: RemovalNext,
+        code: i32,
+        now: BootTime,
+    ) {
         let pause = self.timeout() / 8;
         let Task::Remove(removal) = &mut entry.task else { return };
         match next {
-            Next::Now => self.background.requeue(id, entry, now),
-            Next::Later => self.background.requeue(id, entry, now + pause),
-            Next::Ask => {
+            RemovalNext::SendNow => self.background.requeue(id, entry, now),
+            RemovalNext::SendLater => self.background.requeue(id, entry, now + pause),
+            RemovalNext::CheckHolds => {
                 self.outputs.push_back(Output::MayRemove { task: id, path: removal.path.clone() });
                 self.background.all.insert(id, entry);
             }
-            Next::Gone => {
+            RemovalNext::Gone => {
                 self.background.gone(&removal.id);
                 if removal.renew_parent {
                     let path = path::parent(&removal.path).to_owned();
@@ -283,7 +290,7 @@ impl Machine {
                 self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Ok(()))));
             }
             // It stays pending, so that it never blocks us.
-            Next::Refused => {
+            RemovalNext::Refused => {
                 if !entry.warned {
                     let (path, why, what) = (&removal.path, reason(code), removal.refused());
                     let until = "trying on, it goes at the latest with the session";
@@ -292,7 +299,7 @@ impl Machine {
                 }
                 entry.warned = true;
                 self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Err(code))));
-                let times = if code == err::TOO_LONG { SELDOM } else { SLOWLY };
+                let times = if code == err::TOO_LONG { TOO_LONG_PAUSES } else { REFUSED_PAUSES };
                 self.background.requeue(id, entry, now + pause * times);
             }
         }

@@ -8,8 +8,8 @@ impl Machine {
     pub(crate) fn close(&mut self, done: Sender<bool>, now: BootTime) {
         self.end(LossReason::SessionClosed, now);
         match &mut self.ending {
-            Some(ending) if self.phase != Phase::Over => ending.done.push(done),
-            Some(ending) => drop(done.try_send(ending.told)),
+            Some(ending) if self.phase != Phase::Over => ending.waiters.push(done),
+            Some(ending) => drop(done.try_send(ending.server_knows)),
             None => {}
         }
     }
@@ -21,23 +21,29 @@ impl Machine {
         }
         let mut lasting = self.background.lasting();
         lasting.extend(self.lasting_creates());
-        let until = now + GOODBYE;
-        self.ending =
-            Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
+        let until = now + CLOSE_TIMEOUT;
+        self.ending = Some(Ending {
+            reason,
+            until,
+            is_close_sent: false,
+            server_knows: false,
+            waiters: Vec::new(),
+            lasting_nodes: lasting,
+        });
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
-        self.proof.waiting.clear(); // the senders are dropped: the session is lost
+        self.proof.waiters.clear(); // the senders are dropped: the session is lost
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
             // `Generation::close` has ended the lease before: no guard is valid any more.
-            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
+            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.send_close(now),
             // The goodbye goes with the next `tick`, when the event loop has carried out `Lost`.
             // The server deletes our nodes when it hears of the end, and other processes get the
             // locks: by then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
             // A session was or may be made: the next connection, or the one being made, closes it.
-            (_, Phase::Greeting(_)) => {}
+            (_, Phase::Handshake(_)) => {}
             (_, Phase::Down) if self.session.is_some() => {}
             _ => self.over(true),
         }
@@ -50,29 +56,29 @@ impl Machine {
         self.over(false);
     }
 
-    pub(super) fn say_goodbye(&mut self, now: BootTime) {
+    pub(super) fn send_close(&mut self, now: BootTime) {
         self.phase = Phase::Up;
         // What the end of the session does not end. The names are nobody else's.
         let lasting = self.ending.as_mut().map(|ending| {
-            ending.is_said = true;
-            ending.lasting.clone()
+            ending.is_close_sent = true;
+            ending.lasting_nodes.clone()
         });
         let lasting = lasting.unwrap_or_default();
         for path in &lasting {
-            self.send(&Operation::Delete { path }, Owner::Nobody, now);
+            self.send(&Operation::Delete { path }, SentFor::Nobody, now);
         }
-        self.send(&Operation::Close, Owner::Close, now);
+        self.send(&Operation::Close, SentFor::Close, now);
     }
 
-    pub(super) fn over(&mut self, told: bool) {
+    pub(super) fn over(&mut self, server_knows: bool) {
         self.phase = Phase::Over;
         self.cut = Some("the session has ended".into());
-        self.flight.clear();
+        self.outstanding.clear();
         self.to_server.clear();
         if let Some(ending) = &mut self.ending {
-            ending.told = told;
-            for done in ending.done.drain(..) {
-                let _ = done.try_send(told);
+            ending.server_knows = server_knows;
+            for done in ending.waiters.drain(..) {
+                let _ = done.try_send(server_knows);
             }
         }
     }

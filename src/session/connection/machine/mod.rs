@@ -36,13 +36,13 @@ use crate::session::leased_node::LeasedNode;
 use crate::world::{HashSet, Sender};
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};
-use zk_wire::frame::{Frames, HEAD, Next};
+use zk_wire::frame::{FrameOrHead, Frames, HEAD};
 use zk_wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
 /// How long a closing session tries to tell the server.
-const GOODBYE: Duration = Duration::from_millis(700);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(700);
 
-pub(crate) struct Settings {
+pub(crate) struct MachineConfig {
     pub(crate) timeout: Duration,
     /// How long one host may take to connect, and to answer the connect request, at the most.
     pub(crate) attempt: Duration,
@@ -113,7 +113,7 @@ pub(crate) enum Output {
 }
 
 pub(crate) struct Machine {
-    settings: Settings,
+    config: MachineConfig,
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
@@ -125,12 +125,12 @@ pub(crate) struct Machine {
     next_xid: i32,
     from_server: Frames,
     /// The requests without all their answers, by their number: the oldest first.
-    batches: BTreeMap<u64, requests::UnderWay>,
+    batches: BTreeMap<u64, requests::SubmittedBatch>,
     next_batch: u64,
     /// Those that wait for a connection, oldest first: by ascending numbers.
     unsent: VecDeque<u64>,
     /// What was sent on this connection and has no answer yet, oldest first.
-    flight: VecDeque<Flight>,
+    outstanding: VecDeque<Outstanding>,
     background: Background,
     heard: Heard,
     proof: Proof,
@@ -138,7 +138,7 @@ pub(crate) struct Machine {
     /// When the leader was last asked for something: a write or a `sync`.
     last_ordered: BootTime,
     /// When this connection took up the session.
-    attached: BootTime,
+    up_since: BootTime,
     /// Nothing was sent yet on this connection since it took up the session.
     is_new: bool,
     /// When the last bytes came of an answer that is thrown away because it is too long.
@@ -160,7 +160,7 @@ enum Phase {
     /// No connection; the event loop dials.
     Down,
     /// The connect request is sent.
-    Greeting(BootTime),
+    Handshake(BootTime),
     /// The credentials are sent; so many answers are awaited.
     Auth(BootTime, usize),
     Up,
@@ -172,19 +172,19 @@ struct Ending {
     reason: LossReason,
     until: BootTime,
     /// The goodbye was sent, on this connection or an earlier one.
-    is_said: bool,
+    is_close_sent: bool,
     /// Whether the server has ended the session.
-    told: bool,
-    done: Vec<Sender<bool>>,
+    server_knows: bool,
+    waiters: Vec<Sender<bool>>,
     /// Nodes that should go and would outlive the session.
-    lasting: Vec<String>,
+    lasting_nodes: Vec<String>,
 }
 
-struct Flight {
+struct Outstanding {
     xid: i32,
     op: i32,
     stamp: Stamp,
-    owner: Owner,
+    sent_for: SentFor,
 }
 
 /// The renewal of the lease, on this connection: a `sync`, unless an earlier request has shown
@@ -194,11 +194,11 @@ struct Proof {
     /// The directory of its write, while an answer is awaited.
     under_way: Option<String>,
     /// Callers that wait until the lease is fresh, oldest first.
-    waiting: Vec<Waiting>,
+    waiters: Vec<LeaseWaiter>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
+enum SentFor {
     /// One of the requests of a batch, by the batch's number.
     Batch {
         number: u64,
@@ -212,7 +212,7 @@ enum Owner {
 }
 
 /// A caller that waits until the lease is fresh.
-struct Waiting {
+struct LeaseWaiter {
     /// A directory of its locks.
     dir: String,
     since: BootTime,
@@ -222,7 +222,7 @@ struct Waiting {
 /// What the machine must be told of the lease, which others extend and end, when it looks at the
 /// time.
 #[derive(Clone, Copy)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseStatus {
     /// When it ends, if a hold depends on it.
     pub(crate) end: Option<BootTime>,
     /// Enough of it is left for a new hold.
@@ -230,12 +230,12 @@ pub(crate) struct Lease {
 }
 
 impl Machine {
-    pub(crate) fn new(settings: Settings, now: BootTime) -> Self {
+    pub(crate) fn new(config: MachineConfig, now: BootTime) -> Self {
         Machine {
             background: Background::default(),
             heard: Heard::new(),
-            proof: Proof { begun: now, under_way: None, waiting: Vec::new() },
-            settings,
+            proof: Proof { begun: now, under_way: None, waiters: Vec::new() },
+            config,
             phase: Phase::Down,
             session: None,
             ending: None,
@@ -246,10 +246,10 @@ impl Machine {
             batches: BTreeMap::new(),
             next_batch: 0,
             unsent: VecDeque::new(),
-            flight: VecDeque::new(),
+            outstanding: VecDeque::new(),
             last_sent: now,
             last_ordered: now,
-            attached: now,
+            up_since: now,
             is_new: false,
             skipped_at: now,
             to_server: Vec::new(),
@@ -260,7 +260,7 @@ impl Machine {
 
     /// T: the negotiated timeout, or the one asked for as long as there is none.
     pub(super) fn timeout(&self) -> Duration {
-        self.session.as_ref().map_or(self.settings.timeout, |s| s.timeout)
+        self.session.as_ref().map_or(self.config.timeout, |s| s.timeout)
     }
 
     /// T/6: the longest that anything may go unanswered.
@@ -271,13 +271,13 @@ impl Machine {
     /// How long before an ordered request a request must have been answered to count (see `heard`):
     /// half a tick, and T/12 for the leader's pauses and the clocks.
     fn lag(&self) -> Duration {
-        self.settings.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
+        self.config.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
     }
 
     /// How long one host may take for each of two steps, to connect and to take up the session.
     /// Where a live session is to be resumed, the next host must have its chance in time.
     pub(super) fn attempt(&self) -> Duration {
-        self.session.as_ref().map_or(self.settings.attempt, |s| s.timeout / 6)
+        self.session.as_ref().map_or(self.config.attempt, |s| s.timeout / 6)
     }
 
     pub(super) fn wants_connection(&self) -> bool {
@@ -324,8 +324,9 @@ impl Machine {
         kept.pending_deletes = self.background.pending.len();
         kept.background = self.background.len();
         kept.callers = self.batches.len();
-        kept.in_flight = self.flight.iter().filter(|flight| flight.owner != Owner::Nobody).count();
-        kept.proofs = self.proof.waiting.len();
+        kept.in_flight =
+            self.outstanding.iter().filter(|flight| flight.sent_for != SentFor::Nobody).count();
+        kept.proofs = self.proof.waiters.len();
     }
 
     /// The ids of nodes of ours that should go and may still exist.

@@ -28,8 +28,8 @@ pub(crate) struct Removal {
     /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among
     /// the pending deletes until it is gone.
     pub(crate) id: String,
-    known: Known,
-    step: Step,
+    known: KnownPart,
+    step: RemovalStep,
     /// A request before the one that this stands by may have made the node.
     pub(crate) may_exist: bool,
     /// Delete the parent too, if that is empty then.
@@ -40,8 +40,8 @@ pub(crate) struct Removal {
 
 /// What is known of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Path,
+enum KnownPart {
+    FullPath,
     /// The path begins so; the server may have appended a number.
     Prefix,
     /// The path, which others use too, and the czxid, if the node was seen or its create answered.
@@ -49,51 +49,51 @@ enum Known {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum RemovalStep {
     Prove,
-    Look,
+    Read,
     /// Only our session shows that the node is ours: is there a hold on it?
-    Ask,
+    CheckHolds,
     Delete,
 }
 
 /// What an answer leads to.
-pub(super) enum Next {
+pub(super) enum RemovalNext {
     /// The next request, at once.
-    Now,
+    SendNow,
     /// It goes on when it is known whether a hold stands on its path.
-    Ask,
+    CheckHolds,
     /// Our node is not there, for good.
     Gone,
     /// Refused: again, but somebody must change an ACL first.
     Refused,
     /// Again, a little later.
-    Later,
+    SendLater,
 }
 
 impl Removal {
     /// Of a node with this id in its name.
     pub(crate) fn named(path: String, id: String) -> Self {
-        Removal::new(path, id, Known::Path)
+        Removal::new(path, id, KnownPart::FullPath)
     }
 
     /// Of the node that a create of `prefix` may make; the id is in there.
     pub(crate) fn of_create(prefix: &str, id: &str) -> Self {
-        Removal::new(prefix.to_owned(), id.to_owned(), Known::Prefix)
+        Removal::new(prefix.to_owned(), id.to_owned(), KnownPart::Prefix)
     }
 
     /// Of a node that bears `nonce` in its data, and has this czxid, if that is known.
     pub(crate) fn signed(path: String, nonce: String, czxid: Option<i64>) -> Self {
-        Removal::new(path, nonce, Known::Shared(czxid))
+        Removal::new(path, nonce, KnownPart::Shared(czxid))
     }
 
-    fn new(path: String, id: String, known: Known) -> Self {
+    fn new(path: String, id: String, known: KnownPart) -> Self {
         let (may_exist, renew_parent, outlives_session) = (false, false, false);
         let mut removal = Removal {
             path,
             id,
             known,
-            step: Step::Prove,
+            step: RemovalStep::Prove,
             may_exist,
             renew_parent,
             outlives_session,
@@ -105,12 +105,12 @@ impl Removal {
 
     /// Whether the node's name is nobody else's.
     pub(super) fn is_named(&self) -> bool {
-        !matches!(self.known, Known::Shared(_))
+        !matches!(self.known, KnownPart::Shared(_))
     }
 
     /// The create has made this node.
     pub(super) fn made(self, path: &str) -> Self {
-        let known = if self.is_named() { Known::Path } else { self.known };
+        let known = if self.is_named() { KnownPart::FullPath } else { self.known };
         let mut removal = Removal { path: path.to_owned(), known, ..self };
         removal.restart();
         removal
@@ -118,27 +118,31 @@ impl Removal {
 
     /// The connection is gone, and what was seen and proven on it.
     pub(super) fn restart(&mut self) {
-        self.step = if self.known == Known::Path { Step::Delete } else { Step::Prove };
+        self.step = if self.known == KnownPart::FullPath {
+            RemovalStep::Delete
+        } else {
+            RemovalStep::Prove
+        };
     }
 
     /// What was refused.
     pub(super) fn refused(&self) -> &'static str {
         match self.known {
-            Known::Prefix => "its folder may not be listed, to delete our node",
-            Known::Path | Known::Shared(_) => "our node could not be deleted",
+            KnownPart::Prefix => "its folder may not be listed, to delete our node",
+            KnownPart::FullPath | KnownPart::Shared(_) => "our node could not be deleted",
         }
     }
 
     /// The next request; the delete of `noop` is a write without an effect.
     pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
         match (self.step, self.known) {
-            (Step::Prove, _) => Some(Operation::Delete { path: noop }),
-            (Step::Look, Known::Prefix) => {
+            (RemovalStep::Prove, _) => Some(Operation::Delete { path: noop }),
+            (RemovalStep::Read, KnownPart::Prefix) => {
                 Some(Operation::GetChildren { path: path::parent(&self.path), watch: false })
             }
-            (Step::Look, _) => Some(Operation::GetData { path: &self.path, watch: false }),
-            (Step::Ask, _) => None,
-            (Step::Delete, _) => Some(Operation::Delete { path: &self.path }),
+            (RemovalStep::Read, _) => Some(Operation::GetData { path: &self.path, watch: false }),
+            (RemovalStep::CheckHolds, _) => None,
+            (RemovalStep::Delete, _) => Some(Operation::Delete { path: &self.path }),
         }
     }
 
@@ -151,62 +155,68 @@ impl Removal {
         is_written: bool,
         body: &[u8],
         session: i64,
-    ) -> Result<Next, Malformed> {
+    ) -> Result<RemovalNext, Malformed> {
         let step = self.step;
         self.restart();
         Ok(match (step, code) {
-            (Step::Prove, _) if is_written => self.goes_on(Step::Look, Next::Now),
-            (Step::Look, err::OK) if self.known == Known::Prefix => self.listed(body)?,
-            (Step::Look, err::OK) => match codec::decode(op::GET_DATA, body)? {
+            (RemovalStep::Prove, _) if is_written => {
+                self.go_on(RemovalStep::Read, RemovalNext::SendNow)
+            }
+            (RemovalStep::Read, err::OK) if self.known == KnownPart::Prefix => self.listed(body)?,
+            (RemovalStep::Read, err::OK) => match codec::decode(op::GET_DATA, body)? {
                 Reply::Node(node) => self.seen(&node, session),
-                _ => Next::Gone,
+                _ => RemovalNext::Gone,
             },
-            (Step::Look, err::NO_NODE) => Next::Gone,
-            (Step::Delete, err::OK | err::NO_NODE) if is_written => Next::Gone,
+            (RemovalStep::Read, err::NO_NODE) => RemovalNext::Gone,
+            (RemovalStep::Delete, err::OK | err::NO_NODE) if is_written => RemovalNext::Gone,
             (
-                Step::Look | Step::Delete,
+                RemovalStep::Read | RemovalStep::Delete,
                 err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG,
-            ) => Next::Refused,
-            _ => Next::Later,
+            ) => RemovalNext::Refused,
+            _ => RemovalNext::SendLater,
         })
     }
 
     /// Whether no hold stands on the path, which was asked. `None`: it began anew meanwhile.
-    pub(super) fn may_go(&mut self, may: bool) -> Option<Next> {
-        let next = if may { Next::Now } else { Next::Gone };
-        (self.step == Step::Ask).then(|| self.goes_on(Step::Delete, next))
+    pub(super) fn may_go(&mut self, may: bool) -> Option<RemovalNext> {
+        let next = if may { RemovalNext::SendNow } else { RemovalNext::Gone };
+        (self.step == RemovalStep::CheckHolds).then(|| self.go_on(RemovalStep::Delete, next))
     }
 
-    fn goes_on(&mut self, step: Step, next: Next) -> Next {
+    fn go_on(&mut self, step: RemovalStep, next: RemovalNext) -> RemovalNext {
         self.step = step;
         next
     }
 
     /// Takes the list in which the node is, if it was made.
-    fn listed(&mut self, body: &[u8]) -> Result<Next, Malformed> {
+    fn listed(&mut self, body: &[u8]) -> Result<RemovalNext, Malformed> {
         let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
         let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name))
         else {
-            return Ok(Next::Gone);
+            return Ok(RemovalNext::Gone);
         };
-        (self.path, self.known) = (path::join(dir, name), Known::Path);
-        Ok(self.goes_on(Step::Delete, Next::Now))
+        (self.path, self.known) = (path::join(dir, name), KnownPart::FullPath);
+        Ok(self.go_on(RemovalStep::Delete, RemovalNext::SendNow))
     }
 
     /// Takes what a read shows of the node that stands now.
-    fn seen(&mut self, node: &Node, session: i64) -> Next {
+    fn seen(&mut self, node: &Node, session: i64) -> RemovalNext {
         let is_ours = match (self.known, nonce::split(&node.data).0) {
             _ if node.stat.owner != session => false,
             // Somebody may have written over the data of a node whose czxid we know.
-            (Known::Shared(Some(known)), _) => known == node.stat.czxid,
+            (KnownPart::Shared(Some(known)), _) => known == node.stat.czxid,
             (_, Some(nonce)) => nonce == self.id,
             // Somebody has written over it before we knew its czxid. If this session owns it, it is
             // ours, unless a later attempt of this session made it. Such an attempt holds the lock
             // by now; if it is only about to, its watch tells it that its node has gone, and it
             // begins anew.
-            (_, None) => return self.goes_on(Step::Ask, Next::Ask),
+            (_, None) => return self.go_on(RemovalStep::CheckHolds, RemovalNext::CheckHolds),
         };
-        if is_ours { self.goes_on(Step::Delete, Next::Now) } else { Next::Gone }
+        if is_ours {
+            self.go_on(RemovalStep::Delete, RemovalNext::SendNow)
+        } else {
+            RemovalNext::Gone
+        }
     }
 }
 
