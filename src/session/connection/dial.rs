@@ -1,4 +1,8 @@
-//! Whom to dial next, and when: shuffled hosts, every address, resolved anew, back-off with jitter.
+//! The dialer: chooses the server to dial next, and the time. The event loop asks it whenever there
+//! is no connection.
+//!
+//! In each round every address of every host is tried once, in random order. Host names are looked
+//! up again in each round. Between rounds there are pauses that grow, with jitter.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +13,7 @@ use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::world::{self, HashMap, shuffle};
 
-/// A connection that lasted less than this counts as a failure, so that a server which cuts every
+/// A connection that ended sooner than this counts as a failed round. So a server that cuts every
 /// client at once is not dialled in a loop.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
@@ -17,14 +21,14 @@ pub(super) struct Dialer {
     hosts: Vec<Host>,
     policy: RetryPolicy,
     targets: VecDeque<Target>,
-    /// What names resolved to the last time: the resolver may fail in the same outage as the
+    /// The last known addresses of each host name: the resolver may fail in the same outage as the
     /// servers.
     known_addresses: HashMap<String, Vec<SocketAddr>>,
     is_resolving: bool,
     is_in_round: bool,
     next_round: BootTime,
     failures: u32,
-    /// The host to try last: the one that just failed us.
+    /// The host whose connection ended last. It is dialled after the others.
     failed_host: Option<String>,
 }
 
@@ -36,12 +40,13 @@ pub(super) struct Target {
 
 pub(super) enum DialStep {
     Connect(Target),
-    /// Look these names up on a thread of its own, since the resolver blocks; then `resolved`.
+    /// Look these names up on a thread of their own, since the resolver blocks; then call
+    /// `resolved`.
     Resolve(Vec<Host>),
     Wait(Option<BootTime>),
 }
 
-/// What looking up a name gave.
+/// The result of a lookup: for each host its addresses, or the error.
 pub(super) type Resolved = Vec<(String, Result<Vec<SocketAddr>, String>)>;
 
 impl Dialer {
@@ -59,7 +64,7 @@ impl Dialer {
         }
     }
 
-    /// The next thing to do. `cap` bounds the pauses, where a live session waits to be resumed.
+    /// The next step. `cap` bounds the pauses while a live session waits to be resumed.
     pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> DialStep {
         loop {
             if let Some(target) = self.targets.pop_front() {
@@ -103,7 +108,7 @@ impl Dialer {
         }
     }
 
-    /// Addresses that were not known are tried at once.
+    /// Takes the result of a lookup. New addresses are tried at once.
     pub(super) fn resolved(&mut self, found: Resolved) {
         self.is_resolving = false;
         for (host, addrs) in found {
@@ -120,7 +125,7 @@ impl Dialer {
         self.targets.extend(addrs.iter().map(|addr| Target { host: host.to_owned(), addr: *addr }));
     }
 
-    /// Whether there is anybody to dial without the resolver.
+    /// Whether there is an address to dial without the resolver.
     fn has_addresses(&self) -> bool {
         self.hosts.iter().any(|h| {
             h.name.parse::<IpAddr>().is_ok() || self.known_addresses.contains_key(&h.to_string())
@@ -134,7 +139,7 @@ impl Dialer {
         self.targets = good.into();
     }
 
-    /// A connection to `host` that gave a session is gone after `lasted`.
+    /// The connection to `host`, which had carried the session, has ended after `lasted`.
     pub(super) fn connection_lost(
         &mut self,
         host: String,
@@ -159,14 +164,14 @@ impl Dialer {
         self.next_round = now + cap.map_or(pause, |cap| pause.min(cap));
     }
 
-    /// No pause before the next round: a closing session has little time.
+    /// Skips the pause before the next round: a closing session has little time left.
     pub(super) fn skip_pause(&mut self, now: BootTime) {
         self.failures = 0;
         self.next_round = now;
     }
 }
 
-/// Looks names up; blocks.
+/// Looks these names up. It blocks.
 pub(super) fn resolve(hosts: Vec<Host>) -> Resolved {
     let look_up = |host: &Host| {
         let addrs = world::resolve(&host.name, host.port)

@@ -1,5 +1,8 @@
-//! The one thread of a connection: reads, keeps time, dials, and hands out what came. It decides
-//! nothing.
+//! The event loop: the one thread of a connection. It reads the socket, keeps time, dials, and
+//! carries out the outputs of the machine.
+//!
+//! `Generation` starts it. The machine makes the decisions; this file only does what the machine
+//! and the dialer want. The loop ends when the session is over.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read};
@@ -22,7 +25,7 @@ use crate::world::{
 
 const WAKER: Token = Token(0);
 
-/// What a socket is registered for until it is connected.
+/// The events for which a socket is registered until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 pub(in crate::session) struct EventLoop {
@@ -30,23 +33,25 @@ pub(in crate::session) struct EventLoop {
     generation: Arc<Generation>,
     dialer: Dialer,
     server: Option<ServerConnection>,
-    /// What looking up names gave, on threads of their own.
+    /// The results of looking up names. Threads of their own look them up, because the resolver
+    /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
 }
 
 struct ServerConnection {
     socket: Arc<TcpStream>,
     host: String,
-    /// Since when it is being connected, or was connected.
+    /// When dialling began; once the socket is connected, when that was.
     since: BootTime,
     is_connected: bool,
-    /// The number of the connection before: it grows when this one carries the session.
+    /// The epoch when this socket was dialled. Once this connection carries the session, the
+    /// machine's epoch is larger.
     epoch_before: u64,
 }
 
 impl EventLoop {
-    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive`
-    /// until then. `make` gets the connection for the generation that it makes.
+    /// Starts the thread, which dials at once. The thread ends when the session is over, and keeps
+    /// `alive` until then. `make` makes the generation around the connection.
     pub(in crate::session) fn start(
         name: String,
         config: MachineConfig,
@@ -103,8 +108,9 @@ impl EventLoop {
         }
     }
 
-    /// When to look again, holds taken into account that were granted since the last look. What is
-    /// granted from now on finds how long this thread sleeps.
+    /// The time at which this thread must wake. It counts holds that were granted while
+    /// `do_what_is_due` ran. A thread that grants a hold later reads `next_look`, and wakes this
+    /// thread if it would sleep too long.
     fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
         let generation = &self.generation;
         generation.next_look.set(next.unwrap_or(BootTime::END));
@@ -118,8 +124,8 @@ impl EventLoop {
         next
     }
 
-    /// Looks at the time, sends what is due, cuts and dials as the machine wants. Says when to look
-    /// again.
+    /// Does what is due: sends requests, gives connections up, dials, as the machine wants. Gives
+    /// the time of the next wake-up.
     fn do_what_is_due(&mut self) -> Option<BootTime> {
         let generation = self.generation.clone();
         let timers = generation.run_timers(BootTime::now());
@@ -132,7 +138,7 @@ impl EventLoop {
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
-            inner.reader = None; // it got no processor; `flush` lets this thread read again
+            inner.reader = None; // its time is over, and it got no processor; `flush` lets this thread read again
         }
         if inner.machine.is_up() {
             let holds = lease.to_watch(inner.machine.epoch(), now);
@@ -179,14 +185,14 @@ impl EventLoop {
         next
     }
 
-    /// Sees to what the machine wants done outside, in order. True: the session is over, and
-    /// nothing more will come.
+    /// Carries out the outputs of the machine, in order. True: the session is over, and no more
+    /// outputs will come.
     fn deliver_outputs(&mut self) -> bool {
         let generation = self.generation.clone();
         let _delivering = generation.connection.delivering.lock();
         loop {
-            // What comes behind an output that may run foreign code stays where its caller finds
-            // it.
+            // This takes outputs up to the first that may run foreign code. Later outputs stay in
+            // the machine: their callers can take them from there while that code blocks.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
                 let all = &mut inner.machine.outputs;
@@ -202,7 +208,7 @@ impl EventLoop {
             }
             for output in outputs {
                 if matches!(output, Output::Lost(_)) {
-                    self.dialer.skip_pause(BootTime::now()); // a closing session has little time
+                    self.dialer.skip_pause(BootTime::now()); // a closing session has little time left
                 }
                 self.generation.take_output(output);
             }
@@ -233,11 +239,12 @@ impl EventLoop {
         }
         let mut buf = [0; CHUNK];
         let end = loop {
-            // Under the lock: a calling thread may read too, and the bytes must keep their order.
+            // The socket is read under the lock: a calling thread may read too, and the bytes must
+            // keep their order.
             let mut inner = connection.inner.lock();
             #[cfg(unix)]
             if inner.reader.is_some() {
-                return; // what it leaves unread is announced anew when it leaves
+                return; // when it ends, the poll announces the bytes that it left unread
             }
             match (&*server.socket).read(&mut buf) {
                 Ok(0) => break "closed the connection".to_owned(),
@@ -245,9 +252,9 @@ impl EventLoop {
                     // The clock is read after the bytes: an answer must never be taken for older
                     // than it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
-                    // Epoll and kqueue announce what comes after a short read anew: no need to ask.
-                    // But an end that came along with the last bytes was announced with them, and
-                    // never again.
+                    // After a short read epoll and kqueue announce new bytes again, so another read
+                    // is not needed. But if the end of the stream came together with the last
+                    // bytes, it was announced with them and is not announced again.
                     if cfg!(unix) && !ends && n < buf.len() {
                         return;
                     }
@@ -260,7 +267,7 @@ impl EventLoop {
         let generation = self.generation.clone();
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
-        // What the machine gave up while reading has its own reason.
+        // If the machine gave this connection up while it read, its own reason counts.
         let reason = inner.machine.cut.take().unwrap_or(end);
         inner.machine.server_gone(&reason, now);
         self.drop_server(&mut inner, &reason, now);
@@ -270,10 +277,10 @@ impl EventLoop {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
         #[cfg(unix)]
         {
-            inner.reader = None; // of this socket: the next one is not its to read
+            inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
-        let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
+        let _ = server.socket.shutdown(Shutdown::Both); // this wakes a calling thread that waits for the socket
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
             inner
@@ -299,7 +306,7 @@ impl EventLoop {
     fn dial(&mut self, target: Target, epoch_before: u64, now: BootTime) {
         debug!("{}: dialling {}", target.host, target.addr);
         let register = |mut socket: TcpStream| {
-            let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
+            let _ = socket.set_nodelay(true); // without it there is only more latency
             self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
         };
         match TcpStream::connect(target.addr).and_then(register) {
@@ -323,7 +330,8 @@ impl EventLoop {
             |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
         let (no_thread, panicked): (Resolved, Resolved) =
             (failed("no thread to resolve it on"), failed("its resolution panicked"));
-        // An answer comes in any case: without one no name would be looked up again.
+        // The dialer must get an answer in any case: without an answer it would never look up names
+        // again.
         let spawned = thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
             let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
             generation.connection.wake();
@@ -342,7 +350,7 @@ impl EventLoop {
         self.dialer.resolved(found);
     }
 
-    /// This thread can go on no more: the session is lost.
+    /// This thread cannot go on: the session is lost.
     fn give_up(&mut self) {
         {
             let mut inner = self.generation.connection.inner.lock();
@@ -350,7 +358,8 @@ impl EventLoop {
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.deliver_outputs());
-        // In case it was the handing out that failed.
+        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and tells the
+        // session.
         contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
     }
 }

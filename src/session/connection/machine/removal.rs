@@ -1,20 +1,25 @@
-//! Deleting a node of ours that should go.
+//! The removal of a node of ours. `background` sends the requests of a removal; this file says
+//! which request is next, and what an answer means.
 //!
-//! A node whose name bears an id of ours is nobody else's: it is deleted by its name, as often as
-//! it takes. If the answer to its create was lost, only the beginning of its name is known, and it
-//! is looked for first. Of a node whose name others may use too, a delete that is sent again on
-//! another connection could hit the node of whoever came next.
+//! If the node's name contains an id of ours, no other client makes a node of that name. The node
+//! is deleted by its name, and the delete is sent again until it is acknowledged. If the answer to
+//! the create was lost, only the beginning of the name is known, so the node must be found in a
+//! listing first. If other clients may make a node of the same name, a delete that is sent again on
+//! another connection could delete the node of the next holder.
 //!
-//! So in these two cases the same steps are taken on each connection: a write is acknowledged,
-//! behind which nothing of ours that was sent on an earlier connection can still be done (ZooKeeper
-//! refuses the requests of a session that has moved); a listing or a read shows our node; and then
-//! it is deleted. What remains is what somebody else does to a node with a common name within the
-//! last step.
+//! In the last two cases a removal takes the same steps, on each connection from the beginning:
 //!
-//! Such a node is ours if our session owns it and its czxid is the one we know. If we know none,
-//! because the answer to the create was lost, the nonce in its data decides, unless somebody has
-//! written over that data: then the session alone decides, as long as no hold of this session
-//! stands on the path.
+//! 1. A write is acknowledged. After it, no request of ours from an earlier connection can still be
+//! done, because ZooKeeper refuses the requests of a session that has moved. 2. A listing or a read
+//! shows our node. 3. The node is deleted.
+//!
+//! One danger remains: within the last step another client may delete a node with a common name and
+//! make its own.
+//!
+//! A node with a common name is ours if our session owns it and its czxid is the one that we know.
+//! If we know no czxid, because the answer to the create was lost, the nonce in the node's data
+//! decides. If another client has overwritten that data, the session alone decides, as long as no
+//! hold of this session stands on the path.
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
@@ -23,28 +28,29 @@ use zk_wire::path;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Removal {
-    /// The node's full path, as far as it is known.
+    /// The node's path, as far as it is known.
     pub(crate) path: String,
-    /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among
-    /// the pending deletes until it is gone.
+    /// The id that makes the node ours: a part of its name, or the nonce in its data. The pending
+    /// deletes contain this id until the node is gone.
     pub(crate) id: String,
     known: KnownPart,
     step: RemovalStep,
-    /// A request before the one that this stands by may have made the node.
+    /// An earlier create than this removal's own may have made the node.
     pub(crate) may_exist: bool,
-    /// Delete the parent too, if that is empty then.
+    /// After the node, delete its parent too, if that is empty.
     pub(crate) renew_parent: bool,
     pub(crate) outlives_session: bool,
     pub(crate) done: Option<Sender<Outcome>>,
 }
 
-/// What is known of the node.
+/// How much is known of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KnownPart {
     FullPath,
-    /// The path begins so; the server may have appended a number.
+    /// The beginning of the path; the server may have appended a number.
     Prefix,
-    /// The path, which others use too, and the czxid, if the node was seen or its create answered.
+    /// The path, which other clients use too; and the czxid, if the create was answered or the node
+    /// was seen.
     Shared(Option<i64>),
 }
 
@@ -52,37 +58,37 @@ enum KnownPart {
 enum RemovalStep {
     Prove,
     Read,
-    /// Only our session shows that the node is ours: is there a hold on it?
+    /// Only the session shows that the node is ours: check that no hold stands on it.
     CheckHolds,
     Delete,
 }
 
-/// What an answer leads to.
+/// What follows from an answer.
 pub(super) enum RemovalNext {
-    /// The next request, at once.
+    /// Send the next request at once.
     SendNow,
-    /// It goes on when it is known whether a hold stands on its path.
+    /// Check whether a hold stands on the path; `may_go` gets the result.
     CheckHolds,
-    /// Our node is not there, for good.
+    /// Our node does not exist, and no request can still make it.
     Gone,
-    /// Refused: again, but somebody must change an ACL first.
+    /// The server refused it. Try again, but seldom: somebody must change an ACL first.
     Refused,
-    /// Again, a little later.
+    /// Try again a little later.
     SendLater,
 }
 
 impl Removal {
-    /// Of a node with this id in its name.
+    /// The removal of a node with this id in its name.
     pub(crate) fn named(path: String, id: String) -> Self {
         Removal::new(path, id, KnownPart::FullPath)
     }
 
-    /// Of the node that a create of `prefix` may make; the id is in there.
+    /// The removal of the node that a create of `prefix` may make; `prefix` contains the id.
     pub(crate) fn of_create(prefix: &str, id: &str) -> Self {
         Removal::new(prefix.to_owned(), id.to_owned(), KnownPart::Prefix)
     }
 
-    /// Of a node that bears `nonce` in its data, and has this czxid, if that is known.
+    /// The removal of a node that has `nonce` in its data, and this czxid, if that is known.
     pub(crate) fn signed(path: String, nonce: String, czxid: Option<i64>) -> Self {
         Removal::new(path, nonce, KnownPart::Shared(czxid))
     }
@@ -103,7 +109,7 @@ impl Removal {
         removal
     }
 
-    /// Whether the node's name is nobody else's.
+    /// Whether no other client makes a node of this name.
     pub(super) fn is_named(&self) -> bool {
         !matches!(self.known, KnownPart::Shared(_))
     }
@@ -116,7 +122,7 @@ impl Removal {
         removal
     }
 
-    /// The connection is gone, and what was seen and proven on it.
+    /// Begins anew: the connection is gone, and nothing that was seen on it counts.
     pub(super) fn restart(&mut self) {
         self.step = if self.known == KnownPart::FullPath {
             RemovalStep::Delete
@@ -125,15 +131,15 @@ impl Removal {
         };
     }
 
-    /// What was refused.
+    /// The text that says which step was refused.
     pub(super) fn refused(&self) -> &'static str {
         match self.known {
-            KnownPart::Prefix => "its folder may not be listed, to delete our node",
+            KnownPart::Prefix => "its directory could not be listed, to find and delete our node",
             KnownPart::FullPath | KnownPart::Shared(_) => "our node could not be deleted",
         }
     }
 
-    /// The next request; the delete of `noop` is a write without an effect.
+    /// The next request, if it is time for one. The delete of `noop` is a write without an effect.
     pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
         match (self.step, self.known) {
             (RemovalStep::Prove, _) => Some(Operation::Delete { path: noop }),
@@ -146,9 +152,9 @@ impl Removal {
         }
     }
 
-    /// Takes the answer to the last request. `is_written`: it is a write, and the leader has
-    /// acknowledged it; the same code from a server that is alone shows nothing. `session` is the
-    /// id of our session.
+    /// Takes the answer to the last request. `is_written` says that the request is a write and the
+    /// leader has acknowledged it; a server without a leader can give the same code, which shows
+    /// nothing. `session` is the id of our session.
     pub(super) fn answered(
         &mut self,
         code: i32,
@@ -177,7 +183,8 @@ impl Removal {
         })
     }
 
-    /// Whether no hold stands on the path, which was asked. `None`: it began anew meanwhile.
+    /// Takes the result of `CheckHolds`: `may` says that no hold stands on the path. `None`: the
+    /// removal began anew meanwhile.
     pub(super) fn may_go(&mut self, may: bool) -> Option<RemovalNext> {
         let next = if may { RemovalNext::SendNow } else { RemovalNext::Gone };
         (self.step == RemovalStep::CheckHolds).then(|| self.go_on(RemovalStep::Delete, next))
@@ -188,7 +195,7 @@ impl Removal {
         next
     }
 
-    /// Takes the list in which the node is, if it was made.
+    /// Takes the listing, which contains the node if the create was done.
     fn listed(&mut self, body: &[u8]) -> Result<RemovalNext, Malformed> {
         let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
         let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name))
@@ -199,17 +206,17 @@ impl Removal {
         Ok(self.go_on(RemovalStep::Delete, RemovalNext::SendNow))
     }
 
-    /// Takes what a read shows of the node that stands now.
+    /// Takes the node that exists on the path now.
     fn seen(&mut self, node: &Node, session: i64) -> RemovalNext {
         let is_ours = match (self.known, nonce::split(&node.data).0) {
             _ if node.stat.owner != session => false,
-            // Somebody may have written over the data of a node whose czxid we know.
+            // Another client may have overwritten the data, but the czxid stays.
             (KnownPart::Shared(Some(known)), _) => known == node.stat.czxid,
             (_, Some(nonce)) => nonce == self.id,
-            // Somebody has written over it before we knew its czxid. If this session owns it, it is
-            // ours, unless a later attempt of this session made it. Such an attempt holds the lock
-            // by now; if it is only about to, its watch tells it that its node has gone, and it
-            // begins anew.
+            // Another client has overwritten the data before we knew the czxid. If this session
+            // owns the node, the node is ours, unless a later attempt of this session made it. If
+            // that attempt holds the lock by now, the check finds its hold. If it is only about to
+            // hold, its watch reports that the node is gone, and it begins anew.
             (_, None) => return self.go_on(RemovalStep::CheckHolds, RemovalNext::CheckHolds),
         };
         if is_ours {

@@ -1,11 +1,15 @@
-//! The server's side: handshake, replies, watch events, and connections that fail.
+//! The server's side: the handshake, answers, watch events, and connections that fail. The event
+//! loop and readers call it with the bytes that they have read.
+//!
+//! Every byte is checked before a caller sees it. Bytes that are not the protocol end the
+//! connection.
 
 use super::*;
 
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
         if self.is_over() {
-            return; // the socket came up while the session ended, and is closed at the next look
+            return; // the session ended while the socket was being connected; the next `tick` closes it
         }
         self.phase = Phase::Handshake(now);
         self.from_server.clear();
@@ -27,7 +31,7 @@ impl Machine {
     pub(crate) fn server_bytes(&mut self, bytes: &[u8], now: BootTime) {
         self.resume_after_silence(now);
         if matches!(self.phase, Phase::Down | Phase::Over) {
-            return; // the rest of a connection that was given up
+            return; // these are the last bytes of a connection that was given up
         }
         if self.from_server.is_skipping() {
             self.skipped_at = now;
@@ -50,7 +54,7 @@ impl Machine {
                 );
             }
             if matches!(self.phase, Phase::Down | Phase::Over) {
-                return; // what else came on that connection means nothing now
+                return; // that connection was given up, and its other bytes do not count
             }
         }
         self.from_server = frames;
@@ -77,9 +81,9 @@ impl Machine {
             .iter()
             .position(|f| f.xid == header.xid)
             .ok_or(Malformed("an unknown xid"))?;
-        // Callers rely on the order: a listing shows what was done before it. Only a write that a
-        // server with eager ACL checks refuses by itself is answered, with zxid 0, before earlier
-        // requests.
+        // Callers rely on the order of answers: a listing shows the effect of earlier requests.
+        // There is one exception: a server with eager ACL checks refuses a write by itself, with
+        // zxid 0, before it answers earlier requests.
         let is_refusal = header.zxid == 0 && matches!(header.err, err::NO_AUTH | err::INVALID_ACL);
         let is_callers = |request: &Outstanding| matches!(request.sent_for, SentFor::Batch { .. });
         let is_bound = |request: &Outstanding| {
@@ -121,10 +125,10 @@ impl Machine {
         Ok(())
     }
 
-    /// The head of a frame beyond the longest: a listing of far too many children, or a huge node.
-    /// Only the request that it answers fails, and for good: asking again, on whatever connection,
-    /// would give the same. The bytes are thrown away as they come, so that what follows them is
-    /// still heard.
+    /// The head of a frame that is too long: a listing of far too many children, or a huge node.
+    /// Only the request that it answers fails, and finally, because any other connection would
+    /// bring the same answer. The bytes are skipped as they come, so that the answers after them
+    /// are still read.
     fn server_head(&mut self, head: &[u8; HEAD], now: BootTime) -> Result<(), Malformed> {
         let (header, _) = ReplyHeader::read(head)?;
         let is_answered =
@@ -145,8 +149,8 @@ impl Machine {
     ) -> Result<(), Malformed> {
         let timeout = u64::try_from(reply.timeout_ms).unwrap_or(0);
         match &mut self.session {
-            // A server that knows nothing of our session says so by a timeout of zero. Never may
-            // another session take its place here: guards and callers mean this one.
+            // A server that does not know our session grants a timeout of zero. Another session
+            // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
                 let line = format!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
@@ -159,16 +163,16 @@ impl Machine {
             }
             Some(session) => {
                 session.password = reply.password;
-                // Servers may differ in what they allow, and each connection is negotiated anew. A
+                // Servers may allow different timeouts, and each connection is negotiated anew. A
                 // shorter timeout counts at once. A longer one never counts: an earlier server may
-                // still report our session with the shorter one, and a new leader starts the
-                // session with the one it was made with.
+                // still report our session with the shorter timeout, and a new leader starts the
+                // session with its first timeout.
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
                     session.timeout = timeout;
-                    // Before the line for the log: a logger may block, and holds would stand on
-                    // meanwhile.
+                    // This output comes before the log line: a logger may block, and holds would
+                    // stand too long meanwhile.
                     self.outputs.push_back(Output::Shortened { timeout });
                     self.outputs.push_back(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
@@ -192,7 +196,7 @@ impl Machine {
         self.heard.attached(self.lag(), sent, now);
         match &self.ending {
             Some(Ending { reason: LossReason::AuthFailed, .. }) => {}
-            // Only deletes need them.
+            // A close without deletes needs no credentials.
             Some(ending) if ending.lasting_nodes.is_empty() => {}
             _ => self.send_credentials(now),
         }
@@ -205,7 +209,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Before anything else: the server handles credentials in order with what follows.
+    /// The credentials are sent first: the server handles them in order with the requests that
+    /// follow.
     fn send_credentials(&mut self, now: BootTime) {
         for (scheme, credentials) in &self.config.auth {
             let frame = Writer::request(xid::AUTH, op::AUTH)
@@ -220,18 +225,19 @@ impl Machine {
         }
     }
 
-    /// Says so where what the application states of the servers' tick does not fit what they grant.
+    /// Warns if the servers' tick as the application states it does not fit the timeout that the
+    /// server grants.
     fn warn_of_wrong_tick(&mut self, granted: Duration) {
         let Some(tick) = self.config.tick else { return };
         let asked = self.config.timeout;
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
             self.outputs.push_back(Output::warn(format!(
-                "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session is attached anew often to keep its locks; ask for two ticks or more"
+                "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session must reconnect often to keep its locks; ask for two ticks or more"
             )));
         }
-        // By default a server grants 2 to 20 ticks; where it granted another timeout than was asked
-        // for, its tick shows.
+        // By default a server grants 2 to 20 ticks. If it granted another timeout than the
+        // requested one, that shows its tick.
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
             self.outputs.push_back(Output::warn(format!(
@@ -250,7 +256,7 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            self.phase = Phase::Up; // the server still listens: the session can be closed
+            self.phase = Phase::Up; // the server still reads, so the session can be closed
             self.end(LossReason::AuthFailed, now);
             self.outputs.push_back(Output::warn(format!(
                 "the server refused our credentials (ZooKeeper error {code})"
@@ -270,7 +276,7 @@ impl Machine {
         self.up_since = now;
         self.epoch += 1;
         self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
-        // What goes first on this connection is decided by the `tick` that follows.
+        // The `tick` that follows decides what is sent first on this connection.
         self.is_new = true;
     }
 
@@ -278,11 +284,11 @@ impl Machine {
     pub(crate) fn server_gone(&mut self, reason: &str, now: BootTime) {
         if !self.is_over() {
             self.disconnect(reason.to_owned(), now);
-            self.cut = None; // it is closed already
+            self.cut = None; // the socket is closed already
         }
     }
 
-    /// Gives this connection up; what was sent on it may or may not have been done.
+    /// Gives this connection up. The requests that were sent on it may or may not have been done.
     pub(super) fn disconnect(&mut self, reason: String, now: BootTime) {
         if self.phase == Phase::Up && !self.is_ending() {
             self.outputs.push_back(Output::Suspended);
@@ -292,7 +298,7 @@ impl Machine {
         self.from_server.clear();
         self.to_server.clear();
         self.proof.under_way = None;
-        self.proof.waiters.clear(); // each caller waits for the connection by its retry policy
+        self.proof.waiters.clear(); // their callers wait for the next connection by the retry policy
         self.background.cut(now);
         self.fail_sent(now);
     }

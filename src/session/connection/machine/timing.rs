@@ -1,11 +1,13 @@
-//! Time: what is overdue, what keeps the session alive, when to look again.
+//! Time: the event loop calls `tick`, which gives up slow connections and requests, keeps the
+//! session alive, renews the lease, and says when to call it again.
 
 use super::*;
 use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Does what is due, and says when to come again. `directory` names a directory of a held node,
-    /// where our own writes are allowed; it is asked only if the lease is to be renewed.
+    /// Does what is due, and gives the time of the next call. `directory` gives the directory of a
+    /// held node, where our own writes are allowed; it is called only if the lease is to be
+    /// renewed.
     pub(crate) fn tick(
         &mut self,
         lease: LeaseStatus,
@@ -62,8 +64,9 @@ impl Machine {
         if self.phase != Phase::Up {
             return;
         }
-        // On a new connection: holds depend on the lease, and it was not renewed during the outage.
-        // Then deletes: what is created next should find our old nodes gone.
+        // On a new connection the lease comes first, if holds depend on it or callers wait for it:
+        // it was not renewed during the outage. Then come the deletes, so that the creates that
+        // follow do not find our old nodes.
         let is_needed = lease.end.is_some() || !self.proof.waiters.is_empty();
         if std::mem::take(&mut self.is_new) && is_needed {
             self.renew_lease(directory(), now);
@@ -95,35 +98,58 @@ impl Machine {
         self.timeout() / if is_needed { 16 } else { 8 }
     }
 
-    /// This process may have sent nothing for T/3: it was stopped, or got no processor. Then writes
-    /// on this connection prove nothing recent for a while. The leader checks the session when it
-    /// attaches anew, which proves it at once.
+    /// If nothing was sent for T/3, this process was stopped or got no processor. Then writes on
+    /// this connection cannot prove for a while that the leader heard of us lately. But the leader
+    /// checks the session when it is attached to a new connection, and that proves it at once. So
+    /// this connection is given up.
     pub(super) fn resume_after_silence(&mut self, now: BootTime) {
         let silence = now.since(self.last_sent);
         if self.phase == Phase::Up && !self.is_ending() && silence >= self.timeout() / 3 {
             let ms = silence.as_millis();
-            self.disconnect(format!("this process sent nothing for {ms} ms: attaching anew"), now);
+            self.disconnect(
+                format!("this process sent nothing for {ms} ms, so the session reconnects"),
+                now,
+            );
         }
     }
 
-    /// Where answers are slow, or the tick is long, the proofs on this connection can show too
-    /// little: holds would be lost, and callers would wait, though the session lives. To attach
-    /// anew shows more.
+    /// If answers are slow or the tick is long, the proofs on this connection may show too little.
+    /// Then holds would be lost and callers would wait although the session lives. A new connection
+    /// shows more, so this connection is given up.
     fn resume_where_proofs_show_too_little(&mut self, lease: LeaseStatus, now: BootTime) {
         let t = self.timeout();
         let is_short = lease.end.is_some_and(|end| end.since(now) < t / 4);
         let is_late = self.proof.waiters.first().is_some_and(|first| now >= first.since + t / 6);
         if (is_short || is_late) && now >= self.up_since + t / 4 {
             self.disconnect(
-                "the lease could not be renewed on it in time: attaching anew".into(),
+                "the lease could not be renewed on it in time, so the session reconnects".into(),
                 now,
             );
         }
     }
 
-    /// Renews the lease by a write in the directory of a caller that waits, or else in this one: a
-    /// `sync`, if that gains enough, and behind its answer the write. Without any directory it
-    /// sends a `sync` alone, which shows whether the server still has a leader.
+    /// Whether callers wait until the lease is fresh. A `tick` that finds the lease fresh answers
+    /// them.
+    pub(crate) fn is_proof_awaited(&self) -> bool {
+        !self.proof.waiters.is_empty()
+    }
+
+    /// Renews the lease by a write in `dir`; `done` gets a result when the lease is fresh. On a new
+    /// connection the renewal is sent by the next `tick`. If there is no connection, the sender is
+    /// dropped: the caller waits for the connection by the retry policy, not here.
+    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
+        self.resume_after_silence(now);
+        if self.phase == Phase::Up && !self.is_ending() {
+            self.proof.waiters.push(LeaseWaiter { dir, since: now, done });
+            if self.is_up() {
+                self.renew_lease(None, now);
+            }
+        }
+    }
+
+    /// Renews the lease by a write in the directory of a caller that waits, or else in `held`:
+    /// first a `sync`, if that gains enough, and after its answer the write. Without any directory
+    /// only a `sync` is sent, which shows whether the server still has a leader.
     pub(super) fn renew_lease(&mut self, held: Option<String>, now: BootTime) {
         let waiting = self.proof.waiters.first().map(|first| first.dir.clone());
         let Some(dir) = waiting.or(held) else {
@@ -146,7 +172,7 @@ impl Machine {
         self.send(&Operation::Delete { path: &path }, SentFor::Proof, now);
     }
 
-    /// One of the two requests of a proof was answered.
+    /// Takes the answer to the `sync` or the write of a renewal.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
         if let Some(dir) = self.proof.under_way.take()
             && op == op::SYNC
@@ -157,15 +183,16 @@ impl Machine {
         }
     }
 
-    /// When the leader must next be asked for an answer: a ping alone would stay on a follower that
-    /// has lost its leader. `None` while a proof is under way.
+    /// The time of the next request that the leader must serve: a server that has lost its leader
+    /// still answers pings. `None` while a renewal is under way.
     fn next_proof(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
         match (&self.proof.under_way, lease.end) {
             (Some(_), _) => None,
             (None, _) if !self.proof.waiters.is_empty() => Some(earliest),
-            // In good time before the lease ends, however often other writes are acknowledged.
+            // The renewal comes well before the end of the lease, however often other writes are
+            // acknowledged.
             (None, Some(end)) => {
                 Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest))
             }
@@ -173,16 +200,16 @@ impl Machine {
         }
     }
 
-    /// When the connection is given up because the oldest request has no answer.
+    /// The time at which the connection is given up because the oldest request has no answer.
     ///
-    /// That is T/6 after it was sent. While the bytes of a long answer come, the T/6 count from the
-    /// last of them, because other answers wait behind it. But no request waits longer than T/3: a
-    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits
-    /// so long may come too late, and the lease ends.)
+    /// That is T/6 after the request was sent. While the bytes of a long answer come, T/6 counts
+    /// from the last of them, because other answers wait behind that answer. But no request waits
+    /// longer than T/3: a server that sends the bytes one by one is given up too. (A renewal of the
+    /// lease that waits so long may come too late, and then the lease ends.)
     ///
-    /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
-    /// Nor does any caller wait for longer: each request is answered after T/6 whatever the
-    /// connection does.
+    /// It is safe to wait: only answers extend a lease, and the end of a lease does not wait for an
+    /// answer. No caller waits longer either: each request of a caller is answered after T/6
+    /// whatever the connection does.
     pub(super) fn overdue_at(&self) -> Option<BootTime> {
         let sent = self.outstanding.front()?.stamp.sent;
         Some(
@@ -196,7 +223,8 @@ impl Machine {
             Phase::Handshake(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
-                // A hold that is granted meanwhile wants more: it is found by looking.
+                // A hold that is granted meanwhile shortens `keep_alive`. So `tick` runs every
+                // T/16, to notice it.
                 let look = now + self.timeout() / 16;
                 let idle = self.last_sent + self.keep_alive(lease);
                 let times = [
