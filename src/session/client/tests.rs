@@ -1,6 +1,6 @@
-//! The loopback end with the real client, and without a session: what the socket and the thread do
-//! where something is stuck, foreign or broken. Scenarios of the suite (`client`, `client_faults`)
-//! show the rest.
+//! The loopback end with the real client and without a session: what the socket and the thread do
+//! if a peer is stuck, foreign or broken. The suite's scenarios `client` and `client_faults` cover
+//! the rest.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Its socket is full: the answers wait in memory, the event loop does not, and none is lost.
+/// The answers wait in memory, the event loop does not wait, and no answer is lost.
 #[test]
 fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
     let (sender, submitted) = unbounded();
@@ -76,7 +76,8 @@ fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
 
-/// A broken loopback connection ends the client's threads: left alone they dial at full speed.
+/// If the loopback connection breaks, the client's threads must end: otherwise they dial at full
+/// speed.
 #[test]
 fn a_client_whose_connection_breaks_is_ended() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| panic!("on purpose")));

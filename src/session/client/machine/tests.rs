@@ -5,7 +5,7 @@ use zk_wire::record::Writer;
 
 const FIRST: u64 = 1 << 32;
 
-/// A machine whose client is in.
+/// A machine whose client is connected.
 fn open(chroot: &str) -> ClientMachine {
     let mut machine = ClientMachine::new(chroot.into(), FIRST);
     let hello = Writer::bare().i32(0).i64(0).i32(42).i64(0).buffer(&[0; 16]).bool(false).frame();
@@ -25,7 +25,7 @@ fn send_request(machine: &mut ClientMachine, xid: i32, op: i32, body: &[u8]) -> 
     std::mem::take(&mut machine.submissions)
 }
 
-/// Asks and gives the number.
+/// Sends a request that is submitted to the session, and gives its number.
 fn submitted(machine: &mut ClientMachine, xid: i32, op: i32, body: &[u8]) -> u64 {
     let submissions = send_request(machine, xid, op, body);
     assert_eq!(submissions.len(), 1);
@@ -45,7 +45,7 @@ fn string(text: &str) -> Vec<u8> {
     Writer::bare().buffer(text.as_bytes()).body()
 }
 
-/// The client's frames since it looked last: xid, code and body.
+/// The frames for the client since the last call: xid, code and body.
 fn received(machine: &mut ClientMachine) -> Vec<(i32, i32, Vec<u8>)> {
     let mut frames = Frames::default();
     frames.push(&std::mem::take(&mut machine.to_client));
@@ -85,7 +85,7 @@ fn an_idle_clients_ping_is_answered_at_once() {
     assert_eq!(received(&mut machine), [(xid::PING, err::OK, vec![])]);
 }
 
-/// They would have a meaning of their own in answers.
+/// Negative xids have another meaning in answers.
 #[test]
 fn the_clients_numbers_beyond_two_billion_are_not_taken_for_events() {
     let mut machine = open("");
@@ -116,7 +116,7 @@ fn operations_that_a_shared_session_cannot_have_are_refused_and_not_sent() {
     }
 }
 
-/// A server would cut the connection of the whole session.
+/// A server would cut the connection, which is that of the whole session.
 #[test]
 fn a_request_longer_than_servers_take_is_refused_and_the_next_is_understood() {
     let mut machine = open("");
@@ -144,7 +144,7 @@ fn only_events_of_the_clients_own_watches_reach_it_and_each_once() {
     let awaited = submitted(&mut machine, 4, op::EXISTS, &read("/awaited", true));
     let lost = submitted(&mut machine, 5, op::GET_CHILDREN, &read("/lost", true));
     machine.answer(plain, err::OK, 1, &[]);
-    machine.event(event::DATA_CHANGED, "/data"); // of a lock's watch, before the client's stands
+    machine.event(event::DATA_CHANGED, "/data"); // of a watch of a lock; the client has none yet
     machine.answer(data, err::OK, 1, &[]);
     machine.answer(missing, err::NO_NODE, 1, &[]);
     machine.answer(awaited, err::NO_NODE, 1, &[]);
@@ -241,7 +241,7 @@ fn the_end_of_the_session_answers_everything_from_then_on() {
     assert!(machine.is_closed());
 }
 
-/// The client cuts the chroot off by its length.
+/// The client removes the chroot by its length, without comparing it.
 #[test]
 fn the_chroot_is_on_every_path_that_the_client_gets() {
     let mut machine = open("/app");
@@ -256,7 +256,7 @@ fn the_chroot_is_on_every_path_that_the_client_gets() {
     let codes: Vec<_> = received(&mut machine).iter().map(|answer| answer.1).collect();
     let strange = err::RUNTIME_INCONSISTENCY;
     assert_eq!(codes, [err::OK, strange, strange, strange]);
-    // The client looks for the watch on its root under "/".
+    // The client keeps the watch on its root under "/".
     let root = submitted(&mut machine, 5, op::GET_CHILDREN, &read("/app", true));
     machine.answer(root, err::OK, 3, &[]);
     received(&mut machine);
