@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_string::ConnectString;
-use super::connection::machine::Settings;
+use super::connection::machine::MachineConfig;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::{Generation, operation_timeout};
 use super::notifier::{EventMask, Notifier, WatchRegistry};
@@ -480,7 +480,7 @@ impl Core {
         };
         self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
-        let settings = Settings {
+        let settings = MachineConfig {
             timeout: config.timeout,
             attempt: operation_timeout(config.timeout)
                 .max(MIN_ATTEMPT)

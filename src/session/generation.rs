@@ -19,7 +19,7 @@ pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, 
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
-use super::connection::machine::{Batch, Output, Settings, Task};
+use super::connection::machine::{Batch, MachineConfig, Output, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
@@ -119,19 +119,14 @@ impl Generation {
     /// Starts to make a session. Its thread keeps `alive` until the thread ends.
     pub(super) fn start(
         number: u64,
-        settings: Settings,
+        config: MachineConfig,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         report: Report,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
-        EventLoop::start(
-            format!("zkm-loop-{number}"),
-            settings,
-            hosts,
-            policy,
-            alive,
-            |connection| Generation {
+        EventLoop::start(format!("zkm-loop-{number}"), config, hosts, policy, alive, |connection| {
+            Generation {
                 number,
                 lease: Lease::default(),
                 nodes: WatchRegistry::default(),
@@ -146,8 +141,8 @@ impl Generation {
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
                 timers: Mutex::default(),
-            },
-        )
+            }
+        })
     }
 
     pub(crate) fn session_id(&self) -> Option<i64> {

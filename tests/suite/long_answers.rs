@@ -171,7 +171,7 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
         ElectionEvent::Trouble(e) => too_long(Err::<(), _>(e), BAD),
         other => panic!("{other:?}"),
     }
-    assert_eq!(logged(Level::Warn, "trying on").len(), 1, "it is said once");
+    assert_eq!(logged(Level::Warn, "it is tried again").len(), 1, "it is said once");
     clean_up(&at, &made);
     let event = candidate.events().recv_timeout(SOON * 3).unwrap();
     assert!(matches!(event, ElectionEvent::Elected { .. }), "{event:?}");
@@ -190,9 +190,9 @@ fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
     server.embedded_server().drop_reply(Op::Create.on(BAD));
     too_long(mutex.lock(), BAD);
     until("the sweep has warned", SOON, || {
-        (!logged(Level::Warn, "may not be listed").is_empty()).then_some(())
+        (!logged(Level::Warn, "could not be listed").is_empty()).then_some(())
     });
-    let said = logged(Level::Warn, "may not be listed");
+    let said = logged(Level::Warn, "could not be listed");
     assert!(
         said[0].contains(BAD) && said[0].contains("delete what does not belong there"),
         "{said:?}"

@@ -11,7 +11,7 @@ pub const HEAD: usize = 16;
 
 /// What a stream keeps of its memory between two frames. One long listing must not cost every
 /// session its length for ever.
-const KEPT: usize = 8 << 10;
+const KEPT_CAPACITY: usize = 8 << 10;
 
 /// Collects bytes and gives back whole frames, without their length prefix.
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ pub struct Frames {
 
 /// The next frame of a stream in which there may be some beyond `MAX_FRAME`.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<'a> {
+pub enum FrameOrHead<'a> {
     /// A whole frame.
-    Whole(&'a [u8]),
+    Frame(&'a [u8]),
     /// The frame is longer than `MAX_FRAME`. This is its beginning; the rest is thrown away as it
     /// comes, and the stream goes on with the next frame.
     Head(&'a [u8; HEAD]),
@@ -40,7 +40,7 @@ impl Frames {
         self.skip -= skipped;
         // What was handed out is dropped only when more comes, so that each byte moves once.
         if self.start > 0 {
-            if self.buf.capacity() > KEPT {
+            if self.buf.capacity() > KEPT_CAPACITY {
                 // The long block is given back whole. If it were cut short where it stands, the
                 // hole behind it would be a little too small for the next session's listing, and
                 // each of 1,000 sessions would leave such a hole.
@@ -53,34 +53,38 @@ impl Frames {
         self.buf.extend_from_slice(bytes.get(skipped..).unwrap_or_default());
     }
 
-    /// The next whole frame, if it has arrived. One beyond `MAX_FRAME` is malformed.
+    /// The next whole frame, if it has arrived. A frame longer than `MAX_FRAME` is malformed.
     #[allow(clippy::should_implement_trait)] // an iterator's items outlive it
     pub fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
-        match self.length()? {
-            Some(length) if length > MAX_FRAME => Err(Malformed("a frame of impossible length")),
-            Some(length) => Ok(self.take(length)),
-            None => Ok(None),
+        match self.next_or_head(|| false)? {
+            Some(FrameOrHead::Frame(frame)) => Ok(Some(frame)),
+            _ => Ok(None),
         }
     }
 
-    /// As [`next`](Self::next), but of a frame beyond `MAX_FRAME` the head is given.
-    pub fn next_or_head(&mut self) -> Result<Option<Next<'_>>, Malformed> {
-        let Some(length) = self.length()?.filter(|length| *length > MAX_FRAME) else {
-            return Ok(self.next()?.map(Next::Whole));
-        };
+    /// The same where a longer frame may come: of that frame only the head is given. `expects_long`
+    /// is called when a longer frame comes; if it says no, that frame is malformed.
+    pub fn next_or_head(
+        &mut self,
+        expects_long: impl FnOnce() -> bool,
+    ) -> Result<Option<FrameOrHead<'_>>, Malformed> {
+        let Some(length) = self.length()? else { return Ok(None) };
         let from = self.start + 4;
+        if length <= MAX_FRAME {
+            let Some(frame) = self.buf.get(from..from + length) else { return Ok(None) };
+            self.start = from + length;
+            return Ok(Some(FrameOrHead::Frame(frame)));
+        }
+        if !expects_long() {
+            return Err(Malformed("a frame of impossible length"));
+        }
         let arrived = self.buf.len() - from;
         if arrived < HEAD {
             return Ok(None);
         }
         self.start = from + arrived.min(length);
         self.skip = length - arrived.min(length);
-        Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(Next::Head))
-    }
-
-    /// Whether the next frame is beyond `MAX_FRAME`, as far as it has arrived.
-    pub fn is_next_long(&self) -> bool {
-        matches!(self.length(), Ok(Some(length)) if length > MAX_FRAME)
+        Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(FrameOrHead::Head))
     }
 
     /// Whether bytes of a frame beyond `MAX_FRAME` are still to come.
@@ -94,14 +98,6 @@ impl Frames {
         let Some(prefix) = rest.first_chunk::<4>() else { return Ok(None) };
         let length = i32::from_be_bytes(*prefix);
         usize::try_from(length).map(Some).map_err(|_| Malformed("a frame of impossible length"))
-    }
-
-    /// The next frame, which has this length, if all of it has arrived.
-    fn take(&mut self, length: usize) -> Option<&[u8]> {
-        let from = self.start + 4;
-        let frame = self.buf.get(from..from + length)?;
-        self.start = from + length;
-        Some(frame)
     }
 
     /// Forgets all: another stream begins.
@@ -124,7 +120,7 @@ mod tests {
         frames.push(&long);
         assert_eq!(frames.next().unwrap().map(<[u8]>::len), Some(long.len()));
         frames.push(&[0, 0, 0, 1]);
-        assert!(frames.buf.capacity() <= KEPT);
+        assert!(frames.buf.capacity() <= KEPT_CAPACITY);
         frames.push(&[7]);
         assert_eq!(frames.next().unwrap(), Some(&[7][..]));
     }
@@ -136,7 +132,7 @@ mod tests {
             let mut frames = Frames::default();
             frames.push(&length.to_be_bytes());
             assert!(frames.next().is_err(), "{length}");
-            assert_eq!(frames.next_or_head().is_err(), length < 0, "{length}");
+            assert_eq!(frames.next_or_head(|| true).is_err(), length < 0, "{length}");
         }
     }
 
@@ -146,13 +142,13 @@ mod tests {
         let mut frames = Frames::default();
         frames.push(&(long as i32).to_be_bytes());
         frames.push(&[7; HEAD - 1]);
-        assert_eq!(frames.next_or_head(), Ok(None));
+        assert_eq!(frames.next_or_head(|| true), Ok(None));
         frames.push(&[7]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[7; HEAD]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Head(&[7; HEAD]))));
         let mut left = long - HEAD;
         while left > 0 {
             assert!(frames.is_skipping());
-            assert_eq!(frames.next_or_head(), Ok(None));
+            assert_eq!(frames.next_or_head(|| true), Ok(None));
             let part = &chunk[..chunk.len().min(left)];
             frames.push(part);
             left -= part.len();
@@ -160,7 +156,7 @@ mod tests {
         assert!(!frames.is_skipping());
         assert!(frames.buf.capacity() < 1 << 10, "{}", frames.buf.capacity());
         frames.push(&[0, 0, 0, 1, 9]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Whole(&[9]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Frame(&[9]))));
     }
 
     #[test]
@@ -168,7 +164,7 @@ mod tests {
         let mut frames = Frames::default();
         frames.push(&i32::MAX.to_be_bytes());
         frames.push(&[0; HEAD]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[0; HEAD]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Head(&[0; HEAD]))));
         frames.clear();
         frames.push(&[0, 0, 0, 1, 9]);
         assert_eq!(frames.next(), Ok(Some(&[9][..])));
@@ -231,10 +227,10 @@ mod tests {
                 let (part, left) = rest.split_at(cut.min(rest.len()));
                 rest = left;
                 frames.push(part);
-                while let Some(next) = frames.next_or_head().unwrap() {
+                while let Some(next) = frames.next_or_head(|| true).unwrap() {
                     match next {
-                        Next::Whole(frame) => seen.push(frame.to_vec()),
-                        Next::Head(head) => {
+                        FrameOrHead::Frame(frame) => seen.push(frame.to_vec()),
+                        FrameOrHead::Head(head) => {
                             prop_assert_eq!(head.to_vec(), (0..HEAD as u8).collect::<Vec<_>>());
                             prop_assert_eq!(seen.len(), at);
                             heads += 1;

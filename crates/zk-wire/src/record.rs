@@ -1,6 +1,7 @@
 //! Jute records: a bounds-checked reader, a writer, and the records of the handshake.
 
 use crate::Malformed;
+use crate::code::event;
 
 /// Reads big-endian jute fields off a frame.
 #[derive(Clone, Debug)]
@@ -184,6 +185,11 @@ impl Writer {
         self.bytes.len()
     }
 
+    /// The bytes of a frame that was begun with [`bare`](Self::bare), without its length.
+    pub fn body(self) -> Vec<u8> {
+        self.bytes.get(self.start + 4..).unwrap_or_default().to_vec()
+    }
+
     /// The frame, its length filled in, and those before it.
     pub fn frame(mut self) -> Vec<u8> {
         let length = (self.bytes.len() - self.start - 4) as i32;
@@ -299,6 +305,12 @@ impl ReplyHeader {
         w.bytes.extend_from_slice(body);
         w.frame()
     }
+}
+
+/// The body of the frame that tells a client of a watch event: its type, one of
+/// [`event`](crate::code::event), and the node's path.
+pub fn watch_event(kind: i32, path: &str) -> Vec<u8> {
+    Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).body()
 }
 
 /// The xid and the operation of a client's request.

@@ -1,7 +1,7 @@
 //! What a peer sends, as bytes: frames and records.
 
 use super::Script;
-use crate::frame::{Frames, HEAD, MAX_FRAME, Next};
+use crate::frame::{FrameOrHead, Frames, HEAD, MAX_FRAME};
 use crate::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer, request_header};
 
 /// What a stream of frames is found to have, whoever looks.
@@ -49,17 +49,17 @@ pub fn frames(bytes: &[u8]) {
 
 fn collect(frames: &mut Frames, passes_long: bool, seen: &mut Vec<Seen>) {
     loop {
-        let is_long = frames.is_next_long();
-        let next = match passes_long {
-            true => frames.next_or_head(),
-            false => frames.next().map(|frame| frame.map(Next::Whole)),
+        let mut is_long = false;
+        let expects_long = || {
+            is_long = true;
+            passes_long
         };
-        match next {
-            Ok(Some(Next::Whole(frame))) => {
+        match frames.next_or_head(expects_long) {
+            Ok(Some(FrameOrHead::Frame(frame))) => {
                 assert!(frame.len() <= MAX_FRAME && !is_long);
                 seen.push(Seen::Whole(frame.to_vec()));
             }
-            Ok(Some(Next::Head(head))) => {
+            Ok(Some(FrameOrHead::Head(head))) => {
                 assert!(is_long && passes_long);
                 seen.push(Seen::Head(head.to_vec()));
             }
