@@ -22,6 +22,7 @@ use self::attempt::QueueAttempt;
 pub(crate) use self::call::{Call, Step, Stop, ask};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
+pub(crate) use self::revoke::revoke_contender;
 use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;

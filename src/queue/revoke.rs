@@ -23,12 +23,23 @@ impl Queue {
         name: &str,
         operation_timeout: Duration,
     ) -> Result<Option<Vec<u8>>> {
-        if name.contains('/') || !is_contender(name) {
-            let reason = format!("{name:?} is not the name of a node in a lock's queue");
-            return Err(Error::InvalidConfig { what: "contender", reason });
-        }
-        revoke(core, &path::join(&self.dir, name), operation_timeout)
+        revoke_contender(core, &self.dir, name, operation_timeout)
     }
+}
+
+/// Asks the contender whose node has this name in the folder `dir`, a full path. The name comes from
+/// the caller: if it is not the name of a contender, nothing is sent.
+pub(crate) fn revoke_contender(
+    core: &Core,
+    dir: &str,
+    name: &str,
+    operation_timeout: Duration,
+) -> Result<Option<Vec<u8>>> {
+    if name.contains('/') || !is_contender(name) {
+        let reason = format!("{name:?} is not the name of a node in a lock's queue");
+        return Err(Error::InvalidConfig { what: "contender", reason });
+    }
+    revoke(core, &path::join(dir, name), operation_timeout)
 }
 
 impl ZkSession {

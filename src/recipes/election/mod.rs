@@ -21,7 +21,6 @@ use crate::limit::Limit;
 use crate::queue::{Contender, Queue};
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
-use zk_wire::path;
 
 /// An election over ZooKeeper: of all its candidates, in all processes, one leads.
 ///
@@ -236,8 +235,8 @@ impl ZkElection {
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let Campaign { session, path, .. } = &self.campaign;
-        session.attempt_revoke(&path::join(path, &contender.name))
+        let Campaign { session, shared, .. } = &self.campaign;
+        shared.queue.revoke(session.core(), &contender.name, session.timeout() / 6)
     }
 }
 

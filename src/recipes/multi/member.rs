@@ -70,8 +70,7 @@ impl Member {
         Member(Arc::new(Permits { semaphore: semaphore.clone(), permits }))
     }
 
-    /// The lock's path, as it was given.
-    pub fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.path()
     }
 

@@ -114,11 +114,6 @@ impl ZkMultiLock {
         }
     }
 
-    /// The members, as they were given.
-    pub fn members(&self) -> &[Member] {
-        &self.set.members
-    }
-
     /// Blocks until all members are held.
     ///
     /// An outage is waited for as each session's [`RetryPolicy`](crate::RetryPolicy) says.
@@ -226,6 +221,6 @@ impl Set {
 
 impl fmt::Debug for ZkMultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkMultiLock").field("members", &self.members()).finish()
+        f.debug_struct("ZkMultiLock").field("members", &self.set.members).finish()
     }
 }

@@ -10,7 +10,7 @@ use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock, LocalRequest};
 use crate::local::registry::Interned;
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop};
+use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
 use crate::recipes::settings::Settings;
 use crate::session::{SessionState, ZkSession};
 use crate::wait::{Wait, until_got};
@@ -257,7 +257,13 @@ impl SemaphoreHandle {
 
     /// Asks a contender to let go.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.settings.session.attempt_revoke(&path::join(&self.settings.path, &contender.name))
+        let (core, timeout) = (self.settings.session.core(), self.settings.operation_timeout());
+        let name = &contender.name;
+        if let Some(name) = name.strip_prefix("locks/") {
+            return self.shared.local.queue.revoke(core, name, timeout);
+        }
+        let name = name.strip_prefix("leases/").unwrap_or(name);
+        revoke_contender(core, &path::join(&self.settings.dir(), "leases"), name, timeout)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::wait::Wait;
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::Duration;
-/// use zk_mutex::{ZkSemaphore, ZkSession};
+/// use zk_mutex::{Wait, ZkSemaphore, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let downloads = ZkSemaphore::new(&session, "/limits/downloads", 4)?; // at most four at once
@@ -38,7 +38,7 @@ use crate::wait::Wait;
 /// if let Some(permit) = downloads.try_acquire()? {
 ///     std::thread::spawn(move || drop(permit)); // any thread may give it back
 /// }
-/// match downloads.acquire_many_timeout(3, Duration::from_secs(5))? {
+/// match downloads.acquire_many_with(3, Wait::timeout(Duration::from_secs(5)))? {
 ///     Some(permit) => println!("{} at once", permit.permits()),
 ///     None => println!("others have too many"),
 /// }
@@ -161,7 +161,7 @@ impl ZkSemaphore {
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the permit is given back at once"]
     pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
-        self.try_acquire_many(1)
+        self.acquire_timeout(Duration::ZERO)
     }
 
     /// A permit within `timeout`, or `None` if others had them all or queued before us; our nodes
@@ -175,7 +175,7 @@ impl ZkSemaphore {
     /// only give that error.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
-        self.acquire_many_timeout(1, timeout)
+        self.acquire_with(Wait::timeout(timeout))
     }
 
     /// As [`acquire`](Self::acquire), for as long as `wait` says: a timeout, a deadline and a
@@ -201,26 +201,6 @@ impl ZkSemaphore {
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
         self.lock.lock(n).map(ZkPermit::new)
-    }
-
-    /// `n` permits if so many are free; see [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn try_acquire_many(&self, n: u32) -> Result<Option<ZkPermit>> {
-        self.acquire_many_timeout(n, Duration::ZERO)
-    }
-
-    /// `n` permits within `timeout`; see [`acquire_timeout`](Self::acquire_timeout).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_timeout`](Self::acquire_timeout) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_many_timeout(&self, n: u32, timeout: Duration) -> Result<Option<ZkPermit>> {
-        self.acquire_many_with(n, Wait::timeout(timeout))
     }
 
     /// `n` permits, for as long as `wait` says; see [`acquire_with`](Self::acquire_with).
