@@ -1,4 +1,5 @@
-//! How long a call may wait for a lock, as its caller says it.
+//! `Wait`: how long a call waits for a lock, as the program says it. Each recipe's `.._with` call
+//! takes it.
 
 use std::time::Duration;
 
@@ -48,7 +49,10 @@ use crate::world::Instant;
 /// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the call had
 ///   the lock. If the token was cancelled before the call, the call ends at once.
 ///
-/// A thread that holds a re-entrant lock already does not wait, and gets another guard in any case.
+/// A thread that holds a re-entrant lock already does not wait: it gets another guard, whatever the
+/// `Wait` says. There is one exception: a thread that holds a [`ZkRwLock`](crate::ZkRwLock) to
+/// write and asks to read for the first time. That call needs answers of the server, so its
+/// timeout, its deadline and its token count.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a wait does nothing until a lock is asked for with it"]
 pub struct Wait {
@@ -80,8 +84,13 @@ impl Wait {
     }
 
     /// Waits until this point in time at most. If it is in the past, the call sends nothing and
-    /// ends at once: with `Ok(None)` if another thread of this process holds the lock, otherwise
-    /// with [`Error::Unavailable`](crate::Error::Unavailable).
+    /// ends at once, with what this process knows:
+    ///
+    /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
+    ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
+    /// * `Ok(None)` if another thread of this process holds the lock or, for a candidate, if the
+    ///   server has shown that another candidate leads.
+    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -119,8 +128,8 @@ impl Wait {
         self
     }
 
-    /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call that asks
-    /// once.
+    /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call
+    /// that asks once.
     pub(crate) fn acquire<T>(
         &self,
         operation_timeout: impl FnOnce() -> Duration,

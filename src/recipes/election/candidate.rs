@@ -1,5 +1,5 @@
-//! `ZkCandidate`: a thread that stands for election until the program drops the candidate. The program
-//! asks it for its leadership; `state.rs` is what both sides share.
+//! `ZkCandidate`: a thread that stands for election until the program drops the candidate. The
+//! program asks it for its leadership; `state.rs` is what both sides share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -85,7 +85,8 @@ impl ZkCandidate {
         &self.state.campaign.path
     }
 
-    /// Whether this candidate leads now. This is cheap: it does no I/O, and looks at a clock and a flag.
+    /// Whether this candidate leads now. This is cheap: it does no I/O, and looks at a clock and a
+    /// flag.
     ///
     /// It is false at the latest when the lease ends, before any server can have let another
     /// candidate lead. An outage shorter than that changes nothing.
@@ -106,22 +107,22 @@ impl ZkCandidate {
     ///
     /// # Errors
     ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when an outage lasts longer than the retry
-    ///   policy allows.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when an outage lasts longer than the
+    ///   retry policy allows.
     /// * [`Error::Cancelled`](crate::Error::Cancelled) when the candidate leaves.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
     ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
-    /// * [`Error::Server`](crate::Error::Server) while the server refuses the candidate with another
-    ///   error.
+    /// * [`Error::Server`](crate::Error::Server) while the server refuses the candidate with
+    ///   another error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
         until_got(|| self.state.wait(Mode::Wait, &Limit::NONE))
     }
 
-    /// Waits until this candidate leads for `timeout` at most, and gives `None` if another candidate
-    /// led all that time. The candidate goes on. With a timeout of zero the call waits until a server
-    /// has said who leads, for a sixth of the session timeout at most.
+    /// Waits until this candidate leads for `timeout` at most, and gives `None` if another
+    /// candidate led all that time. The candidate goes on. With a timeout of zero the call waits
+    /// until a server has said who leads, for a sixth of the session timeout at most.
     ///
     /// # Errors
     ///
@@ -131,10 +132,10 @@ impl ZkCandidate {
         self.wait_leader_with(Wait::timeout(timeout))
     }
 
-    /// Waits until this candidate leads for as long as `wait` says: a timeout, a deadline and a cancel
-    /// token, or any of these. Gives `None` if another candidate led all that time, as
-    /// [`wait_leader_timeout`](Self::wait_leader_timeout) does. A wait that has neither a timeout nor
-    /// a deadline never gives `None`. The candidate goes on.
+    /// Waits until this candidate leads for as long as `wait` says: a timeout, a deadline and a
+    /// cancel token, or any of these. Gives `None` if another candidate led all that time, as
+    /// [`wait_leader_timeout`](Self::wait_leader_timeout) does. A wait that has neither a timeout
+    /// nor a deadline never gives `None`. The candidate goes on.
     ///
     /// # Errors
     ///
@@ -153,10 +154,10 @@ impl ZkCandidate {
         self.state.events.receiver()
     }
 
-    /// Ends the candidacy. If this candidate leads, its leadership ends at once. Threads that wait in
-    /// [`wait_leader`](Self::wait_leader) get [`Error::Cancelled`](crate::Error::Cancelled). Then the
-    /// call waits until the candidate's node is deleted, for up to a sixth of the session timeout.
-    /// To stand again, [`join`](crate::ZkElection::join) again.
+    /// Ends the candidacy. If this candidate leads, its leadership ends at once. Threads that wait
+    /// in [`wait_leader`](Self::wait_leader) get [`Error::Cancelled`](crate::Error::Cancelled).
+    /// Then the call waits until the candidate's node is deleted, for up to a sixth of the session
+    /// timeout. To stand again, [`join`](crate::ZkElection::join) again.
     ///
     /// A drop does the same, but does not wait until the node is deleted. A second call only waits.
     ///

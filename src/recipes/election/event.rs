@@ -15,13 +15,14 @@ pub enum ElectionEvent {
     },
     /// The leadership is lost. The candidate queues again by itself.
     Lost(LossReason),
-    /// The candidate cannot stand for election at the moment, and tries again by itself. (An outage of
-    /// ZooKeeper gives no event here: the session's events tell of it.)
+    /// The candidate cannot stand for election at the moment, and tries again by itself. (An outage
+    /// of ZooKeeper gives no event here: the session's events tell of it.)
     Trouble(Error),
-    /// The candidate left, or was dropped. If it led, its leadership has ended. This is the last event.
-    Left,
-    /// The candidate cannot go on: the session is closed, or the server refuses it. This is the last
+    /// The candidate left, or was dropped. If it led, its leadership has ended. This is the last
     /// event.
+    Left,
+    /// The candidate cannot go on: the session is closed, or the server refuses it. This is the
+    /// last event.
     Failed(Error),
 }
 

@@ -13,12 +13,13 @@ use crate::queue::{HeldNode, Release};
 /// Its methods are those of [`Held`]. [`is_held`](Held::is_held) and [`check`](Held::check) say
 /// whether the term lasts. [`lost`](Held::lost) becomes ready when it ends, in whatever way.
 /// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to.
-/// [`valid_for`](Held::valid_for) says how long the term lasts even if ZooKeeper never answers again.
+/// [`valid_for`](Held::valid_for) says how long the term lasts even if ZooKeeper never answers
+/// again.
 ///
-/// It is only a view. Any thread may have it, its clones show the same term, and if you drop it, the
-/// term goes on. It does not keep the session open. The term ends when its candidate leaves, when
-/// the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)), or
-/// when it is lost, as any lock can be. A term that has ended never lasts again. If the same
+/// It is only a view. Any thread may have it, its clones show the same term, and if you drop it,
+/// the term goes on. It does not keep the session open. The term ends when its candidate leaves,
+/// when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
+/// or when it is lost, as any lock can be. A term that has ended never lasts again. If the same
 /// candidate is elected again, that is another term.
 ///
 /// ```no_run

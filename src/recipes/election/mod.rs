@@ -1,8 +1,8 @@
 //! `ZkElection`: of all candidates in all processes, one leads at a time.
 //!
-//! This file has the public type and its documentation. `candidate.rs` stands for election on a thread
-//! of its own, `runner.rs` on the thread of the caller. Both call `campaign.rs`, which queues for the
-//! leadership and guarantees that a candidate has one node at a time.
+//! This file has the public type and its documentation. `candidate.rs` stands for election on a
+//! thread of its own, `runner.rs` on the thread of the caller. Both call `campaign.rs`, which
+//! queues for the leadership and guarantees that a candidate has one node at a time.
 
 mod campaign;
 mod candidate;
@@ -31,8 +31,8 @@ use crate::session::ZkSession;
 /// Leadership is a lock that is held. The candidates wait in a queue, and the first of them leads.
 /// There are two ways to stand for election:
 ///
-/// * As a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for as
-///   long as it lives. Ask whether it leads, wait until it leads, or read its events.
+/// * As a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for
+///   as long as it lives. Ask whether it leads, wait until it leads, or read its events.
 /// * As a runner: [`run`](Self::run) calls a closure on this thread whenever it leads.
 ///
 /// ```no_run
@@ -78,20 +78,21 @@ use crate::session::ZkSession;
 /// # When the session is lost
 ///
 /// Leadership is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
-/// server can have expired the session, and so before another candidate can lead. When leadership is
-/// lost, its signal [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check)
+/// server can have expired the session, and so before another candidate can lead. When leadership
+/// is lost, its signal [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check)
 /// gives an error. The candidate stands again, in a new session. In an outage that is over before
 /// the lease ends, the leader goes on leading, and the others keep their places.
 ///
-/// A leader may be paused until its time is over, and write when it wakes. Only the store can refuse
-/// that write, by the [`FencingToken`](crate::FencingToken).
+/// A leader may be paused until its time is over, and write when it wakes. Only the store can
+/// refuse that write, by the [`FencingToken`](crate::FencingToken).
 ///
 /// # Differences from Curator's `LeaderLatch`
 ///
 /// * The nodes are the same (`<path>/_c_<uuid>-latch-<n>`, with the candidate's id in the data), so
 ///   candidates of both stand in one election. `LeaderLatch` takes every child of the path for a
 ///   candidate: use the path for nothing else.
-/// * A candidate of this crate goes on leading while the connection is away for less than the lease.
+/// * A candidate of this crate goes on leading while the connection is away for less than the
+///   lease.
 /// * A leader can be asked to resign, by [`attempt_revoke`](Self::attempt_revoke). This overwrites
 ///   its id.
 /// * Curator's `LeaderSelector` is built on `InterProcessMutex`. To stand against it, use a
@@ -114,9 +115,9 @@ impl ZkElection {
         ZkElection::builder(session, path).build()
     }
 
-    /// A builder, for an election with settings of its own. Its [`data`](LockBuilder::data) is the id of
-    /// our candidates, as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) shows
-    /// it.
+    /// A builder, for an election with settings of its own. Its [`data`](LockBuilder::data) is the
+    /// id of our candidates, as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders)
+    /// shows it.
     pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
@@ -126,8 +127,8 @@ impl ZkElection {
         &self.campaign.path
     }
 
-    /// Stands for election, in the background, until the candidate leaves or is dropped. The call waits
-    /// for nothing: there may be no server yet.
+    /// Stands for election, in the background, until the candidate leaves or is dropped. The call
+    /// waits for nothing: there may be no server yet.
     ///
     /// # Errors
     ///
@@ -191,8 +192,8 @@ impl ZkElection {
         self.run_until_cancelled(&CancelToken::new(), lead)
     }
 
-    /// As [`run`](Self::run), until the token is cancelled. If `lead` runs at that moment, it is not
-    /// stopped: it may look at the token itself.
+    /// As [`run`](Self::run), until the token is cancelled. If `lead` runs at that moment, it is
+    /// not stopped: it may look at the token itself.
     ///
     /// # Errors
     ///
@@ -210,13 +211,13 @@ impl ZkElection {
         runner::run(&self.campaign, cancel, lead)
     }
 
-    /// All contenders, in the order of the queue: the first leads, the others wait. Costs a listing,
-    /// and a read for each contender.
+    /// All contenders, in the order of the queue: the first leads, the others wait. Costs a
+    /// listing, and a read for each contender.
     ///
     /// # Errors
     ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    ///   takes longer than a sixth of the session timeout.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an
+    ///   answer takes longer than a sixth of the session timeout.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
     ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
@@ -241,9 +242,9 @@ impl ZkElection {
         shared.queue.holders(session.core(), &Limit::after(session.timeout() / 6))
     }
 
-    /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to resign:
-    /// the signal [`revoke_requested`](crate::Held::revoke_requested) of its leadership becomes
-    /// ready. This overwrites the candidate's id.
+    /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to
+    /// resign: the signal [`revoke_requested`](crate::Held::revoke_requested) of its leadership
+    /// becomes ready. This overwrites the candidate's id.
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
     /// call returns.
     ///

@@ -1,8 +1,8 @@
 //! `ZkExclusiveLock`: the simple lock. One node exists or does not exist; there is no queue.
 //!
-//! This file has the public types and their documentation. Programs call it, and it passes each call
-//! on to `lock.rs`. `attempt.rs` and `create_attempt.rs` guarantee that a node that was made is ours,
-//! and that no delete of ours hits the node of another client.
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `attempt.rs` and `create_attempt.rs` guarantee that a node that was made
+//! is ours, and that no delete of ours hits the node of another client.
 
 mod attempt;
 mod create_attempt;
@@ -24,12 +24,12 @@ use crate::wait::Wait;
 /// lock's path holds the lock. Every other client that wants it watches that node, and tries again
 /// when it is deleted. It is not re-entrant.
 ///
-/// One guard at a time exists, over all threads of all processes that lock the same path of the same
-/// ensemble with a `ZkExclusiveLock`. Any other client counts too if it makes an ephemeral node
-/// `lock` there, and respects such a node of others. The lock does **not** exclude the locks that
-/// have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path for one kind of lock. Two
-/// `ZkExclusiveLock` of one path on one session are the same lock. On two sessions they exclude each
-/// other.
+/// One guard at a time exists, over all threads of all processes that lock the same path of the
+/// same ensemble with a `ZkExclusiveLock`. Any other client counts too if it makes an ephemeral
+/// node `lock` there, and respects such a node of others. The lock does **not** exclude the locks
+/// that have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path for one kind of lock. Two
+/// `ZkExclusiveLock` of one path on one session are the same lock. On two sessions they exclude
+/// each other.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -65,13 +65,13 @@ use crate::wait::Wait;
 ///
 /// # Which node is ours
 ///
-/// The first line of the node's data is a UUID, a new one for each acquisition. Behind it stands the
-/// text that [`data`](LockBuilder::data) sets. A hold begins when a read that follows an acknowledged
-/// write shows that line, even if the reply to the create itself was lost.
+/// The first line of the node's data is a UUID, a new one for each acquisition. Behind it stands
+/// the text that [`data`](LockBuilder::data) sets. A hold begins when a read that follows an
+/// acknowledged write shows that line, even if the reply to the create itself was lost.
 ///
 /// A node is deleted only if, on the same connection, first a write was acknowledged (so that no
-/// earlier delete of ours is still on its way) and then a read showed our line and our session. So a
-/// delete that is sent again cannot hit the node of the next holder.
+/// earlier delete of ours is still on its way) and then a read showed our line and our session. So
+/// a delete that is sent again cannot hit the node of the next holder.
 ///
 /// # Fairness
 ///
@@ -95,8 +95,8 @@ use crate::wait::Wait;
 /// * A guard can be lost while it lives.
 /// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
 ///
-/// Source: "Simple Locks" in "ZooKeeper: Wait-free coordination for Internet-scale systems", P. Hunt
-/// and others, 2010. The proof that a node is ours, the lease and the signal of loss are this
+/// Source: "Simple Locks" in "ZooKeeper: Wait-free coordination for Internet-scale systems", P.
+/// Hunt and others, 2010. The proof that a node is ours, the lease and the signal of loss are this
 /// library's.
 #[derive(Clone)]
 pub struct ZkExclusiveLock {
@@ -104,17 +104,17 @@ pub struct ZkExclusiveLock {
 }
 
 guard! {
-    /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any thread:
-    /// it may be sent to another thread.
+    /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any
+    /// thread: it may be sent to another thread.
     ///
     /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
 }
 
@@ -149,9 +149,9 @@ impl ZkExclusiveLock {
     /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
     ///   server gives the answer that is needed, for longer than the retry policy allows.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also the ACL of the holder's node
-    ///   if it does not let us read, and [`Error::Auth`](crate::Error::Auth) when the servers refuse
-    ///   the session's credentials.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also the ACL of the holder's
+    ///   node if it does not let us read, and [`Error::Auth`](crate::Error::Auth) when the servers
+    ///   refuse the session's credentials.
     ///
     /// After an error this call has no node, or the node is being deleted.
     #[doc(alias = "acquire")]
@@ -160,10 +160,10 @@ impl ZkExclusiveLock {
         self.lock.lock().map(ZkExclusiveGuard::new)
     }
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the call
-    /// costs one write, or nothing if another thread of this process has the lock. "Somebody else"
-    /// may also be a guard of this process that was lost and still lives: its node is deleted when
-    /// the guard is dropped. If a node of ours is being deleted, the call waits for that.
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one write, or nothing if another thread of this process has the lock. "Somebody
+    /// else" may also be a guard of this process that was lost and still lives: its node is deleted
+    /// when the guard is dropped. If a node of ours is being deleted, the call waits for that.
     ///
     /// # Errors
     ///
@@ -175,8 +175,8 @@ impl ZkExclusiveLock {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time. In
-    /// that case this call has no node, or the node is about to be deleted.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call has no node, or the node is about to be deleted.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl ZkExclusiveLock {
         Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
     }
 
-    /// The contender that holds the lock, in any process. The list is empty if nobody holds the lock.
-    /// Costs one read. Processes that wait have no nodes, so no call lists them.
+    /// The contender that holds the lock, in any process. The list is empty if nobody holds the
+    /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
     ///
     /// # Errors
     ///

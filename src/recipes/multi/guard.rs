@@ -1,5 +1,5 @@
-//! `ZkMultiGuard`: the holds of all members of a multi-lock as one. It guarantees that all of them are
-//! released together, and that the loss of any of them is a loss of the whole.
+//! `ZkMultiGuard`: the holds of all members of a multi-lock as one. It guarantees that all of them
+//! are released together, and that the loss of any of them is a loss of the whole.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,8 +22,8 @@ use crate::world::Instant;
 ///
 /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its members'
 /// sessions and keeps them open. If it is the last handle of a session, its end also closes that
-/// session. Then the drop, or `unlock`, waits for that for up to 0.95 s for each such session. Keep a
-/// [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
+/// session. Then the drop, or `unlock`, waits for that for up to 0.95 s for each such session. Keep
+/// a [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
 ///
 /// # Threads
 ///
@@ -61,8 +61,8 @@ impl ZkMultiGuard {
         &self.lost
     }
 
-    /// Whether all members are held now. This is cheap: it does no I/O, and looks at a clock, and at a
-    /// flag for each member. Once it is false, it stays false.
+    /// Whether all members are held now. This is cheap: it does no I/O, and looks at a clock, and
+    /// at a flag for each member. Once it is false, it stays false.
     pub fn is_held(&self) -> bool {
         self.holds.iter().all(|(_, held)| held.is_held())
     }
@@ -71,17 +71,17 @@ impl ZkMultiGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the node and the reason of a member that is lost. If several are lost, it
-    /// names the first of them in the order in which the members were given.
+    /// [`Error::Lost`] with the node and the reason of a member that is lost. If several are lost,
+    /// it names the first of them in the order in which the members were given.
     pub fn check(&self) -> Result<()> {
         self.holds().try_for_each(Held::check)
     }
 
-    /// A signal that becomes ready when the first member is lost, and never when the guard is released.
-    /// This call does no I/O.
+    /// A signal that becomes ready when the first member is lost, and never when the guard is
+    /// released. This call does no I/O.
     ///
-    /// From this call on the nodes are watched, so that the sessions notice if somebody else deletes
-    /// one, as with [`Held::lost`].
+    /// From this call on the nodes are watched, so that the sessions notice if somebody else
+    /// deletes one, as with [`Held::lost`].
     pub fn lost(&self) -> LostSignal {
         self.holds.iter().for_each(|(_, held)| held.ask_for_watch());
         self.lost.clone()
@@ -93,14 +93,14 @@ impl ZkMultiGuard {
         self.lost.reason()
     }
 
-    /// How long all members stay held even if ZooKeeper never answers again; zero if one is lost. See
-    /// [`Held::valid_for`].
+    /// How long all members stay held even if ZooKeeper never answers again; zero if one is lost.
+    /// See [`Held::valid_for`].
     pub fn valid_for(&self) -> Duration {
         self.holds.iter().map(|(_, held)| held.valid_for()).min().unwrap_or_default()
     }
 
-    /// Until when all members stay held even if ZooKeeper never answers again; `None` if one is lost.
-    /// See [`Held::valid_until`].
+    /// Until when all members stay held even if ZooKeeper never answers again; `None` if one is
+    /// lost. See [`Held::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         let now = Instant::now(); // before the leases are looked at
         let left = self.valid_for();
@@ -120,9 +120,9 @@ impl ZkMultiGuard {
         given.into_iter().map(|(_, held)| held)
     }
 
-    /// Releases all members, the last taken first, and waits until their nodes are deleted, for up to
-    /// a sixth of the longest session timeout. All deletes are sent before the call waits for the
-    /// first answer. If one release fails, the others go on.
+    /// Releases all members, the last taken first, and waits until their nodes are deleted, for up
+    /// to a sixth of the longest session timeout. All deletes are sent before the call waits for
+    /// the first answer. If one release fails, the others go on.
     ///
     /// # Errors
     ///
@@ -139,8 +139,8 @@ impl ZkMultiGuard {
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_unlock()).collect();
-        // The owners are kept until the last outcome is known. One of them may be the last handle of
-        // its session: its drop closes the session, and the other outcomes would wait for that.
+        // The owners are kept until the last outcome is known. One of them may be the last handle
+        // of its session: its drop closes the session, and the other outcomes would wait for that.
         let (owners, outcomes): (Vec<_>, Vec<_>) =
             begun.into_iter().map(|outcome| outcome()).unzip();
         let mut failures: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
@@ -152,8 +152,8 @@ impl ZkMultiGuard {
         failures.pop().map_or(Ok(()), Err)
     }
 
-    /// Separates a hold from this guard's signal. Its node may go on with another thread, and a later
-    /// loss of the node must not make the signal ready.
+    /// Separates a hold from this guard's signal. Its node may go on with another thread, and a
+    /// later loss of the node must not make the signal ready.
     fn let_go(&self, held: Held) -> Held {
         held.part(&self.lost);
         held

@@ -26,8 +26,8 @@ pub(super) trait Part: Send + Sync {
     /// The lock's path, as the program gave it.
     fn path(&self) -> &str;
 
-    /// Takes the lock. `None` if somebody else has it. After `None` and after an error this call has
-    /// no node, or the node is being deleted.
+    /// Takes the lock. `None` if somebody else has it. After `None` and after an error this call
+    /// has no node, or the node is being deleted.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>>;
 
     /// Whether this thread holds the lock already, and so would wait for itself. False also where
@@ -103,8 +103,8 @@ impl From<&Member> for Member {
     }
 }
 
-/// A lock that is a member as it is: its kind, how it is taken, and whether a thread holds it (false
-/// where guards belong to no thread).
+/// A lock that is a member as it is: its kind, how it is taken, and whether a thread holds it
+/// (false where guards belong to no thread).
 macro_rules! by_itself {
     ($($lock:ty, $kind:literal, |$me:ident, $mode:ident, $limit:ident| $acquired:expr, |$this:ident, $thread:ident| $held:expr;)+) => {
         $(

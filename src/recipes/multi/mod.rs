@@ -56,8 +56,8 @@ use crate::world::thread;
 ///
 /// * When a thread calls this lock, it holds no other lock for which a holder of a member may be
 ///   waiting. If it holds a member already, the call gives [`Error::WouldDeadlock`]. But a permit
-///   belongs to no thread, and so does a guard that may move between threads: the library cannot see
-///   that this thread holds one.
+///   belongs to no thread, and so does a guard that may move between threads: the library cannot
+///   see that this thread holds one.
 /// * If a multi-lock has members on several ensembles, all sessions, of all processes, name each
 ///   ensemble by the same hosts. Within one ensemble the order is that of the paths, however its
 ///   hosts are written.
@@ -77,9 +77,9 @@ use crate::world::thread;
 ///
 /// A guard is valid while [`is_held`](ZkMultiGuard::is_held) says so: while all members are held.
 /// When the first of them is lost, the signal [`lost`](ZkMultiGuard::lost) of the guard becomes
-/// ready, and [`check`](ZkMultiGuard::check) gives an error. If a member is lost while the call waits
-/// for another, the call releases all members and gives [`Error::Lost`]. Threads that have no member
-/// yet go on waiting, in a new session.
+/// ready, and [`check`](ZkMultiGuard::check) gives an error. If a member is lost while the call
+/// waits for another, the call releases all members and gives [`Error::Lost`]. Threads that have no
+/// member yet go on waiting, in a new session.
 ///
 /// # Differences from Curator's `InterProcessMultiLock`
 ///
@@ -127,8 +127,8 @@ impl ZkMultiLock {
 
     /// Blocks until this thread holds all members.
     ///
-    /// The call waits in an outage for as long as each session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
+    /// The call waits in an outage for as long as each session's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ impl ZkMultiLock {
     /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
     /// * [`Error::Lost`] when this thread held a member before and lost it, and its guards still
     ///   live, or when a member was lost while the call waited for another.
-    /// * [`Error::Unavailable`] when no server can be reached, or no server gives the answer that is
-    ///   needed, for longer than the retry policy allows.
+    /// * [`Error::Unavailable`] when no server can be reached, or no server gives the answer that
+    ///   is needed, for longer than the retry policy allows.
     /// * [`Error::Closed`] when a session is closed.
     /// * [`Error::NoAuth`] when an ACL refuses, and [`Error::Auth`] when the servers refuse a
     ///   session's credentials.
@@ -153,36 +153,37 @@ impl ZkMultiLock {
         until_got(|| self.set.acquire(Mode::Wait, Limit::NONE))
     }
 
-    /// Takes all members if all are free, and gives `None` if somebody else has one of them. In that
-    /// case no member is held.
+    /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
+    /// that case no member is held.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a sixth
-    /// of the shortest session timeout, for all members together.
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a
+    /// sixth of the shortest session timeout, for all members together.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// Waits for all members for `timeout` at most, and gives `None` if others had one of them for the
-    /// time that was left for it. In that case no member is held.
+    /// Waits for all members for `timeout` at most, and gives `None` if others had one of them for
+    /// the time that was left for it. In that case no member is held.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or before
-    /// the server answered for the next member. So `None` always means that somebody else was ahead.
-    /// A timeout of zero is [`try_lock`](Self::try_lock), which waits for the servers' answers. Any
-    /// other timeout that is shorter than a round trip for each member mostly gives this error.
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or
+    /// before the server answered for the next member. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the servers'
+    /// answers. Any other timeout that is shorter than a round trip for each member mostly gives
+    /// this error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// Waits for all members for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had one of them, as
+    /// Waits for all members for as long as `wait` says: a timeout, a deadline and a cancel token,
+    /// or any of these. Gives `None` if others had one of them, as
     /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
     /// never gives `None`.
     ///
@@ -198,8 +199,8 @@ impl ZkMultiLock {
 }
 
 impl Set {
-    /// Takes one member after the other. If the call ends before it has all of them, it drops, and so
-    /// releases, those that it has.
+    /// Takes one member after the other. If the call ends before it has all of them, it drops, and
+    /// so releases, those that it has.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         let thread = thread::current().id();
         for member in &self.members {

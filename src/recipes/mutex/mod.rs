@@ -1,7 +1,8 @@
 //! `ZkMutex`: of all threads of all processes, one holds the lock at a time.
 //!
-//! This file has the public types and their documentation. Programs call it, and it passes each call
-//! on to `lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive its session.
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive its
+//! session.
 
 mod lock;
 mod persist;
@@ -56,9 +57,9 @@ use crate::world::thread;
 /// # Fairness
 ///
 /// Between processes, the lock goes to the process whose node was made first. The threads of a
-/// session share one node. They take turns, first come, first served. They may hand the lock to each
-/// other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
-/// default.
+/// session share one node. They take turns, first come, first served. They may hand the lock to
+/// each other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20
+/// ms by default.
 ///
 /// # When the session is lost
 ///
@@ -88,10 +89,10 @@ guard! {
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ///
     /// # Threads
     ///
@@ -160,8 +161,8 @@ impl ZkMutexGuard {
     ///   the lock.
     /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before it was certain that the
     ///   new node exists.
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of the
-    ///   session timeout.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of
+    ///   the session timeout.
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
     /// * [`Error::Server`](crate::Error::Server) when the queue's sequence numbers are used up.
     ///
@@ -216,9 +217,9 @@ impl ZkMutex {
         self.lock.lock().map(ZkMutexGuard::new)
     }
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the call
-    /// costs one read and no write. "Somebody else" may also be a guard of this process that was
-    /// lost and still lives: its node is deleted when the guard is dropped.
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one read and no write. "Somebody else" may also be a guard of this process that
+    /// was lost and still lives: its node is deleted when the guard is dropped.
     ///
     /// # Errors
     ///
@@ -230,8 +231,8 @@ impl ZkMutex {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time. In
-    /// that case this call's node is deleted, or about to be deleted.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call's node is deleted, or about to be deleted.
     ///
     /// # Errors
     ///
@@ -268,9 +269,9 @@ impl ZkMutex {
     /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
     /// lost node is deleted in the background, as by a drop.
     ///
-    /// While a thread has a guard on a lost hold, every further call that locks on that thread gives
-    /// [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold without
-    /// noticing that others may have held the lock in between. But a leaked guard
+    /// While a thread has a guard on a lost hold, every further call that locks on that thread
+    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
+    /// without noticing that others may have held the lock in between. But a leaked guard
     /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
     /// again. In that case make sure that the work under the lost hold has stopped. Then call this
     /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
@@ -315,10 +316,10 @@ impl ZkMutex {
     /// process. It may also be a Curator client that called `makeRevocable`; other clients do not
     /// listen.
     ///
-    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then on
-    /// [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data. (It
-    /// returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not let
-    /// us read.) Any client that may write to the node can ask. A line in the log at level info
+    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
+    /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.
+    /// (It returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not
+    /// let us read.) Any client that may write to the node can ask. A line in the log at level info
     /// names the client that was asked and the process that asked.
     ///
     /// ```no_run
@@ -338,8 +339,8 @@ impl ZkMutex {
     /// # Errors
     ///
     /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
-    ///   sixth of the session timeout. The client may have been asked all the same, and to ask again
-    ///   is safe.
+    ///   sixth of the session timeout. The client may have been asked all the same, and to ask
+    ///   again is safe.
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
     /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a contender's.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.

@@ -1,7 +1,8 @@
 //! `ZkRwLock`: of all threads of all processes, many hold the lock to read, or one to write.
 //!
-//! This file has the public types and their documentation. Programs call it, and it passes each call
-//! on to `lock.rs`, which guarantees the exclusion; `downgrade.rs` lets a writer become a reader.
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`, which guarantees the exclusion; `downgrade.rs` lets a writer become a
+//! reader.
 
 mod downgrade;
 mod lock;
@@ -24,12 +25,12 @@ use crate::wait::Wait;
 
 /// A read/write lock over ZooKeeper, re-entrant per thread.
 ///
-/// At a time either one thread holds the lock to write, or any number of threads hold it to read, of
-/// all threads of all processes that lock the same path of the same ensemble. Clients in other
+/// At a time either one thread holds the lock to write, or any number of threads hold it to read,
+/// of all threads of all processes that lock the same path of the same ensemble. Clients in other
 /// languages count too: Curator's `InterProcessReadWriteLock`, and kazoo's `ReadLock` and
 /// `WriteLock` with [`Layout::Kazoo`](crate::Layout::Kazoo). A [`ZkMutex`](crate::ZkMutex) of
-/// another process on the path counts as a writer. Two `ZkRwLock` of one path on one session are the
-/// same lock. On two sessions they exclude each other, even on the same thread.
+/// another process on the path counts as a writer. Two `ZkRwLock` of one path on one session are
+/// the same lock. On two sessions they exclude each other, even on the same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -50,9 +51,9 @@ use crate::wait::Wait;
 ///
 /// # From writing to reading
 ///
-/// A thread that holds the lock to write may also take it to read. When it drops its write guard, it
-/// goes on reading, and no writer gets the lock in between (a downgrade). No other thread shares the
-/// read of a thread that writes.
+/// A thread that holds the lock to write may also take it to read. When it drops its write guard,
+/// it goes on reading, and no writer gets the lock in between (a downgrade). No other thread shares
+/// the read of a thread that writes.
 ///
 /// A thread that reads cannot become a writer. If it calls [`write`](Self::write), it gets
 /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock). It has to drop its read guards first.
@@ -100,10 +101,10 @@ guard! {
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ///
     /// # Threads
     ///
@@ -128,10 +129,10 @@ guard! {
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ///
     /// # Threads
     ///
@@ -207,8 +208,8 @@ impl ZkRwLock {
         self.read_timeout(Duration::ZERO)
     }
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time. In
-    /// that case this call's node is deleted, or about to be deleted.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call's node is deleted, or about to be deleted.
     ///
     /// # Errors
     ///
@@ -251,9 +252,9 @@ impl ZkRwLock {
         self.lock.lock(Kind::Write).map(ZkWriteGuard::new)
     }
 
-    /// Takes the lock to write if it is free, and gives `None` if somebody else has it. In that case
-    /// the call costs one read and no write. "Somebody else" may also be a guard of this process
-    /// that was lost and still lives: its node is deleted when the guard is dropped.
+    /// Takes the lock to write if it is free, and gives `None` if somebody else has it. In that
+    /// case the call costs one read and no write. "Somebody else" may also be a guard of this
+    /// process that was lost and still lives: its node is deleted when the guard is dropped.
     ///
     /// # Errors
     ///
@@ -264,15 +265,16 @@ impl ZkRwLock {
         self.write_timeout(Duration::ZERO)
     }
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time. In
-    /// that case this call's node is deleted, or about to be deleted.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call's node is deleted, or about to be deleted.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered. So `None` always means that somebody else
-    /// was ahead. A timeout of zero is [`try_write`](Self::try_write), which waits for the server's
-    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
+    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when the time
+    /// ran out in an outage, or before the server answered. So `None` always means that somebody
+    /// else was ahead. A timeout of zero is [`try_write`](Self::try_write), which waits for the
+    /// server's answer. Any other timeout that is shorter than a round trip mostly gives this
+    /// error.
     #[must_use = "if unused the ZkRwLock will immediately unlock"]
     pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard>> {
         self.write_with(Wait::timeout(timeout))
@@ -280,8 +282,8 @@ impl ZkRwLock {
 
     /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
     /// any of these. Gives `None` if others had it all that time, as
-    /// [`write_timeout`](Self::write_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
+    /// [`write_timeout`](Self::write_timeout) does. A wait that has neither a timeout nor a
+    /// deadline never gives `None`.
     ///
     /// # Errors
     ///
@@ -292,25 +294,26 @@ impl ZkRwLock {
         Ok(self.lock.lock_with(Kind::Write, &wait)?.map(ZkWriteGuard::new))
     }
 
-    /// Treats this thread's guards on lost holds, to read and to write, as dropped. Returns `false` if
-    /// it has none. The lost nodes are deleted in the background, as by a drop.
+    /// Treats this thread's guards on lost holds, to read and to write, as dropped. Returns `false`
+    /// if it has none. The lost nodes are deleted in the background, as by a drop.
     ///
-    /// While a thread has a guard on a lost hold, every further call that locks on that thread gives
-    /// [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold without
-    /// noticing that others may have held the lock in between. But a leaked guard
+    /// While a thread has a guard on a lost hold, every further call that locks on that thread
+    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
+    /// without noticing that others may have held the lock in between. But a leaked guard
     /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
     /// again. In that case make sure that the work under the lost hold has stopped. Then call this
     /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
     /// it stays lost, and its drop does nothing.
     ///
-    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::RwLock`].
+    /// A leaked guard of a hold that is not lost keeps the lock held, as with
+    /// [`std::sync::RwLock`].
     pub fn clear_lost(&self) -> bool {
         self.lock.clear_lost()
     }
 
-    /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers. A
-    /// mutex on the same path counts as a writer. The readers of a session that share a node count
-    /// as one contender. Costs a listing, and a read for each contender.
+    /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.
+    /// A mutex on the same path counts as a writer. The readers of a session that share a node
+    /// count as one contender. Costs a listing, and a read for each contender.
     ///
     /// # Errors
     ///

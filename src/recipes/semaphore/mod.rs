@@ -1,7 +1,7 @@
 //! `ZkSemaphore`: of all threads of all processes, so many hold a permit at a time.
 //!
-//! This file has the public types and their documentation. Programs call it, and it passes each call
-//! on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.
 //! `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
 
 mod leases;
@@ -62,18 +62,20 @@ use crate::wait::Wait;
 ///
 /// * If the node does not exist, or its data is empty, the call writes the number that was given to
 ///   `new`.
-/// * If the node has another number, and that is not 0, the call gives [`Error::InconsistentLeases`].
-/// * If the data is no number, it is left as it is, with a warning in the log. Then each process goes
-///   by the number that it saw last or that was given to `new`, so give the same number to all.
+/// * If the node has another number, and that is not 0, the call gives
+///   [`Error::InconsistentLeases`].
+/// * If the data is no number, it is left as it is, with a warning in the log. Then each process
+///   goes by the number that it saw last or that was given to `new`, so give the same number to
+///   all.
 ///
 /// From then on the number in the node counts, at every grant. [`set_permits`](Self::set_permits)
-/// changes it. If you raise it, waiting threads get permits at once. If you lower it, nobody loses a
-/// permit, and no permit is granted until enough of them are given back. To change the number for
+/// changes it. If you raise it, waiting threads get permits at once. If you lower it, nobody loses
+/// a permit, and no permit is granted until enough of them are given back. To change the number for
 /// all clients, call `set_permits` first, and then change the number that the programs give to
 /// `new`.
 ///
-/// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also if
-/// this is their first call. A call that asks for more than one permit does not wait: it gets
+/// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also
+/// if this is their first call. A call that asks for more than one permit does not wait: it gets
 /// [`Error::InvalidConfig`] at once, as for every number above the one in the node.
 ///
 /// The node stays when nobody uses the semaphore any more. If somebody deletes it, it is made again
@@ -127,13 +129,13 @@ guard! {
     /// out, until this guard is dropped.
     ///
     /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background. To
-    /// wait until they are deleted, call [`unlock`](Self::unlock). The methods of a permit are those of
-    /// [`Held`](crate::Held).
+    /// wait until they are deleted, call [`unlock`](Self::unlock). The methods of a permit are
+    /// those of [`Held`](crate::Held).
     ///
-    /// The permit borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The permit borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ZkPermit, unused: "the permit is given back at once"
 }
 
@@ -145,8 +147,8 @@ impl ZkPermit {
 }
 
 impl ZkSemaphore {
-    /// The semaphore with `permits` permits at `path` (below the session's chroot), with the default
-    /// settings. Nothing is sent.
+    /// The semaphore with `permits` permits at `path` (below the session's chroot), with the
+    /// default settings. Nothing is sent.
     ///
     /// # Errors
     ///
@@ -192,23 +194,24 @@ impl ZkSemaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
-    /// does not answer within a sixth of the session timeout.
+    /// As [`acquire`](Self::acquire); [`Error::Unavailable`](crate::Error::Unavailable) when
+    /// ZooKeeper does not answer within a sixth of the session timeout.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the permit is given back at once"]
     pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
         self.acquire_timeout(Duration::ZERO)
     }
 
-    /// Waits for a permit for `timeout` at most, and gives `None` if others had all of them, or were
-    /// ahead, all that time. In that case this call's nodes are deleted, or about to be deleted.
+    /// Waits for a permit for `timeout` at most, and gives `None` if others had all of them, or
+    /// were ahead, all that time. In that case this call's nodes are deleted, or about to be
+    /// deleted.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when the time ran out in an outage, or
-    /// before the server answered. So `None` always means that somebody else was ahead. A timeout of
-    /// zero is [`try_acquire`](Self::try_acquire), which waits for the server's answers. Any other
-    /// timeout that is shorter than a few round trips gives this error.
+    /// before the server answered. So `None` always means that somebody else was ahead. A timeout
+    /// of zero is [`try_acquire`](Self::try_acquire), which waits for the server's answers. Any
+    /// other timeout that is shorter than a few round trips gives this error.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
         self.acquire_with(Wait::timeout(timeout))
@@ -216,13 +219,13 @@ impl ZkSemaphore {
 
     /// Waits for a permit for as long as `wait` says: a timeout, a deadline and a cancel token, or
     /// any of these. Gives `None` if others had it all that time, as
-    /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
+    /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a
+    /// deadline never gives `None`.
     ///
     /// # Errors
     ///
-    /// As [`acquire_timeout`](Self::acquire_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when the token is cancelled.
+    /// As [`acquire_timeout`](Self::acquire_timeout), and
+    /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_with(&self, wait: Wait) -> Result<Option<ZkPermit>> {
         self.acquire_many_with(1, wait)
@@ -232,16 +235,17 @@ impl ZkSemaphore {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] when `n` is 0, or when `n` is more
-    /// than 1 and more than the number of permits: at once, or when the number is lowered below `n`
-    /// while the call waits. (Such a call could wait for ever, and would keep all others waiting.)
+    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] when `n` is 0, or when `n` is
+    /// more than 1 and more than the number of permits: at once, or when the number is lowered
+    /// below `n` while the call waits. (Such a call could wait for ever, and would keep all others
+    /// waiting.)
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
         self.lock.lock(n).map(ZkPermit::new)
     }
 
-    /// Waits for `n` permits for as long as `wait` says, as [`acquire_with`](Self::acquire_with) does
-    /// for one. With [`Wait::timeout`] of zero the call takes them if so many are free, as
+    /// Waits for `n` permits for as long as `wait` says, as [`acquire_with`](Self::acquire_with)
+    /// does for one. With [`Wait::timeout`] of zero the call takes them if so many are free, as
     /// [`try_acquire`](Self::try_acquire) does.
     ///
     /// # Errors
@@ -255,8 +259,8 @@ impl ZkSemaphore {
     /// How many permits the semaphore has, held or not: the number in the data of its node.
     ///
     /// If the node does not exist or its data is empty, this call writes the number that this
-    /// process saw last or, if it saw none, the one that was given to [`new`](Self::new). If the data
-    /// is something else, the call leaves it alone and gives that number.
+    /// process saw last or, if it saw none, the one that was given to [`new`](Self::new). If the
+    /// data is something else, the call leaves it alone and gives that number.
     ///
     /// # Errors
     ///
@@ -266,24 +270,24 @@ impl ZkSemaphore {
         self.lock.permits()
     }
 
-    /// Changes how many permits the semaphore has, for all clients. If several clients call this, the
-    /// last call counts. Nobody loses a permit. With 0 nobody gets a permit until the number is
+    /// Changes how many permits the semaphore has, for all clients. If several clients call this,
+    /// the last call counts. Nobody loses a permit. With 0 nobody gets a permit until the number is
     /// raised again.
     ///
     /// # Errors
     ///
     /// * [`Error::InvalidConfig`] when the data of the node is no number: then it is left as it is.
-    /// * [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session timeout.
-    ///   The number may have been changed all the same.
+    /// * [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session
+    ///   timeout. The number may have been changed all the same.
     ///
     /// Otherwise as [`acquire`](Self::acquire).
     pub fn set_permits(&self, permits: u32) -> Result<()> {
         self.lock.set_permits(permits)
     }
 
-    /// The permits that are held, in the order in which their nodes were made. At the end of the list
-    /// may be nodes of the call that is first in the queue: it has made them, and still waits for its
-    /// permits. Costs a listing, and a read for each permit.
+    /// The permits that are held, in the order in which their nodes were made. At the end of the
+    /// list may be nodes of the call that is first in the queue: it has made them, and still waits
+    /// for its permits. Costs a listing, and a read for each permit.
     ///
     /// # Errors
     ///
@@ -294,8 +298,8 @@ impl ZkSemaphore {
         self.lock.holders()
     }
 
-    /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of the
-    /// queue. The threads of a session that wait count as one contender. Their
+    /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
+    /// the queue. The threads of a session that wait count as one contender. Their
     /// [names](Contender::name) tell them apart: a permit's begins with `leases/`, and that of a
     /// contender that waits with `locks/`. Costs two listings, and a read for each contender.
     ///

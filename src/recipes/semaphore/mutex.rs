@@ -19,8 +19,8 @@ const LEASE: &str = "leases/";
 /// A mutual exclusion lock over ZooKeeper that belongs to no thread: one thread may lock it, and
 /// another may unlock it.
 ///
-/// One guard at a time exists, over all threads of all processes that lock the same path of the same
-/// ensemble. Clients in other languages count too: Curator's `InterProcessSemaphoreMutex`. Two
+/// One guard at a time exists, over all threads of all processes that lock the same path of the
+/// same ensemble. Clients in other languages count too: Curator's `InterProcessSemaphoreMutex`. Two
 /// `ZkSemaphoreMutex` of one path on one session are the same lock.
 ///
 /// The lock is not re-entrant: a thread that locks it twice waits for itself, for ever, unless
@@ -44,7 +44,8 @@ const LEASE: &str = "leases/";
 ///
 /// Between processes, the lock goes to the process that asked first. The threads of a session share
 /// one node in the queue. They take turns, first come, first served, and hand their place in the
-/// queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by default.
+/// queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
+/// default.
 ///
 /// # When the session is lost
 ///
@@ -59,11 +60,11 @@ const LEASE: &str = "leases/";
 ///
 /// * The guard is `Send`: any thread may drop it.
 /// * It is not re-entrant.
-/// * A lock and its release cost seven requests, where a [`ZkMutex`](crate::ZkMutex) needs three. If
-///   one thread both locks and unlocks, use a `ZkMutex`.
+/// * A lock and its release cost seven requests, where a [`ZkMutex`](crate::ZkMutex) needs three.
+///   If one thread both locks and unlocks, use a `ZkMutex`.
 /// * The node at the path has the number `1` in its data, as that of a
-///   [`ZkSemaphore`](crate::ZkSemaphore) with one permit. If it has another number, the path belongs
-///   to another semaphore, and [`lock`](Self::lock) gives
+///   [`ZkSemaphore`](crate::ZkSemaphore) with one permit. If it has another number, the path
+///   belongs to another semaphore, and [`lock`](Self::lock) gives
 ///   [`Error::InconsistentLeases`](crate::Error::InconsistentLeases).
 ///
 /// Source: Curator's `InterProcessSemaphoreMutex`, which is an `InterProcessSemaphoreV2` with one
@@ -81,10 +82,10 @@ guard! {
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session and
-    /// keeps the session open. If it is the last handle, its end also closes the session. Then the
-    /// drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to avoid
-    /// this.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ZkSemaphoreMutexGuard, unused: "the ZkSemaphoreMutex will immediately unlock"
 }
 
@@ -145,8 +146,8 @@ impl ZkSemaphoreMutex {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time. In
-    /// that case this call's node is deleted, or about to be deleted.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call's node is deleted, or about to be deleted.
     ///
     /// # Errors
     ///
@@ -185,15 +186,16 @@ impl ZkSemaphoreMutex {
     /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
         let mut all = self.lock.contenders()?;
-        // The first contender in the queue makes its lease before it holds the lock. That lease comes
-        // right after the holder's and is left out: its maker is listed as a waiting contender.
+        // The first contender in the queue makes its lease before it holds the lock. That lease
+        // comes right after the holder's and is left out: its maker is listed as a waiting
+        // contender.
         let leases = all.iter().take_while(|contender| contender.name.starts_with(LEASE)).count();
         all.drain(leases.min(1)..leases);
         Ok(all)
     }
 
-    /// The contender that holds the lock, in any process. The list is empty if nobody holds the lock.
-    /// Costs a listing, and a read for each lease.
+    /// The contender that holds the lock, in any process. The list is empty if nobody holds the
+    /// lock. Costs a listing, and a read for each lease.
     ///
     /// # Errors
     ///
