@@ -161,9 +161,9 @@ impl Held {
     /// release or a loss never makes it ready. After this guard was released, nothing makes it
     /// ready. This call does no I/O.
     ///
-    /// A request is no loss: the hold stays valid, and the holder decides whether and when to drop
-    /// the guard. When the guard is dropped, the lock is not handed to another thread of this
-    /// process, so that other processes get their turn.
+    /// A request does not end the hold: the hold stays valid, and the holder decides whether and
+    /// when to drop the guard. When the guard is dropped, the lock is not handed to another thread
+    /// of this process, so that other processes get their turn.
     ///
     /// Each lock that has a queue has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke),
     /// and [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) takes the path of a
@@ -382,7 +382,7 @@ macro_rules! guard {
                 $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
-            /// Releases the lock and waits until its node is deleted, for up to a sixth of the
+            /// Releases the guard, and waits until its node is deleted, for up to a sixth of the
             /// session timeout. The call does not wait if the node stays: if this is a nested
             /// guard, if other threads of this process use the node, or if one of them gets it now.
             /// If this guard is the last handle of its session, the call then closes the session,

@@ -10,7 +10,7 @@ use crate::queue::Mode;
 use crate::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
-/// wait ends with whichever comes first.
+/// first of them ends the wait.
 ///
 /// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
@@ -70,9 +70,9 @@ impl Wait {
     /// Waits for this time at most, counted from the beginning of the call.
     ///
     /// With a timeout of zero the call asks once, as [`try_lock`](crate::ZkMutex::try_lock) does.
-    /// It waits for the server's answer, up to a sixth of the session timeout, but not for another
-    /// holder. If the timeout is not zero, but shorter than a round trip, the call gives
-    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    /// It waits for the server's answer, for up to a sixth of the session timeout. It does not wait
+    /// until another holder releases the lock. If the timeout is not zero, but shorter than a round
+    /// trip, the call mostly gives [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::Duration;

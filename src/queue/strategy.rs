@@ -31,11 +31,12 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// The one node just ahead, as the lock recipe of the ZooKeeper documentation says. The
-    /// default.
+    /// The one node that has to be deleted before this thread can have the lock: the node just
+    /// ahead or, for a reader, the node of the last writer ahead. So says the lock recipe of the
+    /// ZooKeeper documentation. The default.
     #[default]
     Predecessor,
-    /// The list of children of the lock's node, the first try of textbooks. Every change of the
+    /// The list of children of the lock's node, the first version in textbooks. Every change of the
     /// queue wakes every waiter, and each of them lists the queue again. With `n` waiters a release
     /// causes `n` events, and `n` listings of `n` names each. Use it for a handful of waiters at
     /// most, or to see what a herd costs (`herd` in `bench/`).

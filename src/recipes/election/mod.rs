@@ -28,7 +28,7 @@ use crate::session::ZkSession;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///
-/// Leadership is a lock that is held. The candidates wait in a queue, and the first of them leads.
+/// The candidates wait in a queue, as for a lock, and the first of them leads.
 /// There are two ways to stand for election:
 ///
 /// * As a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for

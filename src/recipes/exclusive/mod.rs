@@ -24,12 +24,12 @@ use crate::wait::Wait;
 /// lock's path holds the lock. Every other client that wants it watches that node, and tries again
 /// when it is deleted. It is not re-entrant.
 ///
-/// One guard at a time exists, over all threads of all processes that lock the same path of the
-/// same ensemble with a `ZkExclusiveLock`. Any other client counts too if it makes an ephemeral
-/// node `lock` there, and respects such a node of others. The lock does **not** exclude the locks
-/// that have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path for one kind of lock. Two
-/// `ZkExclusiveLock` of one path on one session are the same lock. On two sessions they exclude
-/// each other.
+/// All threads of all processes that lock the same path of the same ensemble with a
+/// `ZkExclusiveLock` exclude each other: there is one guard at a time. Any other client counts too
+/// if it makes an ephemeral node `lock` there, and respects such a node of others. The lock does
+/// **not** exclude the locks that have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path
+/// for one kind of lock. Two `ZkExclusiveLock` of one path on one session are the same lock. On two
+/// sessions they exclude each other.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -53,7 +53,7 @@ use crate::wait::Wait;
 ///
 /// Use it for a lock that few processes want, and that they mostly ask for with
 /// [`try_lock`](Self::try_lock): a job that one of a few hosts runs, or a file that one process
-/// imports. Its protocol is also the easiest to read. If many wait, or wait for long, use a
+/// imports. Its protocol is also the simplest. If many wait, or wait for long, use a
 /// [`ZkMutex`](crate::ZkMutex):
 ///
 /// * **A release wakes every process that waits** (the herd). Each of them sends a create, and all

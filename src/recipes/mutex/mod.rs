@@ -26,10 +26,10 @@ use crate::world::thread;
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
-/// One thread at a time holds the lock, of all threads of all processes that lock the same path of
-/// the same ensemble. Clients in other languages count too (see [`Layout`](crate::Layout)). Two
-/// `ZkMutex` of one path on one session are the same lock. On two sessions they exclude each other,
-/// even on the same thread.
+/// All threads of all processes that lock the same path of the same ensemble exclude each other:
+/// one of them holds the lock at a time. Clients in other languages count too (see
+/// [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one session are the same lock. On two
+/// sessions they exclude each other, even on the same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -313,8 +313,8 @@ impl ZkMutex {
     ///
     /// The client that was asked decides what to do, and when. It sends no answer, and nothing
     /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
-    /// process. It may also be a Curator client that called `makeRevocable`; other clients do not
-    /// listen.
+    /// process. The client may also be a Curator program that called `makeRevocable`; other clients
+    /// do not listen.
     ///
     /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
     /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.

@@ -25,12 +25,13 @@ use crate::wait::Wait;
 
 /// A read/write lock over ZooKeeper, re-entrant per thread.
 ///
-/// At a time either one thread holds the lock to write, or any number of threads hold it to read,
-/// of all threads of all processes that lock the same path of the same ensemble. Clients in other
-/// languages count too: Curator's `InterProcessReadWriteLock`, and kazoo's `ReadLock` and
-/// `WriteLock` with [`Layout::Kazoo`](crate::Layout::Kazoo). A [`ZkMutex`](crate::ZkMutex) of
-/// another process on the path counts as a writer. Two `ZkRwLock` of one path on one session are
-/// the same lock. On two sessions they exclude each other, even on the same thread.
+/// All threads of all processes that lock the same path of the same ensemble exclude each other: at
+/// a time, either one of them holds the lock to write, or any number of them hold it to read.
+/// Clients in other languages count too: Curator's `InterProcessReadWriteLock`, and kazoo's
+/// `ReadLock` and `WriteLock` with [`Layout::Kazoo`](crate::Layout::Kazoo). A
+/// [`ZkMutex`](crate::ZkMutex) of another process on the path counts as a writer. Two `ZkRwLock` of
+/// one path on one session are the same lock. On two sessions they exclude each other, even on the
+/// same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -78,8 +78,8 @@ use crate::wait::Wait;
 /// if this is their first call. A call that asks for more than one permit does not wait: it gets
 /// [`Error::InvalidConfig`] at once, as for every number above the one in the node.
 ///
-/// The node stays when nobody uses the semaphore any more. If somebody deletes it, it is made again
-/// with the number that was seen last.
+/// The node stays when nobody uses the semaphore any more. If somebody deletes it, the next call
+/// makes it again, with the number that its process saw last.
 ///
 /// # Fairness
 ///
@@ -102,7 +102,7 @@ use crate::wait::Wait;
 ///
 /// The [`fencing_token`](crate::Held::fencing_token) of a permit is the zxid that created its own
 /// node. Several permits are valid at the same time, so a store must not refuse all tokens but the
-/// highest. It can refuse a token that is lower than the token of each permit that is still held
+/// highest. It can refuse a token that is lower than the tokens of all permits that are still held
 /// (see [`holders`](Self::holders)), and it can tell permits apart by their tokens.
 ///
 /// # Differences from Curator's `InterProcessSemaphoreV2`
@@ -218,7 +218,7 @@ impl ZkSemaphore {
     }
 
     /// Waits for a permit for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had it all that time, as
+    /// any of these. Gives `None` if others had all permits, or were ahead, all that time, as
     /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a
     /// deadline never gives `None`.
     ///

@@ -19,9 +19,10 @@ const LEASE: &str = "leases/";
 /// A mutual exclusion lock over ZooKeeper that belongs to no thread: one thread may lock it, and
 /// another may unlock it.
 ///
-/// One guard at a time exists, over all threads of all processes that lock the same path of the
-/// same ensemble. Clients in other languages count too: Curator's `InterProcessSemaphoreMutex`. Two
-/// `ZkSemaphoreMutex` of one path on one session are the same lock.
+/// All threads of all processes that lock the same path of the same ensemble exclude each other:
+/// there is one guard at a time. Clients in other languages count too: Curator's
+/// `InterProcessSemaphoreMutex`. Two `ZkSemaphoreMutex` of one path on one session are the same
+/// lock.
 ///
 /// The lock is not re-entrant: a thread that locks it twice waits for itself, for ever, unless
 /// another thread drops the first guard.
