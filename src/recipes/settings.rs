@@ -191,7 +191,7 @@ impl<L> LockBuilder<L> {
         self
     }
 
-    /// Checks what can be checked here.
+    /// Checks the settings, as far as that needs no server.
     pub(crate) fn settings(self) -> Result<Settings> {
         let LockBuilder {
             session,
@@ -222,7 +222,7 @@ impl<L> LockBuilder<L> {
     }
 }
 
-#[allow(private_bounds)] // locks are made here and nowhere else
+#[allow(private_bounds)] // programs cannot add recipes: locks are made here only
 impl<L: HasLayout> LockBuilder<L> {
     /// Which client's node names this lock uses; default [`Layout::Curator`].
     pub fn layout(mut self, layout: Layout) -> Self {
@@ -292,7 +292,8 @@ impl<L: Recipe> LockBuilder<L> {
     ///
     /// * when this process has another kind of lock at this path;
     /// * when this session has the same lock with another layout, ACL or wait strategy;
-    /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows;
+    /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
+    ///   longer than 3 KiB;
     /// * when a semaphore is to have 0 permits.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
