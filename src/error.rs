@@ -61,7 +61,8 @@ pub enum Error {
     /// `clear_lost` (of [`ZkMutex`](crate::ZkMutex::clear_lost) and
     /// [`ZkRwLock`](crate::ZkRwLock::clear_lost)) ends that.
     Lost {
-        /// The lost node.
+        /// The node that was held. If several permits were taken together, this is the first
+        /// permit's node, also if another one was lost.
         path: String,
         /// Why it was lost.
         reason: LossReason,
@@ -180,7 +181,7 @@ impl Error {
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
     /// | [`Auth`](Self::Auth) | no | correct the credentials |
     /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
-    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
     /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
     /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
     /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | tell all clients the same number |

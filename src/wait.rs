@@ -1,4 +1,5 @@
-//! `Wait`: how long a caller of the library waits for a lock.
+//! `Wait`: how long a call waits for a lock, as the program says it. Each recipe's `.._with` call
+//! takes it.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::queue::Mode;
 use crate::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
-/// first of them to come ends the wait.
+/// first of them ends the wait.
 ///
 /// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
@@ -48,7 +49,10 @@ use crate::world::Instant;
 /// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the call had
 ///   the lock. If the token was cancelled before the call, the call ends at once.
 ///
-/// A thread that holds a re-entrant lock already does not wait, and gets another guard in any case.
+/// A thread that holds a re-entrant lock already does not wait: it gets another guard, whatever the
+/// `Wait` says. There is one exception: a thread that holds a [`ZkRwLock`](crate::ZkRwLock) to
+/// write and asks to read for the first time. That call needs answers of the server, so its
+/// timeout, its deadline and its token count.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a wait does nothing until a call for a lock gets it"]
 pub struct Wait {
@@ -65,10 +69,10 @@ impl Wait {
 
     /// Waits for this time at most, counted from the beginning of the call.
     ///
-    /// With a timeout of zero the call tries once, as [`try_lock`](crate::ZkMutex::try_lock) does. It
-    /// waits for the server's answer, up to a sixth of the session timeout, but not for another
-    /// holder. If the timeout is not zero, but shorter than a round trip, the call returns
-    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    /// With a timeout of zero the call asks once, as [`try_lock`](crate::ZkMutex::try_lock) does.
+    /// It waits for the server's answer, for up to a sixth of the session timeout. It does not wait
+    /// until another holder releases the lock. If the timeout is not zero, but shorter than a round
+    /// trip, the call mostly gives [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -80,8 +84,13 @@ impl Wait {
     }
 
     /// Waits until this point in time at most. If it is in the past, the call sends nothing and
-    /// ends at once: with `Ok(None)` if another thread of this process holds the lock, otherwise
-    /// with [`Error::Unavailable`](crate::Error::Unavailable).
+    /// ends at once, with what this process knows:
+    ///
+    /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
+    ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
+    /// * `Ok(None)` if another thread of this process holds the lock or, for a candidate, if the
+    ///   server has shown that another candidate leads.
+    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -119,8 +128,8 @@ impl Wait {
         self
     }
 
-    /// Calls `acquire` for a lock, with the mode and the limit that this wait stands for.
-    /// `operation_timeout` bounds a call that tries once.
+    /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call
+    /// that asks once.
     pub(crate) fn acquire<T>(
         &self,
         operation_timeout: impl FnOnce() -> Duration,

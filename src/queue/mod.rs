@@ -22,6 +22,7 @@ use self::attempt::QueueAttempt;
 pub(crate) use self::call::{Call, Step, Stop, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
+pub(crate) use self::revoke::revoke_contender;
 use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -80,21 +81,26 @@ pub(crate) struct QueueRequest<'a> {
     pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
-/// One who holds a lock or waits for it, as its node shows it.
+/// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
+/// each lock give it, and `attempt_revoke` takes it.
+///
+/// Its `Display` is a line for operators, such as `h7:4711, session 0x1000002a3c5f0001, for 12 s`:
+/// the data (by default host and process id), the session as log lines have it, and how long the
+/// node has existed. The time is right if this host's clock agrees with the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path. That of a semaphore's permit begins with
-    /// `leases/`, that of one who waits for permits with `locks/`.
+    /// The name of its node, below the lock's path. For a permit of a semaphore it begins with
+    /// `leases/`, and for a contender that waits for permits with `locks/`.
     pub name: String,
-    /// Whether it wants to read only, beside others that do.
+    /// Whether it is a reader of a [`ZkRwLock`](crate::ZkRwLock).
     pub reads: bool,
-    /// The number that ZooKeeper gave it: its place in the queue. 0 where there is no queue.
+    /// The number that ZooKeeper gave to the node: the order of the queue. 0 if the lock has no
+    /// queue.
     pub sequence: i64,
-    /// What the contender wrote in its node; by default this crate's write their host and process
-    /// id.
+    /// The data of its node. By default this crate writes the host's name and the process id.
     pub data: Vec<u8>,
-    /// The session that owns the node; zero if none does, see
+    /// The session that owns the node; zero if it belongs to no session, see
     /// [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
@@ -107,17 +113,13 @@ impl Contender {
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
 
-    /// Whether it is a lock that outlives sessions, until somebody
+    /// Whether its node belongs to no session: the lock stays held until somebody
     /// [releases it by name](crate::ZkMutex::release_persistent).
     pub fn is_persistent(&self) -> bool {
         self.session_id == 0
     }
 }
 
-/// Where it runs, its session, and for how long its node has been there: `h7:4711, session
-/// 0x1000002a3c5f0001, for 12 s`. The first is the node's data, by default host and process id;
-/// the session is as log lines have it; the time is right where this host's clock agrees with the
-/// server's.
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.data == REVOKE_MESSAGE {

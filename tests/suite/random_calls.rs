@@ -130,7 +130,9 @@ impl World {
             }),
             8 | 9 => {
                 let number = random.u32(1..4);
-                let Some(permits) = got(locks.permits.acquire_many_timeout(number, limit)) else {
+                let Some(permits) =
+                    got(locks.permits.acquire_many_with(number, Wait::timeout(limit)))
+                else {
                     return;
                 };
                 if self.is_checked && permits.is_held() {

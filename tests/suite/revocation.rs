@@ -411,8 +411,36 @@ fn each_lock_with_a_queue_asks_its_own_holders() {
     assert!(permit.is_held() && guard.is_held() && leadership.is_held());
 }
 
+fn a_name_of_no_contender_is_refused_alike_by_each_lock() {
+    let at = Shared::chroot();
+    let session = session(&at);
+    let mutex = mutex(&session);
+    let _guard = mutex.lock().unwrap();
+    let rwlock = ZkRwLock::new(&session, "/locks/config").unwrap();
+    let semaphore = ZkSemaphore::new(&session, "/limits/downloads", 1).unwrap();
+    let semaphore_mutex = ZkSemaphoreMutex::new(&session, "/limits/upload").unwrap();
+    let election = ZkElection::new(&session, "/elections/billing").unwrap();
+    let mut contender = mutex.holders().unwrap().remove(0);
+    for name in ["config", "leases/config", "locks/config", "../_c_x-lock-0000000001", ""] {
+        contender.name = name.to_owned();
+        for said in [
+            mutex.attempt_revoke(&contender),
+            rwlock.attempt_revoke(&contender),
+            semaphore.attempt_revoke(&contender),
+            semaphore_mutex.attempt_revoke(&contender),
+            election.attempt_revoke(&contender),
+        ] {
+            assert!(
+                matches!(said, Err(Error::InvalidConfig { what: "contender", .. })),
+                "{name:?}: {said:?}"
+            );
+        }
+    }
+}
+
 scenarios![
     each_lock_with_a_queue_asks_its_own_holders,
+    a_name_of_no_contender_is_refused_alike_by_each_lock,
     a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will,
     whoever_asks_is_given_what_the_node_said_until_then,
     a_holder_is_asked_by_one_who_may_write_and_not_read on embedded,

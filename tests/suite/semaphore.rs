@@ -99,9 +99,14 @@ fn as_many_are_inside_as_it_has_and_never_more() {
                 for _ in 0..30 {
                     let wanted = random.u32(1..=PERMITS);
                     let permit = match random.u8(..4) {
-                        0 => semaphore.try_acquire_many(wanted).unwrap(),
+                        0 => semaphore
+                            .acquire_many_with(wanted, Wait::timeout(Duration::ZERO))
+                            .unwrap(),
                         1 => semaphore
-                            .acquire_many_timeout(wanted, Duration::from_millis(random.u64(5..200)))
+                            .acquire_many_with(
+                                wanted,
+                                Wait::timeout(Duration::from_millis(random.u64(5..200))),
+                            )
                             .unwrap_or_else(|e| match e {
                                 // it was shorter than a round trip
                                 Error::Unavailable { .. } => None,
@@ -135,16 +140,16 @@ fn permits_are_taken_and_given_back_one_at_a_time_and_in_chunks() {
     assert!([&single, &three, &last].iter().all(|permit| permit.path().starts_with(LEASES)));
     assert!(other.try_acquire().unwrap().is_none());
     single.unlock().unwrap();
-    assert!(other.try_acquire_many(2).unwrap().is_none());
+    assert!(other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none());
     let theirs = other.try_acquire().unwrap().unwrap();
     three.unlock().unwrap();
     assert_eq!(queue(&at, LEASES).len(), 2, "unlock waits until all three nodes are gone");
-    assert!(other.acquire_many_timeout(4, PATIENCE).unwrap().is_none());
-    let three = other.acquire_many_timeout(3, SOON).unwrap().unwrap();
+    assert!(other.acquire_many_with(4, Wait::timeout(PATIENCE)).unwrap().is_none());
+    let three = other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().unwrap();
     assert!(one.try_acquire().unwrap().is_none());
     assert!([&three, &last, &theirs].iter().all(|permit| permit.is_held()));
     drop((three, theirs, last));
-    assert_eq!(permits(one.acquire_many_timeout(5, SOON).unwrap()), Some(5));
+    assert_eq!(permits(one.acquire_many_with(5, Wait::timeout(SOON)).unwrap()), Some(5));
     until_nothing_left(&at);
 }
 
@@ -263,7 +268,7 @@ fn leases_of_others_count_whatever_they_are_called() {
     foreign.delete(&lease).unwrap();
     assert!(semaphore.acquire_timeout(SOON).unwrap().is_some());
     foreign.close_session().unwrap();
-    assert_eq!(permits(semaphore.acquire_many_timeout(2, SOON).unwrap()), Some(2));
+    assert_eq!(permits(semaphore.acquire_many_with(2, Wait::timeout(SOON)).unwrap()), Some(2));
     until_nothing_left(&at);
 }
 
@@ -333,8 +338,8 @@ fn number_that_is_absurd_is_refused_at_once() {
     assert!(refused(ZkSemaphore::new(&session, PATH, 0).map(drop)));
     let semaphore = semaphore(&session, 2);
     assert!(refused(semaphore.acquire_many(0).map(drop)));
-    assert!(refused(semaphore.try_acquire_many(3).map(drop)));
-    assert!(refused(semaphore.acquire_many_timeout(3, SOON).map(drop)));
+    assert!(refused(semaphore.acquire_many_with(3, Wait::timeout(Duration::ZERO)).map(drop)));
+    assert!(refused(semaphore.acquire_many_with(3, Wait::timeout(SOON)).map(drop)));
     let said = semaphore.acquire_many(3).map(drop);
     assert!(said.as_ref().is_err_and(|e| e.to_string().contains("which is 2")), "{said:?}");
     set_data(&at, b"3");
@@ -441,7 +446,7 @@ fn deleted_nodes_are_made_again_with_the_number_last_seen() {
         raw.delete_recursive(&full_path(&at, folder)).unwrap();
         assert_eq!(one.acquire_many(2).unwrap().permits(), 2, "{folder}");
         assert_eq!(data(&at), b"2");
-        assert!(one.try_acquire_many(2).unwrap().is_some());
+        assert!(one.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_some());
         until_nothing_left(&at);
     }
     assert_eq!(other.permits(), Ok(2));
@@ -579,7 +584,7 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     until_queue(&at, LEASES, 1);
     assert!(one.acquire_with(Wait::until(Instant::now() + SOON)).unwrap().is_some());
     drop(held);
-    assert!(one.acquire_many_timeout(2, SOON).unwrap().is_some());
+    assert!(one.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
     until_nothing_left(&at);
 }
 
@@ -594,7 +599,7 @@ fn panic_gives_permits_back() {
         });
         thread.join().is_err()
     });
-    assert!(panicked && semaphore.acquire_many_timeout(2, SOON).unwrap().is_some());
+    assert!(panicked && semaphore.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
     until_nothing_left(&at);
 }
 

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Error, LossReason, RetryPolicy, SessionEvent, SessionState, ZkPermit, ZkSemaphore,
+    Error, LossReason, RetryPolicy, SessionEvent, SessionState, Wait, ZkPermit, ZkSemaphore,
     ZkSemaphoreMutex, ZkSession,
 };
 use zk_test_server::Op;
@@ -97,7 +97,7 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
             // drop.
             lose(&server, Op::Delete.on(LEASE));
             drop(permits);
-            let theirs = other.acquire_many_timeout(2, SOON).unwrap().unwrap();
+            let theirs = other.acquire_many_with(2, Wait::timeout(SOON)).unwrap().unwrap();
             assert!(one.try_acquire().unwrap().is_none());
             theirs.unlock().unwrap();
             let permits = one.acquire_many(2).unwrap();
@@ -117,11 +117,14 @@ fn one_that_fails_half_way_leaves_nothing_of_many() {
     // The third is held back until the deadline has passed; it is made afterwards.
     let held = server.hold_requests(Op::Create.on(LEASE).skip(2));
     let start = Instant::now();
-    let said = one.acquire_many_timeout(3, A_WHILE).map(drop);
+    let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).map(drop);
     assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
     assert!(start.elapsed() < A_WHILE + SLACK);
     drop(held);
-    assert_eq!(other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()), Some(3));
+    assert_eq!(
+        other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
+        Some(3)
+    );
     until_nothing_left(&at);
     // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given
     // on.
@@ -225,7 +228,7 @@ fn outage_is_no_contention() {
     until_state(&ours, SessionState::Connected);
     assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now it was seen");
     drop(held);
-    assert!(one.acquire_many_timeout(2, SOON).unwrap().is_some());
+    assert!(one.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
     until_nothing_left(&at);
 }
 
@@ -296,10 +299,13 @@ fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
         assert!(!three.is_held() && three.valid_for().is_zero());
         let loss = Error::Lost { path: three.path().into(), reason: LossReason::NodeDeleted };
         assert_eq!(three.check(), Err(loss.clone()));
-        assert!(other.try_acquire_many(2).unwrap().is_none(), "two places are taken still");
+        assert!(
+            other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none(),
+            "two places are taken still"
+        );
         assert_eq!(three.unlock(), Err(loss));
         assert_eq!(
-            other.acquire_many_timeout(3, SOON).unwrap().map(|three| three.permits()),
+            other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
             Some(3)
         );
         until_nothing_left(&at);
@@ -611,7 +617,7 @@ fn permits_are_had_after_an_outage_that_ended_the_session() {
         proxy.refuse(true);
         proxy.cut();
         // What the session had comes free when the server has ended it.
-        let both = other.acquire_many_timeout(2, SOON * 2).unwrap().unwrap();
+        let both = other.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().unwrap();
         assert!(both.is_held() && !lost.is_held());
         proxy.refuse(false);
         until_queue(&at, LEASES, 4);
@@ -643,7 +649,7 @@ fn permits_and_the_place_of_a_killed_process_come_free() {
     assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
     drop(process); // killed
     assert_eq!(
-        semaphore.acquire_many_timeout(2, SOON * 2).unwrap().map(|two| two.permits()),
+        semaphore.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().map(|two| two.permits()),
         Some(2)
     );
     until_nothing_left(&at);
