@@ -111,7 +111,7 @@ impl<S: Send + 'static> LocalLock<S> {
             kind,
             mode: request.mode,
             limit: request.limit,
-            endures: None,
+            on_overdue: None,
             contended: turn.contended,
             data: request.data,
             on_id: &|_| (),

@@ -68,7 +68,7 @@ pub(crate) struct QueueRequest<'a> {
     pub(crate) limit: Limit<'a>,
     /// Goes on without an end, whatever the retry policy says. Told instead when the call has got
     /// no further for as long as that allows.
-    pub(crate) endures: Option<&'a dyn Fn(&Error)>,
+    pub(crate) on_overdue: Option<&'a dyn Fn(&Error)>,
     /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],

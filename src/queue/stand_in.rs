@@ -10,7 +10,7 @@ use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, CreateMode, Operation, contender};
+use crate::session::generation::{CallError, CreateMode, Operation, create_contender};
 use crate::session::retry::Retry;
 use zk_wire::path;
 
@@ -60,7 +60,7 @@ impl Queue {
             let prefix = name::prefix(self.layout, kind, &id);
             let path = path::join(&self.dir, &format!("{prefix}{sequence:010}"));
             *tried = Some(path.clone());
-            let create = contender(&path, &id, mode, data, &self.acl);
+            let create = create_contender(&path, &id, mode, data, &self.acl);
             let flight = generation.flight(&[create], limit);
             let created = match flight.and_then(|mut answers| answers.take(0)?.created()) {
                 Ok(created) => created,

@@ -584,7 +584,7 @@ fn unexpected() -> CallError {
 
 /// The request for a contender's node; the id is a part of its name. If the node may exist although
 /// the call fails, it is deleted.
-pub(crate) fn contender<'a>(
+pub(crate) fn create_contender<'a>(
     path: &'a str,
     id: &str,
     mode: CreateMode,
