@@ -41,8 +41,8 @@ impl QueueAttempt<'_> {
         if ahead.sole {
             self.own_watched(contender, &mut answers, 1)?;
         }
-        // A node that was written to since it was made may leave a persistent node in its place, which
-        // the listing did not show yet. So its end is no grant.
+        // If the node ahead was written to since it was made, a persistent node may take its place
+        // that the listing did not show yet. So its end is no grant.
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,
             Err(CallError::NoNode) => return Ok(false),

@@ -2,13 +2,14 @@
 
 /// What a thread that waits for a lock watches at the server.
 ///
-/// It decides what a release costs, never who gets the lock: the order is that of the queue with
-/// either. Clients of one lock in different sessions may differ in it.
+/// The strategy decides how much work a release causes, never which contender gets the lock: the
+/// order of the queue is the same. Clients of one lock in different sessions may use different
+/// strategies.
 ///
 /// | | [`Predecessor`](Self::Predecessor) | [`Parent`](Self::Parent) |
 /// | --- | --- | --- |
 /// | woken by a release | the next one in the queue | every waiter |
-/// | woken by a newcomer, or by one who gives up | nobody, or the one behind | every waiter |
+/// | woken by a new contender, or one that leaves | none, or the one behind it | every waiter |
 /// | requests until it waits | a listing, and a read or two | a listing |
 /// | requests when it is woken | none if it is next | a listing of the whole queue |
 ///
@@ -28,13 +29,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// The one node whose end concerns it, as the lock recipe of the ZooKeeper documentation says.
-    /// The default.
+    /// The one node whose end concerns the waiter, as the lock recipe of the ZooKeeper
+    /// documentation says. The default.
     #[default]
     Predecessor,
-    /// The list of children of the lock's node, as textbooks begin: every change of the queue wakes
-    /// every waiter, and each of them lists the queue again. `n` waiters cost `n` events and `n`
-    /// listings of `n` names at each release. For a handful of waiters at most, and to see what a
-    /// herd is (`herd` in `bench/`).
+    /// The list of children of the lock's node, as in the first version of the textbook recipe.
+    /// Every change of the queue wakes every waiter, and each of them lists the queue again. `n`
+    /// waiters cost `n` events and `n` listings of `n` names at each release. It is meant for a
+    /// handful of waiters at most, and to see the herd effect (`herd` in `bench/`).
     Parent,
 }
