@@ -1,5 +1,5 @@
-//! A lock that stays: between two holds of this process its node is kept, as long as nobody else
-//! asks for the lock.
+//! A kept lock: between two holds of this process its node stays, as long as nobody else requests
+//! the lock.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::queue::name;
 use crate::session::generation::{Folder, FolderWatch, Generation};
 use crate::world::Mutex;
 
-/// What one process keeps of one lock.
+/// The kept hold of one lock in this process, if there is one.
 pub(super) struct Keeper {
     /// The lock's node, its full path.
     dir: String,
@@ -19,26 +19,26 @@ pub(super) struct Keeper {
 
 #[derive(Default)]
 struct KeepState {
-    /// The hold that no thread has now, and until when it is kept.
+    /// The hold that no thread has at present, and until when it is kept.
     kept: Option<(Arc<LocalHold>, BootTime)>,
     watch: Others,
-    /// The session that has the timers, by its number: they end with it.
+    /// The number of the session in which the timers are set: they end with it.
     timers_of: u64,
-    /// When they look whether the time of the kept hold is over: the earliest last.
+    /// When the timers fire, to check whether the kept hold's time is over. The earliest is last.
     timers: Vec<BootTime>,
 }
 
-/// What is known of others that ask for the lock.
+/// What is known of other contenders for the lock.
 #[derive(Default)]
 enum Others {
-    /// Nothing: the lock's children are listed, with a watch, when a hold is to be kept.
+    /// Nothing is known. Before a hold is kept, the lock's children are listed, with a watch.
     #[default]
-    None,
-    /// The listing is on its way, for the hold of this node.
-    Asked(String),
-    /// The hold of this node is alone, and a watch tells when that changes.
+    Unknown,
+    /// The listing was requested, for the hold with this node.
+    Listing(String),
+    /// The hold with this node is alone, and a watch tells when that changes.
     Alone(String),
-    /// Somebody else is there, beside the hold of this node.
+    /// Another contender is there, beside the hold with this node.
     Contended(String),
 }
 
@@ -47,37 +47,38 @@ impl Keeper {
         Arc::new(Keeper { dir, state: Mutex::default() })
     }
 
-    /// Whether nobody else asks for the lock that this hold has, as far as is known. From now on
-    /// the lock's children are watched. Without that watch threads of this process that wait at
-    /// each release would pass the lock on among themselves for ever, and nobody else would get it.
+    /// Whether no other contender for this hold's lock is known. From now on the lock's children
+    /// are watched. Without that watch the threads of this process could pass the lock on among
+    /// themselves for ever, and no other process would get it.
     pub(super) fn is_alone(self: &Arc<Self>, local_hold: &LocalHold) -> bool {
         let node = local_hold.node.path();
         let mut state = self.state.lock();
         match &state.watch {
             Others::Contended(of) if of == node => return false,
-            Others::Asked(of) | Others::Alone(of) if of == node => return true,
+            Others::Listing(of) | Others::Alone(of) if of == node => return true,
             _ => {}
         }
-        state.watch = Others::Asked(node.to_owned());
+        state.watch = Others::Listing(node.to_owned());
         drop(state);
         let this = Arc::downgrade(self);
-        let tell =
+        let on_folder =
             move |folder: Folder<'_>| this.upgrade().is_some_and(|this| this.changed(&folder));
         local_hold
             .node
             .generation()
-            .watch_folder(FolderWatch::new(self.dir.clone(), Box::new(tell)));
+            .watch_folder(FolderWatch::new(self.dir.clone(), Box::new(on_folder)));
         true
     }
 
-    /// Keeps a hold that its last thread has let go and that was alone a moment ago. False:
-    /// somebody else has asked for the lock since.
+    /// Keeps a hold that its last thread has let go and that was alone a moment ago. False: another
+    /// contender has appeared since.
     pub(super) fn put(self: &Arc<Self>, local_hold: &Arc<LocalHold>, keep: Duration) -> bool {
         let generation = local_hold.node.generation();
         let until = BootTime::now() + keep;
         let mut state = self.state.lock();
-        // The watch fires once. If another contender came between `is_alone` and here, the watch
-        // has fired already: unless that is seen here, the node would be kept for its whole time.
+        // The watch fires once. If another contender appeared between `is_alone` and here, the
+        // watch has fired already. Without this check the node would be kept for its whole time,
+        // and the other contender would wait for it.
         if matches!(&state.watch, Others::Contended(of) if of == local_hold.node.path()) {
             return false;
         }
@@ -103,13 +104,13 @@ impl Keeper {
         }
     }
 
-    /// Takes what the server says of the lock's children, on the event loop's thread. Gives true if
-    /// it wants to hear of the next change.
+    /// Handles a listing of the lock's children, or a change of them, on the event loop's thread.
+    /// True: it wants the next change too.
     fn changed(&self, folder: &Folder<'_>) -> bool {
         let mut state = self.state.lock();
         let watch = std::mem::take(&mut state.watch);
         let (watch, is_alone) = match (watch, folder) {
-            (Others::Asked(node), Folder::Listed { names, pending }) => {
+            (Others::Listing(node), Folder::Listed { names, pending }) => {
                 let own = node.rsplit_once('/').map_or("", |(_, own)| own);
                 let is_other = |name: &&str| {
                     **name != *own
@@ -118,10 +119,10 @@ impl Keeper {
                 let is_alone = !names.iter().any(is_other);
                 (if is_alone { Others::Alone(node) } else { Others::Contended(node) }, is_alone)
             }
-            (Others::Asked(node) | Others::Alone(node) | Others::Contended(node), _) => {
+            (Others::Listing(node) | Others::Alone(node) | Others::Contended(node), _) => {
                 (Others::Contended(node), false)
             }
-            (Others::None, _) => (Others::None, false),
+            (Others::Unknown, _) => (Others::Unknown, false),
         };
         state.watch = watch;
         drop(state);
@@ -133,12 +134,12 @@ impl Keeper {
 
     fn set_timer(self: &Arc<Self>, generation: &Arc<Generation>, at: BootTime) {
         let (this, of) = (Arc::downgrade(self), Arc::downgrade(generation));
-        generation.at(at, Box::new(move || Keeper::look(&this, &of, at)));
+        generation.at(at, Box::new(move || Keeper::timer_fired(&this, &of, at)));
     }
 
-    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. Otherwise a
-    /// timer stands, or is set, for the time when it will be over.
-    fn look(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
+    /// Runs when the timer for `at` fires. Lets the kept hold go if its time is over. If not,
+    /// another timer is set for the end of that time, unless one is set already.
+    fn timer_fired(this: &Weak<Self>, generation: &Weak<Generation>, at: BootTime) {
         let (Some(this), Some(generation)) = (this.upgrade(), generation.upgrade()) else { return };
         let mut state = this.state.lock();
         if state.timers_of == generation.number {
@@ -159,8 +160,8 @@ impl Keeper {
 }
 
 impl KeepState {
-    /// Whether a timer must be set for `until`, which is then noted as set. None is needed if an
-    /// earlier one stands: when that fires, it sets the next.
+    /// Whether a timer must be set for `until`, which is then noted as set. If an earlier timer is
+    /// set, none is needed: when that one fires, it sets the next.
     fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
         if self.timers_of != generation {
             (self.timers_of, self.timers) = (generation, Vec::new());

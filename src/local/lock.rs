@@ -1,6 +1,6 @@
 //! A lock as one process sees it. Its threads take turns, and the thread whose turn it is goes
-//! through the queue at the server. A thread may hand its hold to the next thread, or leave it to be
-//! kept for one that comes later; neither costs a round trip.
+//! through the queue at the server. A thread may hand its hold to the next thread, or leave it to
+//! be kept for one that comes later; neither costs a round trip.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::session::leased_node::OnLoss;
 use crate::session::notifier::WatchRegistry;
 use crate::world::atomic::{AtomicU64, Ordering};
 
-/// What all locks of one path share in one session. `S` is a hold that several threads can share.
+/// What all locks of one path on one session share. `S` is a hold that several threads can share.
 pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) queue: Queue,
     turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
@@ -25,8 +25,8 @@ pub(crate) struct LocalLock<S = Infallible> {
     pub(crate) losses: Arc<WatchRegistry<()>>,
 }
 
-/// A hold that one thread has at a time, and the number of that thread's turn, which changes at each
-/// hand-over.
+/// A hold that one thread has at a time. `turn` is the number of that thread's turn, which changes
+/// at each hand-over.
 pub(crate) struct LocalHold {
     pub(crate) node: HeldNode,
     turn: Arc<AtomicU64>,
@@ -111,7 +111,7 @@ impl<S: Send + 'static> LocalLock<S> {
             kind,
             mode: request.mode,
             limit: request.limit,
-            endures: None,
+            on_overdue: None,
             contended: turn.contended,
             data: request.data,
             on_id: &|_| (),
@@ -122,8 +122,8 @@ impl<S: Send + 'static> LocalLock<S> {
 
     /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
     /// been first for less than `hand_over` and nobody asked for the lock. Otherwise it is kept for
-    /// `keep`, if nobody else is in the queue. Otherwise its node is deleted; with `wait`, the caller
-    /// can wait for the server's answer to that.
+    /// `keep`, if no other contender is in the queue. Otherwise its node is deleted; with `wait`,
+    /// the caller can wait for the server's answer to that.
     pub(crate) fn release(
         &self,
         local_hold: &Arc<LocalHold>,

@@ -1,5 +1,5 @@
-//! Inside one process: its threads take turns here, and the thread whose turn it is goes through the
-//! queue at the server.
+//! Inside one process: its threads take turns here, and the thread whose turn it is goes through
+//! the queue at the server.
 
 mod keep;
 pub(crate) mod lock;

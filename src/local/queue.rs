@@ -1,72 +1,74 @@
-//! First come, first served among the threads of this process: one at a time goes on to ZooKeeper.
+//! The local queue: the threads of one process take turns, first come, first served, and the thread
+//! whose turn it is goes on to ZooKeeper.
 //!
-//! Whoever leaves passes the turn to the longest waiting, perhaps with a handed: the lock itself,
-//! handed over without a round trip. Each waiter has its own wake-up, so a release wakes one
-//! thread. Whoever gets what can be shared lets those in who wait next in line for the same.
+//! A thread that ends its turn passes it to the thread that has waited longest. It may hand over
+//! the lock itself with the turn, without a round trip. Each waiter has a channel of its own, so a
+//! release wakes one thread. A thread that gets a lock which can be shared also lets in the next
+//! waiters, as long as they want a share.
 
 use std::collections::VecDeque;
 
 use crate::limit::{Ended, Limit};
 use crate::world::{Mutex, Sender, bounded};
 
-/// `B` is what goes from one to the next, `S` what several can have.
-pub(crate) struct LocalQueue<B, S>(Mutex<QueueState<B, S>>);
+/// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
+pub(crate) struct LocalQueue<H, S>(Mutex<QueueState<H, S>>);
 
-struct QueueState<B, S> {
-    /// Whose turn it is.
+struct QueueState<H, S> {
+    /// The number of the thread whose turn it is.
     occupant: Option<u64>,
     phase: TurnPhase,
-    /// How often somebody was seen to hold the lock, or to stand ahead of us at the server.
+    /// How often somebody was seen to hold the lock, or to be ahead of us at the server.
     contended: u64,
     next: u64,
-    queue: VecDeque<Waiter<B, S>>,
+    queue: VecDeque<Waiter<H, S>>,
 }
 
-struct Waiter<B, S> {
+struct Waiter<H, S> {
     number: u64,
     is_try: bool,
     wants: Wants,
-    sender: Sender<Message<B, S>>,
+    sender: Sender<Message<H, S>>,
 }
 
-enum Message<B, S> {
-    Turn(Option<B>),
+enum Message<H, S> {
+    Turn(Option<H>),
     Share(S),
     Busy,
 }
 
-/// What one waits for.
+/// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// All of it: takes the handed.
+    /// The lock for itself: a hold may be handed to it.
     All,
-    /// A share: takes no handed.
+    /// A share of the lock: no hold is handed to it.
     Share,
 }
 
-/// What the occupant is at.
+/// How far the thread is whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnPhase {
-    /// It asks the server, which has not answered yet.
-    Asking,
-    /// The server showed somebody else ahead.
+    /// It has sent requests to the server, and does not know yet whether somebody is ahead.
+    Requesting,
+    /// The server has shown somebody ahead.
     Blocked,
     /// It holds the lock.
-    Holding,
+    Held,
 }
 
-/// How an attempt to get the turn ended. `contended`: while we waited somebody held the lock, or
-/// stood ahead at the server.
-pub(crate) enum TurnOutcome<B, S> {
-    /// It is our turn, and perhaps our lock.
+/// How a wait for the turn ended. `contended`: during the wait somebody held the lock, or was ahead
+/// at the server.
+pub(crate) enum TurnOutcome<H, S> {
+    /// It is this thread's turn. With `handed` it has the lock too.
     Turn {
         number: u64,
-        handed: Option<B>,
+        handed: Option<H>,
         contended: bool,
     },
-    /// Whose turn it was has let us in.
+    /// The thread whose turn it is shares its hold with this one.
     Share(S),
-    /// Somebody holds the lock, or is ahead at the server: for those who only try.
+    /// Somebody holds the lock, or is ahead at the server, and this thread only tries.
     Busy,
     Deadline {
         contended: bool,
@@ -74,11 +76,11 @@ pub(crate) enum TurnOutcome<B, S> {
     Cancelled,
 }
 
-impl<B, S> Default for LocalQueue<B, S> {
+impl<H, S> Default for LocalQueue<H, S> {
     fn default() -> Self {
         LocalQueue(Mutex::new(QueueState {
             occupant: None,
-            phase: TurnPhase::Asking,
+            phase: TurnPhase::Requesting,
             contended: 0,
             next: 0,
             queue: VecDeque::new(),
@@ -86,19 +88,20 @@ impl<B, S> Default for LocalQueue<B, S> {
     }
 }
 
-impl<B, S> LocalQueue<B, S> {
-    /// Waits for the turn. Who only tries waits while the occupant's own attempt is undecided.
-    pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<B, S> {
+impl<H, S> LocalQueue<H, S> {
+    /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
+    /// whose turn it is gets the lock.
+    pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<H, S> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
             state.next += 1;
             let number = state.next;
             if state.occupant.is_none() {
                 state.occupant = Some(number);
-                state.phase = TurnPhase::Asking;
+                state.phase = TurnPhase::Requesting;
                 return TurnOutcome::Turn { number, handed: None, contended: false };
             }
-            let is_contended = state.phase != TurnPhase::Asking;
+            let is_contended = state.phase != TurnPhase::Requesting;
             if is_try && is_contended {
                 return TurnOutcome::Busy;
             }
@@ -107,7 +110,7 @@ impl<B, S> LocalQueue<B, S> {
             (number, state.contended - u64::from(is_contended), receiver)
         };
         let end = match limit.recv(&receiver) {
-            Ended::Got(message) => return self.entry(message, number, seen),
+            Ended::Got(message) => return self.outcome(message, number, seen),
             Ended::Deadline | Ended::Disconnected => Ended::Deadline::<()>,
             Ended::Cancelled => Ended::Cancelled,
         };
@@ -118,7 +121,7 @@ impl<B, S> LocalQueue<B, S> {
             && let Ok(message) = receiver.try_recv()
         {
             drop(state);
-            return self.entry(message, number, seen); // the turn came first
+            return self.outcome(message, number, seen); // the turn came first
         }
         match end {
             Ended::Cancelled => TurnOutcome::Cancelled,
@@ -126,7 +129,7 @@ impl<B, S> LocalQueue<B, S> {
         }
     }
 
-    fn entry(&self, message: Message<B, S>, number: u64, seen: u64) -> TurnOutcome<B, S> {
+    fn outcome(&self, message: Message<H, S>, number: u64, seen: u64) -> TurnOutcome<H, S> {
         match message {
             Message::Turn(handed) => {
                 TurnOutcome::Turn { number, handed, contended: self.0.lock().contended > seen }
@@ -136,13 +139,13 @@ impl<B, S> LocalQueue<B, S> {
         }
     }
 
-    /// Ends the turn. Nothing happens if it is over.
+    /// Ends the turn and passes it on. Nothing happens if the turn is over.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
             return;
         }
-        state.phase = TurnPhase::Asking;
+        state.phase = TurnPhase::Requesting;
         while let Some(waiter) = state.queue.pop_front() {
             if waiter.sender.try_send(Message::Turn(None)).is_ok() {
                 state.occupant = Some(waiter.number);
@@ -152,9 +155,10 @@ impl<B, S> LocalQueue<B, S> {
         state.occupant = None;
     }
 
-    /// Ends the turn with the handed going to the longest waiting. Back it comes, and the turn
-    /// stays, if nobody waits, or the longest waiting takes none, or the turn is over.
-    pub(crate) fn pass(&self, number: u64, handed: B) -> Result<(), B> {
+    /// Ends the turn, and hands the hold to the thread that has waited longest. If no thread waits,
+    /// or that one wants a share, or the turn is over, the hold comes back and the turn stays as it
+    /// is.
+    pub(crate) fn pass(&self, number: u64, handed: H) -> Result<(), H> {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
             return Err(handed);
@@ -164,20 +168,21 @@ impl<B, S> LocalQueue<B, S> {
             match waiter.sender.try_send(Message::Turn(Some(handed))) {
                 Ok(()) => {
                     state.occupant = Some(waiter.number);
-                    state.phase = TurnPhase::Asking;
+                    state.phase = TurnPhase::Requesting;
                     return Ok(());
                 }
                 Err(e) => match e.into_inner() {
                     Message::Turn(Some(back)) => handed = back,
-                    _ => return Ok(()), // never: it is what was sent
+                    _ => return Ok(()), // never: the channel gives back the message that was sent
                 },
             }
         }
         Err(handed)
     }
 
-    /// Lets in the longest waiting, if it wants a share; the turn stays. Back it comes if nobody
-    /// waits, or the longest waiting wants more, or the turn is over.
+    /// Gives the share to the thread that has waited longest, if it wants one; the turn stays. The
+    /// share comes back if no thread waits, or that one wants the lock for itself, or the turn is
+    /// over.
     pub(crate) fn share(&self, number: u64, share: S) -> Result<(), S> {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
@@ -189,21 +194,22 @@ impl<B, S> LocalQueue<B, S> {
                 Ok(()) => return Ok(()),
                 Err(e) => match e.into_inner() {
                     Message::Share(back) => share = back,
-                    _ => return Ok(()), // never: it is what was sent
+                    _ => return Ok(()), // never: the channel gives back the message that was sent
                 },
             }
         }
         Err(share)
     }
 
-    /// What the occupant is at now. Nothing happens if the turn is over.
+    /// Notes how far the thread is whose turn it is. Waiters that only try get their answer.
+    /// Nothing happens if the turn is over.
     pub(crate) fn set_phase(&self, number: u64, phase: TurnPhase) {
         let mut state = self.0.lock();
         if state.occupant != Some(number) {
             return;
         }
         state.phase = phase;
-        if phase != TurnPhase::Asking {
+        if phase != TurnPhase::Requesting {
             state.contended += 1;
             state
                 .queue
@@ -215,7 +221,7 @@ impl<B, S> LocalQueue<B, S> {
     pub(crate) fn describe(&self) -> &'static str {
         match self.phase() {
             None => "<unlocked here>",
-            Some(TurnPhase::Holding) => "<locked here>",
+            Some(TurnPhase::Held) => "<locked here>",
             Some(_) => "<waiting>",
         }
     }
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_pass_in_the_order_they_came_and_the_baton_goes_along() {
+    fn threads_get_the_turn_and_the_hold_in_the_order_in_which_they_came() {
         let t = Arc::new(LocalQueue::<_, &str>::default());
         let (first, _) = turn(&t, &Limit::NONE);
         let (order, seen) = bounded(8);
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_tells_whether_anybody_held_the_lock() {
+    fn a_deadline_says_whether_anybody_held_the_lock() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
@@ -285,12 +291,12 @@ mod tests {
             t.enter(false, Wants::All, &short()),
             TurnOutcome::Deadline { contended: false }
         ));
-        t.set_phase(number, TurnPhase::Holding);
+        t.set_phase(number, TurnPhase::Held);
         assert!(matches!(
             t.enter(false, Wants::All, &short()),
             TurnOutcome::Deadline { contended: true }
         ));
-        t.set_phase(number, TurnPhase::Asking);
+        t.set_phase(number, TurnPhase::Requesting);
         assert!(matches!(
             t.enter(false, Wants::All, &short()),
             TurnOutcome::Deadline { contended: false }
@@ -299,10 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_tells_whether_anybody_held_the_lock_before() {
+    fn a_turn_says_whether_anybody_held_the_lock_before() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
-        t.set_phase(number, TurnPhase::Holding);
+        t.set_phase(number, TurnPhase::Held);
         std::thread::scope(|s| {
             let next = s.spawn(|| {
                 matches!(
@@ -317,14 +323,14 @@ mod tests {
     }
 
     #[test]
-    fn who_only_tries_waits_for_the_occupants_attempt_and_no_longer() {
+    fn a_thread_that_only_tries_waits_until_the_attempt_before_it_is_decided() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
             let one =
                 s.spawn(|| matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
             wait_for(&t, 1);
-            t.set_phase(number, TurnPhase::Holding);
+            t.set_phase(number, TurnPhase::Held);
             assert!(one.join().unwrap());
         });
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
@@ -332,8 +338,8 @@ mod tests {
         assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Turn { .. }));
     }
 
-    /// The waiter's time is over, and the turn comes before the waiter can leave the queue: it has
-    /// the turn then. (Where the turn comes a little earlier, that is the same to it.)
+    /// The waiter's time is over, and the turn comes before the waiter can leave the queue. Then it
+    /// has the turn. (It is the same to the waiter if the turn comes a little earlier.)
     #[test]
     fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
         for _ in 0..200 {
@@ -349,10 +355,10 @@ mod tests {
                     let mut state = t.0.lock();
                     if let Some(next) = state.queue.pop_front() {
                         for _ in 0..5 {
-                            // the waiter finds no turn, and wants the lock
+                            // The waiter finds no turn yet, and waits for the mutex of the queue.
                             std::thread::yield_now();
                         }
-                        // as `leave` does it
+                        // As `leave` does it.
                         assert!(next.sender.try_send(Message::Turn(None)).is_ok());
                         state.occupant = Some(next.number);
                         return;
@@ -385,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_was_forfeited_is_not_ended_twice() {
+    fn a_turn_that_a_loss_has_ended_is_not_ended_twice() {
         let t = LocalQueue::<&str, &str>::default();
         let (old, _) = turn(&t, &Limit::NONE);
         t.leave(old);
@@ -400,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_baton_is_not_forced_on_who_takes_none() {
+    fn a_hold_is_not_handed_to_a_thread_that_wants_a_share() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
@@ -421,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_lets_in_who_waits_for_one_up_to_the_first_who_wants_all() {
+    fn a_share_goes_to_each_next_waiter_until_one_wants_the_lock_for_itself() {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {

@@ -1,7 +1,9 @@
 //! The lock registry: what the locks of one path on one session share, and which recipe uses which
-//! path. Two kinds of lock on one path would queue in one folder and mean different things by it.
+//! path. Two recipes on one path would use one folder at the server, and each would misread the
+//! other's nodes.
 //!
-//! Sessions know nothing of each other, so there is one registry for the whole process.
+//! A session does not know the other sessions of its process, so there is one registry for the
+//! whole process.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -30,8 +32,9 @@ impl LockKey {
         LockKey { ensemble, dir: dir.into() }
     }
 
-    /// A server belongs to one ensemble, so two sessions that name a host in common are on the same
-    /// ensemble, however each connect string was written.
+    /// Whether this is the same path of the same ensemble. A server belongs to one ensemble, so two
+    /// sessions that name a common host are on one ensemble, however their connect strings are
+    /// written.
     pub(super) fn is_same(&self, other: &LockKey) -> bool {
         self.dir == other.dir && !self.ensemble.is_disjoint(&other.ensemble)
     }
@@ -53,15 +56,15 @@ impl<T> Deref for Interned<T> {
 }
 
 impl<T> Drop for Interned<T> {
-    /// Takes its own entry out. Another lock of the same path may have been made meanwhile: its
-    /// entry stays.
+    /// Removes its own entry. If another lock of the path was made meanwhile, that lock's entry
+    /// stays.
     fn drop(&mut self) {
         self.registry.remove_dead(&self.dir);
     }
 }
 
-/// Gives what `recipe`'s locks at this key share within `session`; makes it for the first lock.
-/// `Err`: another recipe, with this name, uses the path.
+/// Gives what the locks of `recipe` at this key share within `session`; makes it for the first
+/// lock. `Err`: another recipe, with this name, uses the path.
 pub(crate) fn intern<T: Send + Sync + 'static>(
     key: &LockKey,
     session: u64,
@@ -77,8 +80,8 @@ pub(crate) fn len() -> usize {
     REGISTRY.0.lock().len()
 }
 
-/// Finds entries by their path alone, so that no operation looks at the locks of other paths: there
-/// may be a hundred thousand.
+/// The entries by path, so that no operation reads the entries of other paths: there may be a
+/// hundred thousand.
 #[derive(Default)]
 struct Registry(Mutex<HashMap<Arc<str>, Vec<User>>>);
 
@@ -107,8 +110,9 @@ impl Registry {
             return Err(other.recipe);
         }
         let own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
-        // No reference may be dropped under the lock, which the drop of the last one takes itself.
-        // This one is not: a recipe shares one type, so that it is given back.
+        // The drop of the last reference takes this mutex itself, so no reference may be dropped
+        // while it is locked. `found` is not dropped: all locks of one recipe share one type, so
+        // the downcast gives it back.
         if let Some(found) = own.filter_map(|user| user.shared.upgrade()).next() {
             drop(all);
             return found.downcast().map_err(|_| recipe);
@@ -138,7 +142,7 @@ impl Registry {
 mod tests {
     use super::*;
 
-    /// One of a test's own.
+    /// A registry for one test.
     fn registry() -> &'static Registry {
         Box::leak(Box::default())
     }
@@ -166,15 +170,15 @@ mod tests {
         let registry = registry();
         let both = LockKey::new(&["a:1".into(), "b:1".into()], "/l");
         let first = registry.intern(&both, 1, "mutex", || ()).unwrap();
-        let ask =
+        let intern =
             |key: &LockKey, session| registry.intern(key, session, "election", || ()).map(drop);
         for session in [1, 2] {
-            assert_eq!(ask(&key("b:1", "/l"), session), Err("mutex"));
-            assert_eq!(ask(&key("c:1", "/l"), session), Ok(()));
-            assert_eq!(ask(&key("b:1", "/m"), session), Ok(()));
+            assert_eq!(intern(&key("b:1", "/l"), session), Err("mutex"));
+            assert_eq!(intern(&key("c:1", "/l"), session), Ok(()));
+            assert_eq!(intern(&key("b:1", "/m"), session), Ok(()));
         }
         drop(first);
-        assert_eq!(ask(&both, 1), Ok(()));
+        assert_eq!(intern(&both, 1), Ok(()));
     }
 
     #[test]
@@ -209,8 +213,8 @@ mod tests {
         assert!(registry.0.lock().is_empty());
     }
 
-    /// However many locks there are elsewhere, the entries that are looked at are those of the
-    /// path: the registry keeps no others there.
+    /// An operation reads only the entries of its own path, however many locks there are elsewhere:
+    /// those entries hold no others.
     #[test]
     fn a_hundred_thousand_locks_are_a_hundred_thousand_entries_of_their_own() {
         let registry = registry();

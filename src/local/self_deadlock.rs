@@ -1,4 +1,5 @@
-//! Warns a thread that is about to wait for itself: one path locked through two sessions.
+//! The self-deadlock detector: warns a thread that is about to wait for itself, because it locks
+//! one path through two sessions.
 
 use std::sync::Arc;
 
@@ -6,8 +7,8 @@ use super::registry::LockKey;
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, LazyLock, Mutex};
 
-/// Who holds what, in the whole process: two sessions know nothing of each other. By path, so that
-/// a thread that holds very many locks looks at those of one path only.
+/// The locks that each thread of this process holds, whatever the session. They are found by path,
+/// so that for a thread that holds very many locks only those of one path are compared.
 static HELD: LazyLock<Mutex<HashMap<ThreadId, Paths>>> = LazyLock::new(Mutex::default);
 
 type Paths = HashMap<Arc<str>, Vec<SelfDeadlockDetector>>;
@@ -50,7 +51,7 @@ impl SelfDeadlockDetector {
         Arc::ptr_eq(&self.key, &other.key)
     }
 
-    /// Whether `thread` holds the lock, through whatever session.
+    /// Whether `thread` holds the lock, through any session.
     pub(crate) fn is_held_by(&self, thread: ThreadId) -> bool {
         self.any(thread, |_| true)
     }
@@ -64,7 +65,7 @@ impl SelfDeadlockDetector {
         }
     }
 
-    /// Whether `thread` holds this lock in such a way.
+    /// Whether `thread` holds this lock through a session for which `is` is true.
     fn any(&self, thread: ThreadId, is: impl Fn(&SelfDeadlockDetector) -> bool) -> bool {
         let all = HELD.lock();
         let mut held =

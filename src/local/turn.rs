@@ -1,7 +1,7 @@
 //! A thread's turn at a lock within this process.
 //!
-//! A recipe asks for a turn before it sends anything to the server. This file waits for it in the
-//! local queue, and says what the end of that wait means to the caller: a turn, a lock that another
+//! A recipe takes a turn before it sends anything to the server. This file waits for it in the
+//! local queue, and says what the end of that wait means to the caller: a turn, a hold that another
 //! thread handed over, contention, or an error.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) limit: Limit<'a>,
     /// The data of a node that is made for this request.
     pub(crate) data: &'a [u8],
-    /// Whether a thread of this process has a valid hold of the lock.
+    /// Says whether a thread of this process has a valid hold of the lock.
     pub(crate) is_held_here: &'a dyn Fn() -> bool,
 }
 
@@ -42,8 +42,8 @@ pub(crate) enum Admission<'a, H, S> {
 }
 
 impl<'a, H, S> Turn<'a, H, S> {
-    /// Waits for a turn in `queue`. `None`: somebody else has the lock, and this is no hearsay from
-    /// before an outage.
+    /// Waits for a turn in `queue`. `None`: somebody else has the lock, and this was not only known
+    /// from before an outage.
     pub(crate) fn wait(
         queue: &'a Arc<LocalQueue<H, S>>,
         request: &LocalRequest<'_>,
@@ -70,9 +70,9 @@ impl<'a, H, S> Turn<'a, H, S> {
         Ok(Some(Admission::Turn(turn, handed)))
     }
 
-    /// Notes whether the server shows somebody else ahead. Threads that only try are sent away then.
+    /// Notes whether the server shows somebody ahead. If so, threads that only try stop waiting.
     pub(crate) fn set_blocked(&self, is_blocked: bool) {
-        let phase = if is_blocked { TurnPhase::Blocked } else { TurnPhase::Asking };
+        let phase = if is_blocked { TurnPhase::Blocked } else { TurnPhase::Requesting };
         self.queue.set_phase(self.number, phase);
     }
 
@@ -84,7 +84,7 @@ impl<'a, H, S> Turn<'a, H, S> {
 
     /// The thread holds the lock now. It keeps its turn until the hold ends.
     pub(crate) fn becomes_hold(self) {
-        self.queue.set_phase(self.number, TurnPhase::Holding);
+        self.queue.set_phase(self.number, TurnPhase::Held);
         std::mem::forget(self);
     }
 }
@@ -96,9 +96,10 @@ impl<H, S> Drop for Turn<'_, H, S> {
 }
 
 impl LocalRequest<'_> {
-    /// Another thread or process has the lock. That was said by the server, or by a thread of this
-    /// process that the server told; during an outage it may have ended since, and only a valid hold
-    /// of this process still shows it.
+    /// Another thread or process has the lock: this was learnt from the server, directly or through
+    /// another thread. The answer may be from before an outage, and the other's hold may have ended
+    /// since. So during an outage only a valid hold of this process shows that the lock is taken;
+    /// without one this is an error.
     fn busy(&self) -> Result<()> {
         match self.session.state() {
             SessionState::Connected => Ok(()),

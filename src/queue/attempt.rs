@@ -1,4 +1,8 @@
-//! One request's way through the queue: make a node, see who is ahead, wait, hold.
+//! One request's way through the queue: make a node, list the queue, wait while a node is ahead,
+//! and be granted the lock.
+//!
+//! `predecessor.rs` waits. A request that ends in any way but with a grant leaves no node: the drop
+//! of its `ContenderNode` deletes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +15,7 @@ use super::strategy::WaitStrategy;
 use super::{HeldNode, Mode, Queue, QueueRequest};
 use crate::error::Result;
 use crate::session::generation::{
-    Answers, CallError, CreateMode, Generation, Operation, Reply, contender,
+    Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
 use crate::session::notifier::{EventMask, Notifier};
 use crate::world::Instant;
@@ -23,13 +27,14 @@ pub(super) const AHEAD_GONE: u8 = 4;
 pub(super) const AHEAD_CHANGED: u8 = 8;
 pub(super) const SESSION: u8 = 16;
 
-/// What a waiter hears of its own node.
+/// The notifications about a waiter's own node.
 const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
 
-/// A waiter this old watches its own node too, to notice if somebody deletes it.
+/// A waiter that has waited for so long watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
-/// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
+/// A waiter lists the queue again this often, in case an event is lost for a reason that nobody
+/// foresaw.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
 pub(super) struct QueueAttempt<'a> {
@@ -39,16 +44,17 @@ pub(super) struct QueueAttempt<'a> {
     pub(super) notifier: Arc<Notifier>,
 }
 
-/// Whom a listing shows ahead of us.
+/// The node that a listing shows just ahead of ours.
 pub(super) struct Ahead {
     pub(super) path: String,
+    /// As in [`Verdict::Wait`].
     pub(super) sole: bool,
 }
 
 impl<'a> QueueAttempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
         let call = Call::new(request.core, &queue.dir, request.limit, request.contended);
-        let call = if request.endures.is_some() { call.enduring() } else { call };
+        let call = if request.on_overdue.is_some() { call.enduring() } else { call };
         QueueAttempt { queue, request, call, notifier: Notifier::new() }
     }
 
@@ -59,7 +65,7 @@ impl<'a> QueueAttempt<'a> {
     /// Goes through the queue with one node.
     fn begin(&mut self) -> Step<HeldNode> {
         if self.request.limit.is_past() {
-            // nothing is sent for nothing
+            // A request that is sent now would make a node for which no time is left.
             return Err(self.call.stop(&self.queue.dir, CallError::Deadline));
         }
         if self.request.mode == Mode::Try && self.is_taken()? {
@@ -67,7 +73,7 @@ impl<'a> QueueAttempt<'a> {
         }
         let generation = self.connected()?;
         self.notifier.clear(u8::MAX);
-        // Registered before the first watch: an event that arrives between two waits would
+        // Register before the first watch is set: an event that arrives between two waits would
         // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
         let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
             let mask = EventMask { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
@@ -85,7 +91,8 @@ impl<'a> QueueAttempt<'a> {
 
     // ---- the steps ----
 
-    /// For those who only try: one read, and no write while somebody else is in the queue.
+    /// Before a caller that only tries: one listing shows whether somebody else is in the queue, so
+    /// that nothing is written then.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
         let listed = match self.connected()?.children(dir, false, &self.request.limit) {
@@ -98,7 +105,7 @@ impl<'a> QueueAttempt<'a> {
         Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
     }
 
-    /// Puts a node of ours in the queue, and lists the queue behind it.
+    /// Makes our node in the queue, and lists the queue in the same flight.
     fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
         let limit = &self.request.limit;
@@ -107,9 +114,14 @@ impl<'a> QueueAttempt<'a> {
         (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
-            // The server does these in order: the listing is there whenever the node is.
-            let create =
-                contender(&prefix, &id, CreateMode::EphemeralSequential, self.request.data, acl);
+            // The server does the two in order, so the listing shows our node.
+            let create = create_contender(
+                &prefix,
+                &id,
+                CreateMode::EphemeralSequential,
+                self.request.data,
+                acl,
+            );
             let list = (Operation::GetChildren { path: dir, watch }, None);
             let flight = generation.flight(&[create, list], limit);
             match flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers))) {
@@ -118,7 +130,7 @@ impl<'a> QueueAttempt<'a> {
                         name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
                     let mut contender =
                         ContenderNode::new(generation.clone(), created, id, sequence);
-                    // Without the listing the queue is listed again.
+                    // If only the listing failed, `list` makes another.
                     contender.listed = answers.listed(1).ok();
                     debug!("{}: queued", contender.path);
                     self.call.progress();
@@ -132,10 +144,10 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    /// Reads the queue and waits until nobody is ahead.
+    /// Lists the queue and waits, until no node is ahead.
     fn advance(&mut self, contender: &mut ContenderNode) -> Step<()> {
         loop {
-            self.tell_if_overdue();
+            self.report_if_overdue();
             self.call.connected_still(&contender.generation)?;
             let is_first = match self.queue.strategy {
                 WaitStrategy::Predecessor => self.behind_predecessor(contender)?,
@@ -147,7 +159,7 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    /// Somebody is listed ahead of us: for those who only try that is the end.
+    /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
     pub(super) fn blocked(&self) -> Step<()> {
         self.call.is_contended.set(true);
         if self.request.mode == Mode::Try {
@@ -157,9 +169,10 @@ impl<'a> QueueAttempt<'a> {
         Ok(())
     }
 
-    /// Lists the queue, if the listing is not there that came with our node: who is just ahead of
-    /// it, and on which connection was that seen? `watch` leaves a watch on the list.
-    pub(super) fn look(
+    /// Finds the node just ahead of ours, in the listing that came with our node or in a new one,
+    /// and gives it with the connection that the listing came from. With `watch`, a new listing
+    /// leaves a watch on the list.
+    pub(super) fn list(
         &self,
         contender: &mut ContenderNode,
         watch: bool,
@@ -196,7 +209,7 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    /// Arms the watch on our own node, if it is not armed on this connection.
+    /// Sets the watch on our own node, unless it is set on this connection.
     pub(super) fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
         if contender.armed_on == epoch {
             return Ok(());
@@ -207,7 +220,7 @@ impl<'a> QueueAttempt<'a> {
         self.own_watched(contender, &mut answers, 0)
     }
 
-    /// Takes the answer to a read of our own node that leaves a watch on it.
+    /// Takes the answer to a read of our own node that set a watch on it.
     pub(super) fn own_watched(
         &self,
         contender: &mut ContenderNode,
@@ -224,9 +237,9 @@ impl<'a> QueueAttempt<'a> {
         }
     }
 
-    /// Waits, with watches that stand on the connection `epoch`, until a notification comes for
-    /// which `outcome` gives a value, and gives that value. Also gives false if our own node or the
-    /// session has changed: then the queue must be listed again, whatever the strategy.
+    /// Waits, with watches that are set on the connection `epoch`, until `outcome` gives a value
+    /// for a notification, and gives that value. Gives false if our own node or the session has
+    /// changed: then the queue must be listed again, whatever the strategy.
     pub(super) fn until_changed(
         &self,
         contender: &mut ContenderNode,
@@ -234,16 +247,16 @@ impl<'a> QueueAttempt<'a> {
         outcome: impl Fn(&ContenderNode, u8) -> Option<bool>,
     ) -> Step<bool> {
         let generation = contender.generation.clone();
-        let mut look_after_own = true;
+        let mut watches_own_next = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
             let Some(events) = self.call.wait(&generation, &self.notifier, until)? else {
-                if !std::mem::take(&mut look_after_own) {
+                if !std::mem::take(&mut watches_own_next) {
                     return Ok(false);
                 }
                 until = Instant::now() + SAFETY_POLL;
                 self.watch_own(contender, epoch)?;
-                self.call.progress(); // all that a waiter needs is in place
+                self.call.progress(); // the node and all its watches stand
                 continue;
             };
             if events & !SESSION != 0 {
@@ -273,15 +286,15 @@ impl<'a> QueueAttempt<'a> {
     }
 
     fn connected(&self) -> Step<Arc<Generation>> {
-        self.tell_if_overdue();
+        self.report_if_overdue();
         self.call.connected()
     }
 
-    fn tell_if_overdue(&self) {
-        if let Some(told) = self.request.endures
+    fn report_if_overdue(&self) {
+        if let Some(on_overdue) = self.request.on_overdue
             && let Some(e) = self.call.overdue()
         {
-            told(&e);
+            on_overdue(&e);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One contender's node. Dropped before it is granted or kept, it is deleted for sure.
+//! One contender's node, made by a request for a lock. If it is dropped before it is granted or
+//! kept, it is deleted, whatever happens to the connection.
 
 use std::sync::Arc;
 
@@ -15,22 +16,22 @@ pub(crate) struct ContenderNode {
     pub(crate) path: String,
     pub(crate) id: String,
     pub(crate) sequence: i64,
-    /// The zxid that made the node; for a downgrade's read, that of the write before it.
+    /// The zxid of the create; in a downgrade's read node, that of the write which it follows.
     pub(crate) czxid: i64,
-    /// The listing that came with the node, as long as nobody has looked at it.
+    /// The listing that came with the node, until it is used.
     pub(crate) listed: Option<Listed>,
-    /// The connection that a watch on the node stands on; 0 is none.
+    /// The connection on which a watch on the node is set; 0 is none.
     pub(crate) armed_on: u64,
-    /// The data that the read said which armed it.
+    /// The node's data, as the read said that set the watch.
     pub(crate) data: Vec<u8>,
-    /// It is deleted even if the session ends first, until it is kept.
+    /// If the node is deleted, it is deleted also after the end of the session.
     pub(crate) outlives_session: bool,
-    /// Somebody else sees to the node from now on.
+    /// The node is held or kept: its drop here must not delete it.
     is_granted: bool,
 }
 
 impl ContenderNode {
-    /// `path` and `czxid`: of the node, as the answer to its create says.
+    /// `path` and `czxid` are those that the answer to the create says.
     pub(crate) fn new(
         generation: Arc<Generation>,
         (path, czxid): (String, i64),
@@ -55,21 +56,21 @@ impl ContenderNode {
         path::name(&self.path)
     }
 
-    /// Leaves the node where it is; gives its path.
+    /// Leaves the node at the server; gives its path.
     pub(crate) fn keep(mut self) -> String {
         self.is_granted = true;
         std::mem::take(&mut self.path)
     }
 
-    /// Makes it a hold, if the lease is fresh.
+    /// Makes the node a held one, if the lease is fresh.
     pub(crate) fn grant(&mut self, on_loss: OnLoss) -> Result<HeldNode, Refused> {
-        let hold = LeasedNode::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
-        self.generation.grant(&hold)?;
-        hold.note_data(&self.data);
+        let leased = LeasedNode::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
+        self.generation.grant(&leased)?;
+        leased.note_data(&self.data);
         self.is_granted = true;
         let mut removal = Removal::named(self.path.clone(), self.id.clone());
         removal.renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
-        Ok(HeldNode::new(&self.generation, hold, removal))
+        Ok(HeldNode::new(&self.generation, leased, removal))
     }
 }
 

@@ -1,5 +1,6 @@
-//! Waiting, by either strategy: for the one node whose end concerns us, so that a release wakes one
-//! waiter; or for any change of the list of children, which wakes every waiter.
+//! How a waiter waits, by either strategy. With the first it watches the one node whose end
+//! concerns it, so that a release wakes one waiter. With the other it watches the list of children,
+//! and every change wakes every waiter.
 
 use super::Mode;
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
@@ -9,16 +10,16 @@ use crate::session::generation::{CallError, Operation, Reply};
 use crate::session::notifier::EventMask;
 
 impl QueueAttempt<'_> {
-    /// Lists the queue, and waits for the one ahead if there is one. True: nobody is ahead; false:
-    /// the queue must be read again.
+    /// Lists the queue, and waits for the node just ahead of ours, if there is one. True: no node
+    /// is ahead. False: the queue must be listed again.
     pub(super) fn behind_predecessor(&mut self, contender: &mut ContenderNode) -> Step<bool> {
-        let (ahead, epoch) = self.look(contender, false)?;
+        let (ahead, epoch) = self.list(contender, false)?;
         let Some(ahead) = ahead else { return Ok(true) };
         self.blocked()?;
         let generation = contender.generation.clone();
         self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
-        // WatchRegistry before watches: an event may come before the answer to the read that armed its
-        // watch.
+        // Register before the watch is set: an event may arrive before the answer to the read that
+        // sets it.
         let mask = |gone, changed| EventMask { gone, changed };
         let _ahead = generation.nodes.register(
             ahead.path.clone(),
@@ -27,10 +28,9 @@ impl QueueAttempt<'_> {
         );
         let _session =
             self.request.core.changes.register((), &self.notifier, mask(SESSION, SESSION));
-        // One that was written to since it was made may leave a persistent node in its place that
-        // the listing did not show yet. With a watch on its own node the next in line needs no
-        // second listing. It is read in the same flight. A contender further back sets that watch
-        // later, if it waits for long.
+        // If we are next, our own node is read in the same flight, with a watch: with that watch
+        // set, the end of the node ahead is a grant, and no second listing is needed. A contender
+        // further back sets the watch on its own node later, if it waits for long.
         let own = contender.path.clone();
         let read = |path| (Operation::GetData { path, watch: true }, None);
         let both = [read(ahead.path.as_str()), read(own.as_str())];
@@ -41,12 +41,15 @@ impl QueueAttempt<'_> {
         if ahead.sole {
             self.own_watched(contender, &mut answers, 1)?;
         }
+        // If the node ahead was written to since it was made, a persistent node may take its place
+        // that the listing did not show yet. So its end is no grant.
         let sole = match answers.take(0).and_then(Reply::node) {
             Ok(node) => ahead.sole && node.stat.version == 0,
             Err(CallError::NoNode) => return Ok(false),
             Err(e) => return Err(self.call.stop(&ahead.path, e)),
         };
-        // All watches stand on the connection that the listing came from, or nothing is known.
+        // All watches must stand on the connection that the listing came from: what happened
+        // between two connections is not known.
         if watched != epoch || generation.epoch() != epoch {
             return Ok(false);
         }
@@ -55,32 +58,34 @@ impl QueueAttempt<'_> {
             if events & AHEAD_CHANGED != 0 {
                 return Some(false);
             }
-            // Events come in the order of what happened: our own node stood when that one went.
+            // The server sends events in the order of the changes. So if our own watch stands and
+            // has not fired, our node was still there when the node ahead was deleted.
             let stood = sole && contender.armed_on == epoch && generation.epoch() == epoch;
             (events & AHEAD_GONE != 0).then_some(stood)
         })
     }
 
-    /// Lists the queue with a watch on the list, and waits for a change if somebody is ahead. True:
-    /// nobody is; false: the queue must be read again.
+    /// Lists the queue with a watch on the list, and waits for a change if some node is ahead.
+    /// True: no node is ahead. False: the queue must be listed again.
     ///
-    /// The end of our own node is a change like any other; it has a watch of its own all the same
+    /// The end of our own node changes the list too. Our node gets a watch of its own all the same
     /// after a while, for the time between the last listing and the hold.
     pub(super) fn before_parent(&mut self, contender: &mut ContenderNode) -> Step<bool> {
         let generation = contender.generation.clone();
-        // What came before the listing that is about to be made is in it. The listing that came
-        // with our node left a watch: an event of it counts.
+        // Notifications from before the listing below tell nothing that it does not show: they are
+        // cleared. If the listing that came with our node is used instead, it has left a watch
+        // already, and a notification of that counts.
         if contender.listed.is_none() {
             self.notifier.clear(!(OWN_GONE | OWN_CHANGED));
         }
         let mask = EventMask { gone: SESSION, changed: SESSION };
         let _session = self.request.core.changes.register((), &self.notifier, mask);
-        let (ahead, epoch) = self.look(contender, self.request.mode == Mode::Wait)?;
+        let (ahead, epoch) = self.list(contender, self.request.mode == Mode::Wait)?;
         if ahead.is_none() {
             return Ok(true);
         }
         self.blocked()?;
-        // The watch stands on the connection that is known, or nothing is known.
+        // If the connection has changed since the listing, its watch is gone.
         if generation.epoch() != epoch {
             return Ok(false);
         }

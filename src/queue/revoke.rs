@@ -15,7 +15,7 @@ use crate::world;
 use zk_wire::path;
 
 impl Queue {
-    /// Asks the contender whose node bears this name; gives the node's data before that. `None`:
+    /// Asks the contender with this node name to let go. Gives the node's data from before. `None`:
     /// there is no such node.
     pub(crate) fn revoke(&self, core: &Core, name: &str) -> Result<Option<Vec<u8>>> {
         revoke_contender(core, &self.dir, name)
@@ -45,7 +45,7 @@ impl ZkSession {
     /// let session = ZkSession::connect("127.0.0.1:2181")?;
     /// let node = "/locks/orders/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-0000000031";
     /// if let Some(data) = session.attempt_revoke(node)? {
-    ///     println!("{} was asked; it lets go when it will", String::from_utf8_lossy(&data));
+    ///     println!("{} was asked to let go", String::from_utf8_lossy(&data));
     /// }
     /// # Ok(())
     /// # }
@@ -66,7 +66,7 @@ impl ZkSession {
     }
 }
 
-/// Nothing else is written over. A lease is asked for as a lock is.
+/// Only such a node may be written over. A semaphore's lease is one too.
 fn is_contender(name: &str) -> bool {
     name::parse(name).is_some() || !name::lease_id(name).is_empty()
 }
@@ -74,14 +74,15 @@ fn is_contender(name: &str) -> bool {
 fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
     let limit = Limit::after(core.operation_timeout());
     let write = Operation::SetData { path, data: REVOKE_MESSAGE, version: None };
-    let mut asked = None;
+    // The contender as it was before the write; `Some(None)` if we may not read it.
+    let mut before = None;
     query("attempt_revoke", core, path, &limit, |generation, _| {
-        // The read comes before the first write, and is not made again: behind a write whose answer
-        // was lost it would find our own message.
-        if asked.is_none() {
-            asked = match generation.read(path, false, &limit) {
+        // The data is read before the first write, and only once. After a write whose answer was
+        // lost, a second read would find our own message.
+        if before.is_none() {
+            before = match generation.read(path, false, &limit) {
                 Ok(node) => Some(Some(Contender::of("", false, 0, node))),
-                // The node's ACL may let us write and not read.
+                // The node's ACL may allow us to write but not to read.
                 Err(CallError::NoAuth) => Some(None),
                 Err(CallError::NoNode) => return Ok(None),
                 Err(e) => return Err(e),
@@ -89,15 +90,15 @@ fn revoke(core: &Core, path: &str) -> Result<Option<Vec<u8>>> {
         }
         match generation.call(write, &limit) {
             Ok(_) => {
-                let (asked, by) = (asked.take().flatten(), world::host_and_process());
+                let (contender, by) = (before.take().flatten(), world::host_and_process());
                 let session = generation.session_id().unwrap_or(0);
-                match &asked {
-                    Some(who) => {
-                        info!("{path}: {who}, asked to let go by {by}, session 0x{session:x}")
+                match &contender {
+                    Some(contender) => {
+                        info!("{path}: {contender}, asked to let go by {by}, session 0x{session:x}")
                     }
                     None => info!("{path}: asked to let go by {by}, session 0x{session:x}"),
                 }
-                Ok(Some(asked.map(|who| who.data).unwrap_or_default()))
+                Ok(Some(contender.map(|contender| contender.data).unwrap_or_default()))
             }
             Err(CallError::NoNode) => Ok(None),
             Err(e) => Err(e),

@@ -596,7 +596,7 @@ fn unexpected() -> CallError {
 
 /// The request that creates a contender's node; the id is a part of its name. If the call fails and
 /// the node may exist, it is deleted.
-pub(crate) fn contender<'a>(
+pub(crate) fn create_contender<'a>(
     path: &'a str,
     id: &str,
     mode: CreateMode,

@@ -56,7 +56,7 @@ impl Campaign {
                 kind: Kind::Latch,
                 mode: Mode::Wait,
                 limit,
-                endures: Some(on_trouble),
+                on_overdue: Some(on_trouble),
                 contended: false,
                 data: &self.id,
                 on_id: &|id| created_nodes.add(self.session.core(), id),

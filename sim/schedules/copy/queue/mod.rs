@@ -25,7 +25,7 @@ pub struct QueueRequest<'a> {
     pub kind: name::Kind,
     pub mode: Mode,
     pub limit: Limit<'a>,
-    pub endures: Option<&'a dyn Fn(&Error)>,
+    pub on_overdue: Option<&'a dyn Fn(&Error)>,
     pub contended: bool,
     pub data: &'a [u8],
     pub on_id: &'a dyn Fn(&str),

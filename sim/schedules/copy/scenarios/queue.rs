@@ -203,7 +203,7 @@ pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
             let room = room.clone();
             spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), TurnOutcome::Busy), "not busy"))
         });
-        room.queue.set_phase(number, TurnPhase::Holding);
+        room.queue.set_phase(number, TurnPhase::Held);
         tries.into_iter().for_each(|thread| thread.join().unwrap());
         room.leave(number);
         room.is_quiet();
@@ -287,11 +287,11 @@ fn deadline_behind(phase: TurnPhase, is_contended: bool) {
 }
 
 pub fn a_deadline_while_the_lock_is_held_is_contention() {
-    deadline_behind(TurnPhase::Holding, true);
+    deadline_behind(TurnPhase::Held, true);
 }
 
 pub fn a_deadline_before_the_server_answers_is_no_contention() {
-    deadline_behind(TurnPhase::Asking, false);
+    deadline_behind(TurnPhase::Requesting, false);
 }
 
 /// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try,
@@ -315,13 +315,13 @@ pub fn crowd_of_all_kinds() {
                             continue;
                         };
                         room.queue.set_phase(number, TurnPhase::Blocked);
-                        room.queue.set_phase(number, TurnPhase::Asking);
+                        room.queue.set_phase(number, TurnPhase::Requesting);
                         if wants == Wants::Share {
                             room.share(number);
                             room.share(number);
                             room.leave(number);
                         } else {
-                            room.queue.set_phase(number, TurnPhase::Holding);
+                            room.queue.set_phase(number, TurnPhase::Held);
                             room.hand_over(number);
                         }
                     }

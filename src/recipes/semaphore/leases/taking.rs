@@ -15,7 +15,7 @@ use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
 use crate::queue::{Call, Step, Stop};
 use crate::queue::{HeldNode, Mode};
-use crate::session::generation::{CallError, CreateMode, Generation, Reply, contender};
+use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::world::Instant;
 use zk_wire::path;
@@ -102,7 +102,7 @@ impl<'a> Taking<'a> {
             let prefixes: Vec<String> =
                 ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
             let mode = CreateMode::EphemeralSequential;
-            let create = |(id, prefix): (&String, _)| contender(prefix, id, mode, data, acl);
+            let create = |(id, prefix): (&String, _)| create_contender(prefix, id, mode, data, acl);
             let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
             let count = is_last.then(|| self.leases.count_requests(false));
             let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
