@@ -69,37 +69,54 @@ fn runner_fails_what_panics_dies_hangs_or_leaves_something_behind() {
     );
 }
 
-fn one_switch_chooses_the_server_and_says_what_it_leaves_out() {
-    let run = |server: &str| {
+fn one_switch_chooses_the_server_and_the_run_says_what_it_leaves_out() {
+    let run = |server: &str, args: &[&str]| {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.arg("--list").env(variant::SWITCH, server).env_remove(runner::TEST_VAR);
+        command.args(args).env(variant::SWITCH, server).env_remove(runner::TEST_VAR);
         let output = command.output().unwrap();
         let [listed, said] =
             [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         (output.status.success(), listed, said)
     };
-    let (ok, all, said) = run("");
+    let list = |server: &str| run(server, &["--list"]);
+    let (ok, all, said) = list("both");
     assert!(ok && said.is_empty(), "{said}");
     let of = |variant: &str| {
         all.lines().filter(|line| line.starts_with(&format!("{variant}::"))).count()
     };
-    for server in ["real", "embedded"] {
-        let (ok, listed, said) = run(server);
+    for (server, other) in [("real", "embedded"), ("embedded", "real"), ("", "real")] {
+        let (ok, listed, said) = list(server);
+        let runs = if server.is_empty() { "embedded" } else { server };
         assert!(
             ok && listed
                 .lines()
-                .all(|line| [server, "none"].contains(&line.split("::").next().unwrap()))
+                .all(|line| [runs, "none"].contains(&line.split("::").next().unwrap()))
         );
-        assert_eq!(listed.lines().count(), of(server) + of("none"));
+        assert_eq!(listed.lines().count(), of(runs) + of("none"));
         assert!(
-            of(server) > 200 && said.trim().lines().count() == 1 && said.contains("left out"),
+            of(runs) > 200
+                && said.trim().lines().count() == 1
+                && said.starts_with(&format!("not run here: {} scenarios", of(other)))
+                && said.contains("`tests/run`"),
             "{said}"
         );
     }
     for wrong in ["none", "Real", "real,embedded"] {
-        let (ok, listed, said) = run(wrong);
-        assert!(!ok && listed.is_empty() && said.contains("it takes real or embedded"), "{said}");
+        let (ok, listed, said) = list(wrong);
+        assert!(
+            !ok && listed.is_empty() && said.contains("it takes embedded, real or both"),
+            "{said}"
+        );
     }
+    // Arguments that name only what is left out are no success; those for another binary are none
+    // of our business.
+    let ensembles = "members_of_an_ensemble_let_in_no_more_than_there_are";
+    let (ok, _, said) = run("embedded", &[ensembles]);
+    assert!(
+        !ok && said.contains("not run here: 1 scenarios") && said.contains("no scenario was run"),
+        "{said}"
+    );
+    assert!(run("embedded", &["a_name_of_none_of_them"]).0);
 }
 
 fn java_dies_with_a_test_process_that_is_killed() {
@@ -547,7 +564,7 @@ fn ensemble_survives_a_killed_member_and_takes_it_back() {
 
 scenarios![
     runner_fails_what_panics_dies_hangs_or_leaves_something_behind on none,
-    one_switch_chooses_the_server_and_says_what_it_leaves_out on none,
+    one_switch_chooses_the_server_and_the_run_says_what_it_leaves_out on none,
     // Only Java is another process.
     java_dies_with_a_test_process_that_is_killed on real,
     shared_server_gives_each_scenario_a_chroot_of_its_own,
