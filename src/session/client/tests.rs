@@ -1,6 +1,6 @@
 //! The loopback end with the real client, and without a session: what the socket and the thread do
-//! where something is stuck, foreign or broken. Scenarios of the suite (`client`, `client_faults`)
-//! show the rest.
+//! where something is stuck, foreign or broken. Scenarios of the suite (`client::calls`,
+//! `client::faults`) show the rest.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -15,8 +15,6 @@ mod plan;
 pub mod program;
 pub mod worker;
 
-pub use made_up::TESTS as CHECKER;
-
 use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, raw, scenarios};
 use checker::{Judge, KINDS, Verdict};
 use history::{BEAT, History, Note, PROGRAM, now};
@@ -468,3 +466,5 @@ fn processes_under_faults_are_not_seen_to_break_a_guarantee() {
 }
 
 scenarios![processes_under_faults_are_not_seen_to_break_a_guarantee on real within 240];
+
+pub const TABLES: &[&[crate::support::Test]] = &[TESTS, made_up::TESTS];

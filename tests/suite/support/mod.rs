@@ -3,6 +3,8 @@
 #![allow(dead_code)] // not every scenario needs everything
 
 pub mod contend;
+pub mod embedded;
+pub mod process;
 pub mod recipe;
 pub mod scene;
 

@@ -78,6 +78,15 @@ macro_rules! scenarios {
             &[$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+];
     };
 }
+
+/// `tables![one, other]` in a folder's `mod.rs`: the tables of the files in it.
+#[macro_export]
+macro_rules! tables {
+    ($($module:ident),+ $(,)?) => {
+        pub const TABLES: &[&[$crate::Test]] = &[$($module::TESTS),+];
+    };
+}
+
 /// What a run shares between its tests.
 struct Run {
     scratch: scratch::Scratch,
