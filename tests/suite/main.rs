@@ -3,10 +3,11 @@
 //!
 //! A folder is a subject, a file in it a chapter, and the path of both the scenario's name:
 //! `embedded::mutex::waiting::try_leaves_no_node`. A scenario is a plain function named in its
-//! file's `scenarios![..]` table; one left out of the table, or a table left out of the lists of its
-//! folder and below, is dead code and does not compile. It is for the real ZooKeeper and for the
-//! embedded server unless its table says otherwise. `cargo test` runs it on the embedded server,
-//! `tests/run` on both.
+//! file's `scenarios![..]` table, or a row of a table that runs over recipes (`support/recipe/`). A
+//! function left out of its table, or a module left out of `tables![..]`, is dead code and does not
+//! compile. (rustfmt would not find modules that the macro declares; so they are named twice.) A
+//! scenario is for the real ZooKeeper and for the embedded server unless its table says otherwise.
+//! `cargo test` runs it on the embedded server, `tests/run` on both.
 #![deny(dead_code)]
 
 #[cfg(feature = "client")]
@@ -27,6 +28,26 @@ mod session;
 mod storm;
 mod support;
 
+support::tables![
+    // It has the longest scenarios, which begin first.
+    session,
+    runner,
+    #[cfg(feature = "client")]
+    client,
+    costs,
+    election,
+    exclusive,
+    faults,
+    guard,
+    lease,
+    multi,
+    mutex,
+    rwlock,
+    semaphore,
+    server,
+    storm,
+];
+
 fn main() -> std::process::ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some(lease::program::NAME) => return lease::program::main(),
@@ -34,23 +55,5 @@ fn main() -> std::process::ExitCode {
         Some(storm::worker::NAME) => return storm::worker::main(),
         _ => {}
     }
-    let folders = [
-        runner::TABLES,
-        #[cfg(feature = "client")]
-        client::TABLES,
-        costs::TABLES,
-        election::TABLES,
-        exclusive::TABLES,
-        faults::TABLES,
-        guard::TABLES,
-        lease::TABLES,
-        multi::TABLES,
-        mutex::TABLES,
-        rwlock::TABLES,
-        semaphore::TABLES,
-        server::TABLES,
-        session::TABLES,
-        storm::TABLES,
-    ];
-    support::runner::main(&folders.concat(), runner::traps::TESTS)
+    support::runner::main(tests, runner::traps::tests)
 }

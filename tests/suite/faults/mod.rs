@@ -6,15 +6,4 @@ pub mod random;
 pub mod requests;
 pub mod third_parties;
 
-pub const TABLES: &[&[crate::support::Test]] = &[
-    phases::TESTS,
-    phases::EXCLUSIVE,
-    process::TESTS,
-    progress::TESTS,
-    progress::EXCLUSIVE,
-    random::TESTS,
-    requests::TESTS,
-    requests::EXCLUSIVE,
-    third_parties::TESTS,
-    third_parties::EXCLUSIVE,
-];
+crate::support::tables![phases, process, progress, random, requests, third_parties];

@@ -1,8 +1,8 @@
 //! Each fault in each phase of a lock's life, over each recipe: while it is held, waited for, asked
 //! for and released.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Server, Shared, over_exclusive, per_recipe, raw,
-    recipe::{Guard, Lock},
+    Direction, On, OpKind, Proxy, Raw, Recipe, Server, Shared, Test, raw,
+    recipe::{Guard, Lock, Needs, Row, over_recipes, rows},
     scene::{SOON, expire, full_path, queue, session_of, until_empty, until_event, until_state},
     until,
 };
@@ -30,6 +30,7 @@ enum Fault {
     LostRequest(OpKind),
 }
 use Fault::*;
+use OpKind::{Create, Delete, GetChildren, GetData};
 
 /// A victim behind a proxy, a bystander past it, both with sessions on one server.
 struct Stage {
@@ -93,9 +94,9 @@ impl Stage {
     fn plan(&self) {
         let node = self.recipe.mark();
         match self.fault {
-            LostReply(OpKind::Delete) => self.proxy.drop_reply(OpKind::Delete.on(node)),
+            LostReply(Delete) => self.proxy.drop_reply(OpKind::Delete.on(node)),
             LostReply(kind) => self.proxy.drop_reply(self.recipe.own(kind)),
-            LostRequest(OpKind::Delete) => self.proxy.drop_request(OpKind::Delete.on(node)),
+            LostRequest(Delete) => self.proxy.drop_request(OpKind::Delete.on(node)),
             LostRequest(kind) => self.proxy.drop_request(self.recipe.own(kind)),
             _ => {}
         }
@@ -163,14 +164,33 @@ impl Stage {
     }
 }
 
+/// What the scenario needs of a recipe, its fault, and its name.
+type FaultRow = (Needs, Fault, &'static str);
+
+const ANY: Needs = Recipe::any;
+const QUEUE: Needs = Recipe::queues;
+const LOCK: Needs = Recipe::is_lock_that_queues;
+
 // ---- while holding ----
+
+const HOLDING: &[FaultRow] = &[
+    (ANY, Restart, "holder_keeps_its_hold_while_the_server_restarts"),
+    (LOCK, Expiry, "holder_loses_its_hold_when_its_session_expires"),
+    (ANY, Cut, "holder_keeps_its_hold_over_a_cut"),
+    (ANY, BlackHole, "holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease"),
+    (ANY, LostReply(Create), "holder_keeps_its_hold_when_the_reply_to_another_create_is_lost"),
+    (ANY, LostRequest(Create), "holder_keeps_its_hold_when_another_create_is_lost"),
+    (ANY, LostReply(Delete), "holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost"),
+    (QUEUE, LostReply(GetChildren), "holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost"),
+    (QUEUE, LostReply(GetData), "holder_keeps_its_hold_when_the_reply_to_its_read_is_lost"),
+];
 
 fn holding(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
     let lock = stage.lock();
     // A holder's own node is read once, for its watch: a moment after the grant, or earlier if
     // somebody asks for the lost signal. So this fault is planned before the grant.
-    let is_by_the_read_of_its_node = fault == LostReply(OpKind::GetData);
+    let is_by_the_read_of_its_node = fault == LostReply(GetData);
     if is_by_the_read_of_its_node {
         stage.proxy.drop_reply(OpKind::GetData.on(recipe.mark()));
     }
@@ -179,7 +199,7 @@ fn holding(recipe: Recipe, fault: Fault) {
     if !is_by_the_read_of_its_node {
         stage.plan();
     }
-    if fault == LostReply(OpKind::Delete) {
+    if fault == LostReply(Delete) {
         // The release of another lock; here the holder's own no-op write would do as well.
         drop(stage.other().lock().unwrap());
     } else {
@@ -222,12 +242,12 @@ fn assert_no_loss(recipe: Recipe, lost: &LostSignal) {
 /// Makes the holder send what is to be lost.
 fn provoke(stage: &Stage, lock: &Lock) {
     match stage.fault {
-        LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
+        LostReply(Create) | LostRequest(Create) => {
             assert!(stage.other().lock().unwrap().is_held());
         }
-        LostReply(OpKind::GetChildren) => assert_eq!(lock.contenders().unwrap().len(), 1),
+        LostReply(GetChildren) => assert_eq!(lock.contenders().unwrap().len(), 1),
         // `lost` has asked for it.
-        LostReply(OpKind::GetData) => {
+        LostReply(GetData) => {
             until_event(&stage.events, |event| *event == SessionEvent::Suspended);
         }
         _ => {}
@@ -256,35 +276,19 @@ fn lost_by_expiry(stage: &Stage, lock: &Lock, guard: &Guard<'_>) {
     });
 }
 
-fn holder_keeps_its_hold_while_the_server_restarts(recipe: Recipe) {
-    holding(recipe, Restart);
-}
-fn holder_loses_its_hold_when_its_session_expires(recipe: Recipe) {
-    holding(recipe, Expiry);
-}
-fn holder_keeps_its_hold_over_a_cut(recipe: Recipe) {
-    holding(recipe, Cut);
-}
-fn holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease(recipe: Recipe) {
-    holding(recipe, BlackHole);
-}
-fn holder_keeps_its_hold_when_the_reply_to_another_create_is_lost(recipe: Recipe) {
-    holding(recipe, LostReply(OpKind::Create));
-}
-fn holder_keeps_its_hold_when_another_create_is_lost(recipe: Recipe) {
-    holding(recipe, LostRequest(OpKind::Create));
-}
-fn holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost(recipe: Recipe) {
-    holding(recipe, LostReply(OpKind::Delete));
-}
-fn holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost(recipe: Recipe) {
-    holding(recipe, LostReply(OpKind::GetChildren));
-}
-fn holder_keeps_its_hold_when_the_reply_to_its_read_is_lost(recipe: Recipe) {
-    holding(recipe, LostReply(OpKind::GetData));
-}
-
 // ---- while waiting ----
+
+const WAITING: &[FaultRow] = &[
+    (QUEUE, Restart, "waiter_waits_on_while_the_server_restarts"),
+    (QUEUE, Expiry, "waiter_waits_on_in_a_new_session_when_its_own_expires"),
+    (QUEUE, Cut, "waiter_waits_on_over_a_cut"),
+    (QUEUE, BlackHole, "waiter_waits_on_over_a_black_hole"),
+    (QUEUE, LostReply(Create), "waiter_queues_again_when_the_reply_to_its_create_is_lost"),
+    (QUEUE, LostRequest(Create), "waiter_queues_again_when_its_create_is_lost"),
+    (QUEUE, LostReply(Delete), "waiter_waits_on_when_the_reply_to_a_delete_is_lost"),
+    (QUEUE, LostReply(GetChildren), "waiter_waits_on_when_the_reply_to_its_listing_is_lost"),
+    (QUEUE, LostReply(GetData), "waiter_waits_on_when_the_reply_to_its_read_is_lost"),
+];
 
 fn waiting(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
@@ -309,20 +313,20 @@ fn waiting(recipe: Recipe, fault: Fault) {
         stage.plan();
         match fault {
             // Who watches the list reads again when that changes, and its own node when that does.
-            LostReply(OpKind::GetChildren) if recipe == Recipe::Herd => {
+            LostReply(GetChildren) if recipe == Recipe::Herd => {
                 let junk = stage.path_of("junk");
                 stage.raw().create(&junk, b"", raw::PERSISTENT).unwrap();
                 stage.raw().delete(&junk).unwrap();
             }
-            LostReply(OpKind::GetData) if recipe == Recipe::Herd => {
+            LostReply(GetData) if recipe == Recipe::Herd => {
                 stage.raw().set_data(&own, b"revoke").unwrap();
             }
             // A revocation makes it read again, its node's loss makes it queue again.
-            LostReply(OpKind::GetChildren | OpKind::GetData) => {
+            LostReply(GetChildren | GetData) => {
                 let (node, data) = recipe.looked_at(&holder, &full_path(&stage.clean, PATH));
                 stage.raw().set_data(&node, data).unwrap();
             }
-            LostReply(OpKind::Create) | LostRequest(OpKind::Create) => {
+            LostReply(Create) | LostRequest(Create) => {
                 // Its own node is watched once it has waited a little.
                 let armed = || {
                     (stage.proxy.count(OpKind::GetData.on(own.rsplit_once('/').unwrap().1)) > 0)
@@ -333,7 +337,7 @@ fn waiting(recipe: Recipe, fault: Fault) {
                 }
                 stage.raw().delete(&own).unwrap();
             }
-            LostReply(OpKind::Delete) => {
+            LostReply(Delete) => {
                 drop(stage.other().lock().unwrap());
             }
             _ => {}
@@ -349,42 +353,23 @@ fn waiting(recipe: Recipe, fault: Fault) {
         may_have.store(true, Ordering::SeqCst);
         theirs.unlock().unwrap();
         let granted = told.recv_timeout(SOON).expect("the waiter gets the lock");
-        let replaced =
-            matches!(fault, Expiry | LostReply(OpKind::Create) | LostRequest(OpKind::Create));
+        let replaced = matches!(fault, Expiry | LostReply(Create) | LostRequest(Create));
         assert_eq!(own.ends_with(&granted), !replaced, "{granted} after {own}");
     });
     stage.end();
 }
 
-fn waiter_waits_on_while_the_server_restarts(recipe: Recipe) {
-    waiting(recipe, Restart);
-}
-fn waiter_waits_on_in_a_new_session_when_its_own_expires(recipe: Recipe) {
-    waiting(recipe, Expiry);
-}
-fn waiter_waits_on_over_a_cut(recipe: Recipe) {
-    waiting(recipe, Cut);
-}
-fn waiter_waits_on_over_a_black_hole(recipe: Recipe) {
-    waiting(recipe, BlackHole);
-}
-fn waiter_queues_again_when_the_reply_to_its_create_is_lost(recipe: Recipe) {
-    waiting(recipe, LostReply(OpKind::Create));
-}
-fn waiter_queues_again_when_its_create_is_lost(recipe: Recipe) {
-    waiting(recipe, LostRequest(OpKind::Create));
-}
-fn waiter_waits_on_when_the_reply_to_a_delete_is_lost(recipe: Recipe) {
-    waiting(recipe, LostReply(OpKind::Delete));
-}
-fn waiter_waits_on_when_the_reply_to_its_listing_is_lost(recipe: Recipe) {
-    waiting(recipe, LostReply(OpKind::GetChildren));
-}
-fn waiter_waits_on_when_the_reply_to_its_read_is_lost(recipe: Recipe) {
-    waiting(recipe, LostReply(OpKind::GetData));
-}
-
 // ---- while creating ----
+
+const CREATING: &[FaultRow] = &[
+    (ANY, Restart, "lock_survives_a_restart_between_its_create_and_the_reply"),
+    (ANY, Expiry, "lock_survives_an_expiry_between_its_create_and_the_reply"),
+    (ANY, Cut, "lock_survives_a_cut_between_its_create_and_the_reply"),
+    (ANY, BlackHole, "lock_survives_a_black_hole_between_its_create_and_the_reply"),
+    (ANY, LostReply(Create), "lock_survives_the_loss_of_the_reply_to_its_create"),
+    (ANY, LostRequest(Create), "lock_survives_the_loss_of_its_create"),
+    (QUEUE, LostReply(GetChildren), "lock_survives_the_loss_of_the_reply_to_its_listing"),
+];
 
 fn creating(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
@@ -417,7 +402,7 @@ fn creating(recipe: Recipe, fault: Fault) {
             guard.unlock().unwrap();
             path
         });
-        let first = (fault != LostRequest(OpKind::Create)).then(|| created.wait());
+        let first = (fault != LostRequest(Create)).then(|| created.wait());
         if interrupts {
             assert_eq!(stage.queue().len(), 1, "the server has made the node");
         }
@@ -433,7 +418,7 @@ fn creating(recipe: Recipe, fault: Fault) {
         // The exclusive lock's one name says nothing of whose node it is; scenarios of its own do.
         assert_eq!(
             again,
-            fault != LostReply(OpKind::GetChildren) && recipe != Recipe::Exclusive,
+            fault != LostReply(GetChildren) && recipe != Recipe::Exclusive,
             "a node whose create was not acknowledged is not adopted"
         );
     }
@@ -445,29 +430,16 @@ fn prefix_name(path: &str) -> String {
     path.rsplit_once('/').unwrap().1.to_owned()
 }
 
-fn lock_survives_a_restart_between_its_create_and_the_reply(recipe: Recipe) {
-    creating(recipe, Restart);
-}
-fn lock_survives_an_expiry_between_its_create_and_the_reply(recipe: Recipe) {
-    creating(recipe, Expiry);
-}
-fn lock_survives_a_cut_between_its_create_and_the_reply(recipe: Recipe) {
-    creating(recipe, Cut);
-}
-fn lock_survives_a_black_hole_between_its_create_and_the_reply(recipe: Recipe) {
-    creating(recipe, BlackHole);
-}
-fn lock_survives_the_loss_of_the_reply_to_its_create(recipe: Recipe) {
-    creating(recipe, LostReply(OpKind::Create));
-}
-fn lock_survives_the_loss_of_its_create(recipe: Recipe) {
-    creating(recipe, LostRequest(OpKind::Create));
-}
-fn lock_survives_the_loss_of_the_reply_to_its_listing(recipe: Recipe) {
-    creating(recipe, LostReply(OpKind::GetChildren));
-}
-
 // ---- while releasing ----
+
+const RELEASING: &[FaultRow] = &[
+    (QUEUE, Restart, "release_is_not_undone_by_a_restart"),
+    (QUEUE, Expiry, "release_is_not_undone_by_an_expiry"),
+    (QUEUE, Cut, "release_is_done_over_a_cut"),
+    (ANY, BlackHole, "release_is_done_after_a_black_hole"),
+    (ANY, LostReply(Delete), "release_is_done_when_the_reply_to_its_delete_is_lost"),
+    (ANY, LostRequest(Delete), "release_is_done_when_its_delete_is_lost"),
+];
 
 fn releasing(recipe: Recipe, fault: Fault) {
     let stage = Stage::new(recipe, fault);
@@ -492,25 +464,6 @@ fn releasing(recipe: Recipe, fault: Fault) {
     stage.end();
 }
 
-fn release_is_not_undone_by_a_restart(recipe: Recipe) {
-    releasing(recipe, Restart);
-}
-fn release_is_not_undone_by_an_expiry(recipe: Recipe) {
-    releasing(recipe, Expiry);
-}
-fn release_is_done_over_a_cut(recipe: Recipe) {
-    releasing(recipe, Cut);
-}
-fn release_is_done_after_a_black_hole(recipe: Recipe) {
-    releasing(recipe, BlackHole);
-}
-fn release_is_done_when_the_reply_to_its_delete_is_lost(recipe: Recipe) {
-    releasing(recipe, LostReply(OpKind::Delete));
-}
-fn release_is_done_when_its_delete_is_lost(recipe: Recipe) {
-    releasing(recipe, LostRequest(OpKind::Delete));
-}
-
 /// The form that waits says so when it cannot know, and the node goes all the same.
 fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
     let stage = Stage::new(recipe, BlackHole);
@@ -529,56 +482,16 @@ fn unlock_that_gets_no_answer_says_so_and_the_node_goes(recipe: Recipe) {
     stage.end();
 }
 
-per_recipe![
-    holder_keeps_its_hold_while_the_server_restarts,
-    holder_keeps_its_hold_over_a_cut,
-    holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease,
-    holder_keeps_its_hold_when_the_reply_to_another_create_is_lost,
-    holder_keeps_its_hold_when_another_create_is_lost,
-    holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost,
-    holder_keeps_its_hold_when_the_reply_to_its_listing_is_lost,
-    holder_keeps_its_hold_when_the_reply_to_its_read_is_lost,
-    waiter_waits_on_while_the_server_restarts,
-    waiter_waits_on_in_a_new_session_when_its_own_expires,
-    waiter_waits_on_over_a_cut,
-    waiter_waits_on_over_a_black_hole,
-    waiter_queues_again_when_the_reply_to_its_create_is_lost,
-    waiter_queues_again_when_its_create_is_lost,
-    waiter_waits_on_when_the_reply_to_a_delete_is_lost,
-    waiter_waits_on_when_the_reply_to_its_listing_is_lost,
-    waiter_waits_on_when_the_reply_to_its_read_is_lost,
-    lock_survives_a_restart_between_its_create_and_the_reply,
-    lock_survives_an_expiry_between_its_create_and_the_reply,
-    lock_survives_a_cut_between_its_create_and_the_reply,
-    lock_survives_a_black_hole_between_its_create_and_the_reply,
-    lock_survives_the_loss_of_the_reply_to_its_create,
-    lock_survives_the_loss_of_its_create,
-    lock_survives_the_loss_of_the_reply_to_its_listing,
-    release_is_not_undone_by_a_restart,
-    release_is_not_undone_by_an_expiry,
-    release_is_done_over_a_cut,
-    release_is_done_after_a_black_hole,
-    release_is_done_when_the_reply_to_its_delete_is_lost,
-    release_is_done_when_its_delete_is_lost,
-    unlock_that_gets_no_answer_says_so_and_the_node_goes
-    | locks: holder_loses_its_hold_when_its_session_expires,
-];
+/// The rows of a table, over its body.
+fn over(table: &[FaultRow], body: fn(Recipe, Fault)) -> impl Iterator<Item = Row> {
+    table.iter().map(move |&(needs, fault, name)| Row::new(name, needs, move |r| body(r, fault)))
+}
 
-over_exclusive![
-    holder_keeps_its_hold_while_the_server_restarts,
-    holder_keeps_its_hold_over_a_cut,
-    holder_keeps_its_hold_over_a_black_hole_shorter_than_the_lease,
-    holder_keeps_its_hold_when_the_reply_to_another_create_is_lost,
-    holder_keeps_its_hold_when_another_create_is_lost,
-    holder_keeps_its_hold_when_the_reply_to_another_delete_is_lost,
-    lock_survives_a_restart_between_its_create_and_the_reply,
-    lock_survives_an_expiry_between_its_create_and_the_reply,
-    lock_survives_a_cut_between_its_create_and_the_reply,
-    lock_survives_a_black_hole_between_its_create_and_the_reply,
-    lock_survives_the_loss_of_the_reply_to_its_create,
-    lock_survives_the_loss_of_its_create,
-    release_is_done_after_a_black_hole,
-    release_is_done_when_the_reply_to_its_delete_is_lost,
-    release_is_done_when_its_delete_is_lost,
-    unlock_that_gets_no_answer_says_so_and_the_node_goes,
-];
+pub fn tests() -> Vec<Test> {
+    let mut rows = rows![Recipe::any => unlock_that_gets_no_answer_says_so_and_the_node_goes];
+    rows.extend(over(HOLDING, holding));
+    rows.extend(over(WAITING, waiting));
+    rows.extend(over(CREATING, creating));
+    rows.extend(over(RELEASING, releasing));
+    over_recipes(module_path!(), On::Both, rows)
+}

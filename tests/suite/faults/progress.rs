@@ -1,9 +1,9 @@
 //! Servers that can be reached and do not answer what is needed: a call ends by its policy, and one
 //! that waits for its turn does not.
 use crate::support::{
-    Recipe, Server,
+    On, Recipe, Server, Test, Variant,
     contend::spawn_waiting,
-    over_exclusive, per_recipe,
+    recipe::{over_recipes, rows},
     scene::{SOON, until_empty, until_event},
 };
 use std::{thread, time::Duration};
@@ -83,14 +83,13 @@ fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
     until_empty(&at, PATH);
 }
 
-per_recipe![
-    lock_gives_up_where_creates_are_never_answered,
-    lock_gives_up_where_its_place_in_the_queue_is_never_told,
-    waiter_in_its_place_waits_on_beyond_the_policy,
-];
-
-over_exclusive![
-    lock_gives_up_where_creates_are_never_answered,
-    lock_gives_up_where_its_place_in_the_queue_is_never_told,
-    waiter_in_its_place_waits_on_beyond_the_policy,
-];
+pub fn tests() -> Vec<Test> {
+    let rows = rows![
+        Recipe::any =>
+        lock_gives_up_where_creates_are_never_answered,
+        lock_gives_up_where_its_place_in_the_queue_is_never_told,
+        waiter_in_its_place_waits_on_beyond_the_policy
+    ];
+    // The server that takes requests and does not answer them is the embedded one.
+    over_recipes(module_path!(), On::Only(Variant::Embedded), rows)
+}

@@ -1,8 +1,8 @@
 //! Requests that fail half-way, over each recipe: what is left at the server, what the caller is
 //! told, and when.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Shared, over_exclusive, per_recipe,
-    recipe::Lock,
+    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
+    recipe::{Lock, Row, over_recipes, rows},
     scene::{
         SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state,
     },
@@ -224,11 +224,40 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
     stage.end();
 }
 
-/// `lock_timeout` gives up while its create is on its way in a black hole; `heal_when` the hole
-/// closes.
-fn abandoned(recipe: Recipe, hold: Direction, heal_when: impl FnOnce(&Stage)) {
+/// In which direction nothing passes, when that ends, and the scenario's name.
+const ABANDONED: [(Direction, Heals, &str); 4] = [
+    (
+        Direction::ToServer,
+        Heals::AtOnce,
+        "create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once",
+    ),
+    (
+        Direction::ToClient,
+        Heals::AtOnce,
+        "create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once",
+    ),
+    (
+        Direction::ToServer,
+        Heals::AfterTheConnection,
+        "create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection",
+    ),
+    (
+        Direction::ToClient,
+        Heals::AfterTheConnection,
+        "create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heals {
+    AtOnce,
+    /// When the session has given up the connection.
+    AfterTheConnection,
+}
+
+/// `lock_timeout` gives up while its create is on its way in a black hole.
+fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     let stage = Stage::new(recipe);
-    let events = stage.session.subscribe();
     stage.proxy.hold(hold, true);
     let start = Instant::now();
     let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
@@ -242,8 +271,13 @@ fn abandoned(recipe: Recipe, hold: Direction, heal_when: impl FnOnce(&Stage)) {
         took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK,
         "{took:?}"
     );
-    heal_when(&stage);
-    drop(events);
+    if heals == Heals::AfterTheConnection {
+        until_state(&stage.session, SessionState::Suspended);
+    }
+    if hold == Direction::ToClient {
+        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
+    }
+    stage.proxy.black_hole(false);
     // What was held back has passed before what is asked now.
     let (_other, theirs) = stage.rival();
     stage.end_of_abandoned();
@@ -259,38 +293,6 @@ impl Stage {
         thread::sleep(Duration::from_millis(300)); // an orphan made late would stay
         until_empty(&self.at, PATH);
     }
-}
-
-fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once(
-    recipe: Recipe,
-) {
-    abandoned(recipe, Direction::ToServer, |stage| stage.proxy.black_hole(false));
-}
-
-fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once(recipe: Recipe) {
-    abandoned(recipe, Direction::ToClient, |stage| {
-        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
-        stage.proxy.black_hole(false);
-    });
-}
-
-fn create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection(
-    recipe: Recipe,
-) {
-    abandoned(recipe, Direction::ToServer, |stage| {
-        until_state(&stage.session, SessionState::Suspended);
-        stage.proxy.black_hole(false);
-    });
-}
-
-fn create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection(
-    recipe: Recipe,
-) {
-    abandoned(recipe, Direction::ToClient, |stage| {
-        until_state(&stage.session, SessionState::Suspended);
-        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
-        stage.proxy.black_hole(false);
-    });
 }
 
 fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Recipe) {
@@ -458,37 +460,26 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
     until_empty(&at, PATH);
 }
 
-per_recipe![
-    timeout_of_zero_asks_once,
-    wait_ends_by_its_timeout_its_deadline_or_its_token,
-    node_is_deleted_cleanly_when_the_call_after_its_create_fails,
-    original_error_is_kept_when_the_clean_up_fails_too,
-    close_during_the_call_after_the_create_is_told_and_leaves_nothing,
-    node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock,
-    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once,
-    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once,
-    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection,
-    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection,
-    lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing,
-    try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
-    lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
-    none_means_that_somebody_else_has_it,
-    deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
-    threads_that_queue_here_in_an_outage_are_told_so,
-    lock_in_an_outage_that_outlasts_the_retry_policy_is_told,
-];
-
-over_exclusive![
-    timeout_of_zero_asks_once,
-    wait_ends_by_its_timeout_its_deadline_or_its_token,
-    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once,
-    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once,
-    create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection,
-    create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection,
-    lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing,
-    try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
-    lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
-    deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
-    threads_that_queue_here_in_an_outage_are_told_so,
-    lock_in_an_outage_that_outlasts_the_retry_policy_is_told,
-];
+pub fn tests() -> Vec<Test> {
+    let mut rows = rows![
+        Recipe::any =>
+        timeout_of_zero_asks_once,
+        wait_ends_by_its_timeout_its_deadline_or_its_token,
+        lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing,
+        try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
+        lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
+        deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
+        threads_that_queue_here_in_an_outage_are_told_so,
+        lock_in_an_outage_that_outlasts_the_retry_policy_is_told;
+        Recipe::queues =>
+        node_is_deleted_cleanly_when_the_call_after_its_create_fails,
+        original_error_is_kept_when_the_clean_up_fails_too,
+        close_during_the_call_after_the_create_is_told_and_leaves_nothing,
+        node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock,
+        none_means_that_somebody_else_has_it,
+    ];
+    rows.extend(ABANDONED.map(|(hold, heals, name)| {
+        Row::new(name, Recipe::any, move |recipe| abandoned(recipe, hold, heals))
+    }));
+    over_recipes(module_path!(), On::Both, rows)
+}

@@ -1,11 +1,10 @@
 //! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while
 //! locks are held and waited for.
 use crate::support::{
-    Direction, OpKind, Proxy, Raw, Recipe, Shared,
+    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
     contend::spawn_waiting,
-    over_exclusive, per_recipe,
     raw::EPHEMERAL_SEQUENTIAL,
-    recipe::Lock,
+    recipe::{Lock, over_recipes, rows},
     scene::{SOON, full_path, queue, session, session_of, until_empty, until_state, until_watched},
     until,
 };
@@ -506,9 +505,6 @@ fn the_one_ahead_goes_while_its_read_travels(
     before: impl FnOnce(&Folder, &str),
     then: impl FnOnce(String, String),
 ) {
-    if recipe == Recipe::Herd {
-        return; // it reads nobody's node
-    }
     let folder = Folder::new();
     let (_a, first) = folder.lock(recipe.sole());
     let (proxy, _b, second) = folder.proxied(recipe, Duration::from_secs(30));
@@ -644,30 +640,31 @@ fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recip
     }
 }
 
-per_recipe![
-    holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
-    holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
-    holder_whose_node_is_deleted_right_after_the_grant_is_told,
-    data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed,
-    waiter_whose_node_is_deleted_while_first_in_line_queues_again,
-    waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node,
-    revocation_on_the_node_ahead_arms_the_watch_again,
-    node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed
-    | locks: lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
-    waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it
-    | rows: waiter_whose_node_is_deleted_between_two_others_queues_again,
-    folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
-    waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
-    data_set_behind_the_listing_does_not_disturb_the_queue,
-    holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
-    event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
-    waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node,
-    waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again,
-];
-
-over_exclusive![
-    holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
-    holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
-    holder_whose_node_is_deleted_right_after_the_grant_is_told,
-    data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed,
-];
+pub fn tests() -> Vec<Test> {
+    let rows = rows![
+        Recipe::any =>
+        holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
+        holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
+        holder_whose_node_is_deleted_right_after_the_grant_is_told,
+        data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed;
+        Recipe::queues =>
+        waiter_whose_node_is_deleted_while_first_in_line_queues_again,
+        waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node,
+        revocation_on_the_node_ahead_arms_the_watch_again,
+        node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed;
+        Recipe::is_lock_that_queues =>
+        lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+        waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it;
+        Recipe::waits_in_one_row =>
+        waiter_whose_node_is_deleted_between_two_others_queues_again,
+        folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
+        waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
+        data_set_behind_the_listing_does_not_disturb_the_queue,
+        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+        waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again;
+        Recipe::watches_the_node_ahead =>
+        event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
+        waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node;
+    ];
+    over_recipes(module_path!(), On::Both, rows)
+}

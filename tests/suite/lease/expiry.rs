@@ -1,8 +1,9 @@
 //! Exclusion where it is hardest: the server ends a session whose holder hears nothing of it. And
 //! what a queue costs.
 use crate::support::{
-    Ensemble, Isolation, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, per_recipe,
-    recipe::Lock,
+    Ensemble, Isolation, On, OpKind, Proxy, Raw, Recipe, Request, Server, Shared, Test,
+    recipe::{Lock, Row, over_recipes, rows},
+    scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty, until_renewed, until_state},
     until,
 };
@@ -138,6 +139,12 @@ fn outlived(
     until_empty(clean, "/locks/other");
 }
 
+/// The session timeout in seconds, and the scenario's name.
+const BLACK_HOLES: [(u64, &str); 2] = [
+    (3, "holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in"),
+    (6, "holder_in_a_black_hole_stops_in_time_with_a_longer_session"),
+];
+
 fn black_hole(recipe: Recipe, timeout: Duration) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
@@ -155,14 +162,6 @@ fn black_hole(recipe: Recipe, timeout: Duration) {
             proxy.black_hole(false);
         },
     );
-}
-
-fn holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in(recipe: Recipe) {
-    black_hole(recipe, Duration::from_secs(3));
-}
-
-fn holder_in_a_black_hole_stops_in_time_with_a_longer_session(recipe: Recipe) {
-    black_hole(recipe, Duration::from_secs(6));
 }
 
 /// The lease may end though the session is resumed: the hold stays lost, and the node goes with the
@@ -350,13 +349,22 @@ fn drained_queue_costs_two_requests_and_one_event_to_another_for_each_release() 
     until_empty(&at, PATH);
 }
 
-per_recipe![
-    holder_in_a_black_hole_stops_before_the_server_lets_the_next_one_in,
-    holder_in_a_black_hole_stops_in_time_with_a_longer_session
-    | locks: hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed;
-    // Ensembles are real only.
-    holder_on_the_first_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
-    holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
-    holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader on real,
-    drained_queue_costs_two_requests_and_one_event_to_another_for_each_release,
-];
+pub fn tests() -> Vec<Test> {
+    let mut rows = rows![
+        Recipe::is_lock_that_queues =>
+        hold_that_outlived_its_lease_stays_lost_though_its_session_is_resumed
+    ];
+    rows.extend(BLACK_HOLES.map(|(timeout, name)| {
+        let timeout = Duration::from_secs(timeout);
+        Row::new(name, Recipe::queues, move |recipe| black_hole(recipe, timeout))
+    }));
+    let mut all = over_recipes(module_path!(), On::Both, rows);
+    all.extend(scenarios![@list
+        // Ensembles are real only.
+        holder_on_the_first_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
+        holder_on_the_second_follower_without_its_leader_stops_before_the_next_one_is_let_in on real,
+        holder_that_knows_all_servers_moves_away_from_a_follower_without_its_leader on real,
+        drained_queue_costs_two_requests_and_one_event_to_another_for_each_release,
+    ]);
+    all
+}

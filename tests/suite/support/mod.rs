@@ -9,5 +9,4 @@ pub mod recipe;
 pub mod scene;
 
 pub use recipe::Recipe;
-pub(crate) use recipe::{over_exclusive, per_recipe};
 pub use zk_test_support::*;

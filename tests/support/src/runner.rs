@@ -4,6 +4,7 @@ use super::{
     child, residue, scratch, shared,
     variant::{self, On, Variant},
 };
+use crossbeam_channel::{Receiver, Sender, bounded};
 use libtest_mimic::{Arguments, Failed, Trial};
 use parking_lot::Mutex;
 use std::{
@@ -20,15 +21,19 @@ use std::{
 };
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
-const THREADS: usize = 6;
+const THREADS: usize = 12;
+/// At most so many of them on the real ZooKeeper: it takes processor time, and a scenario whose
+/// server is late shows nothing.
+const REAL_AT_ONCE: usize = 6;
 /// As much of the end of a failed child's output is shown.
 const SHOWN: usize = 200_000;
 
 /// One scenario, made by `scenarios![..]`.
 pub struct Test {
-    pub module: &'static str,
+    /// With the crate's name first, as `module_path!()` gives it.
+    pub module: String,
     pub name: &'static str,
-    pub run: fn(),
+    pub run: Box<dyn Fn() + Send + Sync>,
     /// On which servers.
     pub on: On,
     /// The child is killed after this.
@@ -37,7 +42,7 @@ pub struct Test {
 
 impl Test {
     fn full_name(&self) -> String {
-        let module = self.module.split_once("::").map_or(self.module, |(_, rest)| rest);
+        let module = self.module.split_once("::").map_or(&*self.module, |(_, rest)| rest);
         format!("{module}::{}", self.name)
     }
 
@@ -51,8 +56,9 @@ impl Test {
 ///
 /// A scenario is for both servers, as `real::module::name` and `embedded::module::name`, unless it
 /// is `on real`, `on embedded` or `on none` (it needs no server, and runs once as
-/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. Scenarios of
-/// every recipe have a table of their own, `per_recipe![..]`.
+/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. The table is a
+/// function, `tests()`; `scenarios![@list ..]` is its value, for a module that has more scenarios
+/// than these.
 #[macro_export]
 macro_rules! scenarios {
     (@limit) => { 240 };
@@ -66,24 +72,34 @@ macro_rules! scenarios {
     };
     (@test $name:ident $(on $variant:ident)? $(within $seconds:literal)?) => {
         $crate::Test {
-            module: module_path!(),
+            module: module_path!().to_owned(),
             name: stringify!($name),
-            run: $name,
+            run: Box::new($name),
             on: $crate::scenarios!(@on $($variant)?),
             within: std::time::Duration::from_secs($crate::scenarios!(@limit $($seconds)?)),
         }
     };
+    (@list $($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
+        vec![$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+]
+    };
     ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
-        pub const TESTS: &[$crate::Test] =
-            &[$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+];
+        /// The scenarios of this module.
+        pub fn tests() -> Vec<$crate::Test> {
+            $crate::scenarios![@list $($name $(on $variant)? $(within $seconds)?),+]
+        }
     };
 }
 
-/// `tables![one, other]` in a folder's `mod.rs`: the tables of the files in it.
+/// `tables![one, other]`: the scenarios of these modules, as those of the module that says so.
 #[macro_export]
 macro_rules! tables {
-    ($($module:ident),+ $(,)?) => {
-        pub const TABLES: &[&[$crate::Test]] = &[$($module::TESTS),+];
+    ($($(#[$meta:meta])* $module:ident),+ $(,)?) => {
+        /// The scenarios of this module.
+        pub fn tests() -> Vec<$crate::Test> {
+            let mut all = Vec::new();
+            $($(#[$meta])* all.extend($module::tests());)+
+            all
+        }
     };
 }
 
@@ -93,6 +109,25 @@ struct Run {
     shared: shared::Keeper,
     /// How long each scenario took.
     took: Mutex<Vec<(Duration, String)>>,
+    /// Has a message for each scenario that runs on the real ZooKeeper, and room for no more.
+    real: (Sender<()>, Receiver<()>),
+}
+
+/// While it lives, one of the scenarios on the real ZooKeeper that may run at once.
+struct Slot<'r>(&'r Run);
+
+impl Slot<'_> {
+    /// Waits until fewer run than may.
+    fn take(run: &Run) -> Slot<'_> {
+        let _ = run.real.0.send(());
+        Slot(run)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.real.1.try_recv();
+    }
 }
 
 pub use child::VAR as TEST_VAR;
@@ -103,9 +138,9 @@ const SLOWEST_VAR: &str = "ZK_TEST_SLOWEST";
 /// Set, the runner runs the traps instead: scenarios that it has to fail.
 pub const TRAPS_VAR: &str = "ZK_MUTEX_TEST_TRAPS";
 
-pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
-    let tables = if env::var_os(TRAPS_VAR).is_some() { &[traps] } else { tables };
-    let tests: Vec<&'static Test> = tables.iter().flat_map(|table| table.iter()).collect();
+pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
+    let tests = if env::var_os(TRAPS_VAR).is_some() { traps() } else { tests() };
+    let tests: Vec<_> = tests.into_iter().map(Arc::new).collect();
     if let Ok(name) = env::var(child::VAR) {
         let test = tests.iter().find(|test| test.full_name() == name);
         return child::main(test.unwrap_or_else(|| panic!("no scenario is named {name}")));
@@ -129,13 +164,14 @@ pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
         shared: shared::Keeper::start(scratch.path()),
         scratch,
         took: Mutex::default(),
+        real: bounded(REAL_AT_ONCE),
     });
     let of_variant = |variant: Variant| {
         let run = &run;
-        tests.iter().copied().filter(move |test| test.on.runs(variant)).map(move |test| {
-            let run = Arc::clone(run);
+        tests.iter().filter(move |test| test.on.runs(variant)).map(move |test| {
+            let (run, test) = (Arc::clone(run), Arc::clone(test));
             let name = test.name_on(variant);
-            Trial::test(name.clone(), move || run_child(test, variant, &name, &run))
+            Trial::test(name.clone(), move || run_child(&test, variant, &name, &run))
         })
     };
     let trials = variants.iter().copied().flat_map(of_variant).collect();
@@ -158,7 +194,7 @@ pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
 }
 
 /// For each server that does not run: how many of the scenarios that the arguments name need it.
-fn left_out(tests: &[&Test], chosen: &[Variant], args: &Arguments) -> Vec<String> {
+fn left_out(tests: &[Arc<Test>], chosen: &[Variant], args: &Arguments) -> Vec<String> {
     let names =
         |part: &str, name: &str| if args.exact { name == part } else { name.contains(part) };
     let is_named = |name: &str| {
@@ -166,7 +202,7 @@ fn left_out(tests: &[&Test], chosen: &[Variant], args: &Arguments) -> Vec<String
             && !args.skip.iter().any(|part| names(part, name))
     };
     let line = |variant: &Variant| {
-        let needs = |test: &&&Test| test.on.runs(*variant) && is_named(&test.name_on(*variant));
+        let needs = |test: &&Arc<Test>| test.on.runs(*variant) && is_named(&test.name_on(*variant));
         let count = tests.iter().filter(needs).count();
         let server = match variant {
             Variant::Real => "the real ZooKeeper",
@@ -188,6 +224,7 @@ fn slowest(took: &[(Duration, String)]) -> Vec<String> {
 }
 
 fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(), Failed> {
+    let _slot = (variant == Variant::Real).then(|| Slot::take(run));
     let said = run.scratch.path().join(format!("{}.out", name.replace("::", ".")));
     let file = || fs::File::options().create(true).append(true).open(&said);
     let exe = env::current_exe()?;
