@@ -1,5 +1,5 @@
 //! The loopback end with the real client and without a session: what the socket and the thread do
-//! if a peer is stuck, foreign or broken. The suite's scenarios `client` and `client_faults` cover
+//! if a peer is stuck, foreign or broken. The suite's scenarios `client::calls` and `client::faults` cover
 //! the rest.
 
 use std::io::{Read, Write};
