@@ -322,11 +322,6 @@ impl Core {
         Some((since, since.checked_add(self.config.retry.max_elapsed)))
     }
 
-    /// Waits for the first connection. Only `limit` ends this wait, and not the retry policy.
-    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
-        self.connected("connect", "", limit, &Retry::enduring())
-    }
-
     /// Why each host of the connect string gave no session, as far as it is known.
     pub(super) fn failures(&self) -> Vec<HostFailure> {
         let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
