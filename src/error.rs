@@ -184,8 +184,8 @@ impl Error {
     /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
     /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
     /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
-    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | tell all clients the same number |
-    /// | [`Cancelled`](Self::Cancelled) | no | stop: that is what the token asks for |
+    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | set the same number in all clients |
+    /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
     /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |

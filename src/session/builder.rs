@@ -1,12 +1,13 @@
 //! The builder of a session: its settings and their checks, and the first connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ZkSession;
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
 use super::event::EventHandler;
-use super::retry::RetryPolicy;
+use super::retry::{Retry, RetryPolicy};
+use super::{Handle, ZkSession};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::world::{Instant, thread};
@@ -127,8 +128,11 @@ impl SessionBuilder {
             }
         }
         let start = Instant::now();
-        let session = ZkSession::from_core(Core::start(ensemble, self.config, self.handler)?);
-        match session.core().first_connection(&Limit::after(connect_timeout)) {
+        let session =
+            ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.handler)?)));
+        // The connect timeout ends this wait, and not the retry policy.
+        let (limit, retry) = (Limit::after(connect_timeout), Retry::enduring());
+        match session.core().connected("connect", "", &limit, &retry) {
             Ok(_) => Ok(session),
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();

@@ -79,7 +79,9 @@ struct CoreState {
     alive: Option<Sender<Infallible>>,
     /// Until when the callers of `close` wait; `None` before the first call.
     closing: Option<Instant>,
+    /// How many generations were started.
     generations: u64,
+    /// When the current outage began; `None` while there is a connection.
     down_since: Option<Instant>,
     /// The last session was lost because the server refused the credentials.
     refused: bool,
@@ -87,7 +89,9 @@ struct CoreState {
 }
 
 enum SupervisorMessage {
+    /// An event of the generation with this number.
     Session(u64, SessionEvent),
+    /// The session is closed.
     Stop,
 }
 
@@ -301,17 +305,14 @@ impl Core {
         retry.failed(&self.config.retry, longest);
     }
 
-    /// Whether an enduring call has made no progress for so long that another call would have ended
-    /// with `NoProgress`. False during an outage, which the session's events report.
-    pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
-        let since = retry.failing_since();
-        self.state() == SessionState::Connected
-            && since.is_some_and(|since| since.elapsed() >= self.max_elapsed())
-    }
-
-    /// How long a call may go on without progress, by the retry policy.
-    pub(crate) fn max_elapsed(&self) -> Duration {
-        self.config.retry.max_elapsed
+    /// If an enduring call has made no progress for so long that another call would have ended: the
+    /// cause with which that call would have ended. `None` during an outage, which the session's
+    /// events report.
+    pub(crate) fn overdue(&self, retry: &Retry) -> Option<Cause> {
+        let longest = self.config.retry.max_elapsed;
+        let since = retry.failing_since().filter(|since| since.elapsed() >= longest);
+        since.filter(|_| self.state() == SessionState::Connected)?;
+        Some(Cause::NoProgress(longest))
     }
 
     /// When the current outage began, and when it has lasted for `max_elapsed`; `None` while there is
@@ -319,11 +320,6 @@ impl Core {
     pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
         let since = self.state.lock().down_since?;
         Some((since, since.checked_add(self.config.retry.max_elapsed)))
-    }
-
-    /// Waits for the first connection. Only `limit` ends this wait, and not the retry policy.
-    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
-        self.connected("connect", "", limit, &Retry::enduring())
     }
 
     /// Why each host of the connect string gave no session, as far as it is known.

@@ -4,7 +4,8 @@
 //! The leader alone expires sessions, T after it last heard of them. `heard` works out a time at
 //! or after which the leader has heard of us. The lease ends 11/12 T after that time. The last T/12
 //! covers the error of our clock and a pause of the leader, which together must stay below T/12.
-//! When the lease ends, its nodes are lost for good: a later proof does not bring them back.
+//! When the lease ends, its nodes are lost for good: a proof that comes after the end does not bring
+//! them back.
 //!
 //! # Answers without the lock
 //!
@@ -308,8 +309,8 @@ impl Lease {
         self.take_all(&mut state, reason)
     }
 
-    /// Writes the end for readers without the lock. The caller has called `lapse` before, so if the
-    /// earlier end had passed, its nodes are marked.
+    /// Writes the end for readers without the lock. If there was an end before, the caller has called
+    /// `lapse`: if that end has passed, the nodes are marked.
     fn publish_end(&self, state: &LeaseState) {
         self.end.set(state.end().unwrap_or_default());
     }

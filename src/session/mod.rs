@@ -105,10 +105,6 @@ impl ZkSession {
         SessionBuilder::new(connect_string.into())
     }
 
-    fn from_core(core: Arc<Core>) -> Self {
-        ZkSession(Arc::new(Handle(core)))
-    }
-
     pub(crate) fn core(&self) -> &Core {
         &self.0.0
     }
