@@ -5,14 +5,14 @@
 //! and the dialer want. The loop ends when the session is over.
 
 use std::convert::Infallible;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
 use super::machine::{LeaseStatus, MachineConfig, Output};
-use super::{CHUNK, Connection, SERVER};
+use super::{CHUNK, Connection, SERVER, read_some};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
@@ -246,9 +246,9 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
-            match (&*server.socket).read(&mut buf) {
-                Ok(0) => break "closed the connection".to_owned(),
-                Ok(n) => {
+            match read_some(&mut &*server.socket, &mut buf) {
+                Ok(Some(0)) => break "closed the connection".to_owned(),
+                Ok(Some(n)) => {
                     // The clock is read after the bytes: an answer must never be taken for older
                     // than it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
@@ -259,8 +259,7 @@ impl EventLoop {
                         return;
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(None) => return,
                 Err(e) => break e.to_string(),
             }
         };

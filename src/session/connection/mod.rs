@@ -14,7 +14,7 @@ pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 pub(super) use self::event_loop::EventLoop;
@@ -142,6 +142,18 @@ impl Inner {
         let Some(socket) = &self.socket else { return };
         if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
             self.failed = Some(e.to_string());
+        }
+    }
+}
+
+/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if there are none now.
+pub(super) fn read_some(socket: &mut impl Read, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match socket.read(buf) {
+            Ok(n) => return Ok(Some(n)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
 }
