@@ -140,11 +140,11 @@ impl Writer {
 
     /// A frame with nothing in it yet.
     pub fn bare() -> Self {
-        Writer::behind(Vec::new())
+        Writer::append_to(Vec::new())
     }
 
     /// A frame after those that are in `bytes`.
-    pub fn behind(mut bytes: Vec<u8>) -> Self {
+    pub fn append_to(mut bytes: Vec<u8>) -> Self {
         let start = bytes.len();
         bytes.extend([0; 4]);
         Writer { bytes, start }
@@ -293,7 +293,7 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// The header, and the body behind it.
+    /// Reads the header, and gives the body after it.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut r = Reader::new(frame);
         let header = ReplyHeader { xid: r.i32()?, zxid: r.i64()?, err: r.i32()? };
@@ -308,7 +308,7 @@ impl ReplyHeader {
     }
 }
 
-/// The body of the frame that tells a client of a watch event: its type, one of
+/// The body of the frame that sends a watch event to a client: its type, one of
 /// [`event`](crate::code::event), and the node's path.
 pub fn watch_event(kind: i32, path: &str) -> Vec<u8> {
     Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).body()

@@ -112,7 +112,7 @@ mod tests {
                 return client;
             }
             poll.poll(&mut events, Some(Duration::from_secs(5))).unwrap();
-            assert!(!events.is_empty(), "nobody came in");
+            assert!(!events.is_empty(), "no client came");
         }
     }
 

@@ -33,7 +33,7 @@ pub(in crate::session) struct EventLoop {
     generation: Arc<Generation>,
     dialer: Dialer,
     server: Option<ServerConnection>,
-    /// The results of looking up names. Threads of their own look them up, because the resolver
+    /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
 }
@@ -138,7 +138,8 @@ impl EventLoop {
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
-            inner.reader = None; // its time is over, and it got no processor; `flush` lets this thread read again
+            // Its time is over, and it got no processor; `flush` lets this thread read again.
+            inner.reader = None;
         }
         if inner.machine.is_up() {
             let holds = lease.to_watch(inner.machine.epoch(), now);
@@ -208,7 +209,8 @@ impl EventLoop {
             }
             for output in outputs {
                 if matches!(output, Output::Lost(_)) {
-                    self.dialer.skip_pause(BootTime::now()); // a closing session has little time left
+                    // A closing session has little time left.
+                    self.dialer.skip_pause(BootTime::now());
                 }
                 self.generation.take_output(output);
             }
@@ -279,7 +281,8 @@ impl EventLoop {
             inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
-        let _ = server.socket.shutdown(Shutdown::Both); // this wakes a calling thread that waits for the socket
+        // This wakes a calling thread that waits for the socket.
+        let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
             inner
@@ -357,8 +360,8 @@ impl EventLoop {
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.deliver_outputs());
-        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and tells the
-        // session.
+        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and reports the
+        // loss.
         contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
     }
 }

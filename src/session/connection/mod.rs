@@ -1,7 +1,7 @@
 //! One connection to the ensemble at a time: the protocol, the socket, and the choice of the next
 //! server.
 //!
-//! `machine` makes all decisions, without I/O, clock or locks. This file puts the machine behind
+//! `machine` makes all decisions, without I/O, clock or locks. This file protects the machine with
 //! one lock. Calling threads take that lock, submit their requests, and write them to the socket
 //! themselves. `event_loop` is the one thread that reads, keeps time and dials; a calling thread
 //! that waits for a quick answer reads it itself (`reader`). `dial` chooses the server to dial and
@@ -146,7 +146,7 @@ impl Inner {
     }
 }
 
-/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if there are none now.
+/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if none have come.
 pub(super) fn read_some(socket: &mut impl Read, buf: &mut [u8]) -> io::Result<Option<usize>> {
     loop {
         match socket.read(buf) {

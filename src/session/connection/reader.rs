@@ -137,7 +137,8 @@ impl Reading<'_> {
             return AfterRead::Leave; // there is another connection, or the time is over
         }
         match read_some(&mut &*self.socket, buf) {
-            Ok(Some(0)) => return AfterRead::Leave, // the event loop reads the end of the stream too, and handles it
+            // The event loop reads the end of the stream too, and handles it.
+            Ok(Some(0)) => return AfterRead::Leave,
             Ok(Some(n)) => {
                 inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now())
             }

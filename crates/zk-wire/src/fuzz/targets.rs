@@ -170,7 +170,7 @@ fn server_records(bytes: &[u8]) {
         least += 4;
         r.nullable_string()
     });
-    assert!(least <= bytes.len() + 4, "it reads on behind the end");
+    assert!(least <= bytes.len() + 4, "it reads past the end");
     if let Ok(Some(strings)) = strings {
         assert!(strings.len() <= bytes.len() / 4);
     }
