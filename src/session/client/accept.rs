@@ -3,11 +3,13 @@
 //! The listener is on loopback, where every process of the host can connect. Other peers are
 //! closed, and silent peers do not delay the right one.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+
+use crate::session::connection::read_some;
 
 /// If there are more peers than this, the oldest is closed.
 const MAX_CANDIDATES: usize = 64;
@@ -81,12 +83,10 @@ fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bo
         if let Some(timeout) = bytes.get(TIMEOUT_FIELD) {
             return Some(timeout == secret.to_be_bytes());
         }
-        match peer.read(&mut buf) {
-            Ok(0) => return Some(false),
-            Ok(n) => bytes.extend_from_slice(&buf[..n]),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return Some(false),
+        match read_some(peer, &mut buf) {
+            Ok(Some(0)) | Err(_) => return Some(false),
+            Ok(Some(n)) => bytes.extend_from_slice(&buf[..n]),
+            Ok(None) => return None,
         }
     }
 }
@@ -95,7 +95,7 @@ fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bo
 mod tests {
     use super::*;
     use mio::{Events, Poll};
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpStream as Peer;
     use std::time::Duration;
     use zk_wire::record::ConnectRequest;
@@ -112,7 +112,7 @@ mod tests {
                 return client;
             }
             poll.poll(&mut events, Some(Duration::from_secs(5))).unwrap();
-            assert!(!events.is_empty(), "nobody came in");
+            assert!(!events.is_empty(), "no client came");
         }
     }
 

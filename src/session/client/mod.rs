@@ -70,7 +70,8 @@ impl ClientEnd {
     ///
     /// # Errors
     ///
-    /// `NotConnected` if the session is over; otherwise the operating system gave no socket or no thread.
+    /// `NotConnected` if the session is over; otherwise the operating system gave no socket or no
+    /// thread.
     pub(crate) fn client(&self, chroot: &str, submit: Submit) -> io::Result<Arc<ZooKeeper>> {
         let _one_at_a_time = self.starting.lock();
         let first = {

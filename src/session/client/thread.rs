@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::Submit;
 use super::accept::Accept;
 use super::machine::{ClientMachine, Submission};
-use crate::session::connection::write_some;
+use crate::session::connection::{read_some, write_some};
 use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
@@ -218,12 +218,10 @@ impl ClientStream {
     /// Reads all there is; `false` at the end of the stream.
     fn read(&mut self, machine: &Mutex<ClientMachine>, buf: &mut [u8]) -> io::Result<bool> {
         loop {
-            match self.stream.read(buf) {
-                Ok(0) => return Ok(false),
-                Ok(n) => self.take(machine, &buf[..n])?,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+            match read_some(&mut self.stream, buf)? {
+                Some(0) => return Ok(false),
+                Some(n) => self.take(machine, &buf[..n])?,
+                None => return Ok(true),
             }
         }
     }

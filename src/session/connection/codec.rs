@@ -150,7 +150,7 @@ impl Operation<'_> {
 
     /// Appends its frame to `bytes`, with this xid.
     pub(crate) fn encode(&self, xid: i32, bytes: Vec<u8>) -> Vec<u8> {
-        let w = Writer::behind(bytes).i32(xid).i32(self.code());
+        let w = Writer::append_to(bytes).i32(xid).i32(self.code());
         match self {
             Operation::Create { path, data, acl, mode } => {
                 acl.encode(w.buffer(path.as_bytes()).buffer(data)).i32(*mode as i32)

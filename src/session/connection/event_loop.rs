@@ -5,14 +5,14 @@
 //! and the dialer want. The loop ends when the session is over.
 
 use std::convert::Infallible;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
 use super::machine::{LeaseStatus, MachineConfig, Output};
-use super::{CHUNK, Connection, SERVER};
+use super::{CHUNK, Connection, SERVER, read_some};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
@@ -33,7 +33,7 @@ pub(in crate::session) struct EventLoop {
     generation: Arc<Generation>,
     dialer: Dialer,
     server: Option<ServerConnection>,
-    /// The results of looking up names. Threads of their own look them up, because the resolver
+    /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
 }
@@ -138,7 +138,8 @@ impl EventLoop {
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
-            inner.reader = None; // its time is over, and it got no processor; `flush` lets this thread read again
+            // Its time is over, and it got no processor; `flush` lets this thread read again.
+            inner.reader = None;
         }
         if inner.machine.is_up() {
             let holds = lease.to_watch(inner.machine.epoch(), now);
@@ -208,7 +209,8 @@ impl EventLoop {
             }
             for output in outputs {
                 if matches!(output, Output::Lost(_)) {
-                    self.dialer.skip_pause(BootTime::now()); // a closing session has little time left
+                    // A closing session has little time left.
+                    self.dialer.skip_pause(BootTime::now());
                 }
                 self.generation.take_output(output);
             }
@@ -246,9 +248,9 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
-            match (&*server.socket).read(&mut buf) {
-                Ok(0) => break "closed the connection".to_owned(),
-                Ok(n) => {
+            match read_some(&mut &*server.socket, &mut buf) {
+                Ok(Some(0)) => break "closed the connection".to_owned(),
+                Ok(Some(n)) => {
                     // The clock is read after the bytes: an answer must never be taken for older
                     // than it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
@@ -259,8 +261,7 @@ impl EventLoop {
                         return;
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(None) => return,
                 Err(e) => break e.to_string(),
             }
         };
@@ -280,7 +281,8 @@ impl EventLoop {
             inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
-        let _ = server.socket.shutdown(Shutdown::Both); // this wakes a calling thread that waits for the socket
+        // This wakes a calling thread that waits for the socket.
+        let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
             inner
@@ -358,8 +360,8 @@ impl EventLoop {
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.deliver_outputs());
-        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and tells the
-        // session.
+        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and reports the
+        // loss.
         contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
     }
 }

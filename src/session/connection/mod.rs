@@ -1,7 +1,7 @@
 //! One connection to the ensemble at a time: the protocol, the socket, and the choice of the next
 //! server.
 //!
-//! `machine` makes all decisions, without I/O, clock or locks. This file puts the machine behind
+//! `machine` makes all decisions, without I/O, clock or locks. This file protects the machine with
 //! one lock. Calling threads take that lock, submit their requests, and write them to the socket
 //! themselves. `event_loop` is the one thread that reads, keeps time and dials; a calling thread
 //! that waits for a quick answer reads it itself (`reader`). `dial` chooses the server to dial and
@@ -14,7 +14,7 @@ pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 pub(super) use self::event_loop::EventLoop;
@@ -142,6 +142,18 @@ impl Inner {
         let Some(socket) = &self.socket else { return };
         if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
             self.failed = Some(e.to_string());
+        }
+    }
+}
+
+/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if none have come.
+pub(super) fn read_some(socket: &mut impl Read, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match socket.read(buf) {
+            Ok(n) => return Ok(Some(n)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
 }

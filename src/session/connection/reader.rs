@@ -20,12 +20,11 @@
 //! most, or T/16 while a guard lives. A reader notices other events (a change of the session, a
 //! cancelled token) when its time is over.
 
-use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::Output;
-use super::{CHUNK, Inner};
+use super::{CHUNK, Inner, read_some};
 use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::session::generation::Generation;
@@ -137,12 +136,13 @@ impl Reading<'_> {
         if !inner.is_reader(self.number) {
             return AfterRead::Leave; // there is another connection, or the time is over
         }
-        match (&*self.socket).read(buf) {
-            Ok(0) => return AfterRead::Leave, // the event loop reads the end of the stream too, and handles it
-            Ok(n) => inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now()),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return AfterRead::GoOn;
+        match read_some(&mut &*self.socket, buf) {
+            // The event loop reads the end of the stream too, and handles it.
+            Ok(Some(0)) => return AfterRead::Leave,
+            Ok(Some(n)) => {
+                inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now())
             }
+            Ok(None) => return AfterRead::GoOn,
             // The socket reports this error only once, so it is kept for the event loop.
             Err(e) => inner.failed = Some(e.to_string()),
         }

@@ -3,7 +3,7 @@
 //!
 //! They belong to the connection, because they outlive their callers: no caller waits for a
 //! release, and an abandoned create has no caller left. A delete is sent again on each connection
-//! until it is acknowledged or the session is gone at the server. So no node is left behind.
+//! until it is acknowledged or the session is gone at the server. So no node is orphaned.
 
 use super::removal::RemovalNext;
 use super::requests::is_uncertain;
@@ -31,11 +31,13 @@ struct TaskEntry {
     warned: bool,
 }
 
-/// The pause after a refusal, in usual pauses: it lasts until somebody has changed an ACL.
+/// The pause after a refusal, as a number of usual pauses. It is long, because somebody must change
+/// an ACL before another try can succeed.
 const REFUSED_PAUSES: u32 = 8;
 
-/// The pause after an answer that was longer than a frame may be, in usual pauses. Each try costs
-/// the connection megabytes, and it lasts until somebody has deleted children or data.
+/// The pause after an answer that was longer than a frame may be, as a number of usual pauses. Each
+/// try costs the connection megabytes, and somebody must delete children or data before one can
+/// succeed.
 const TOO_LONG_PAUSES: u32 = 64;
 
 #[derive(Default)]

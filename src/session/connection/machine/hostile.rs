@@ -1,10 +1,11 @@
-//! Fuzz targets: a server that says anything at any time, and callers around it that come, leave,
-//! hold locks, and are stopped for any time.
+//! Fuzz targets for the machine: a server that sends any bytes at any time, and callers that come,
+//! leave, hold locks, and are stopped for any time.
 //!
-//! Beside the machine stands an observer. It reads each byte of both directions by itself, and from
-//! that alone it says what each caller may have been told and until when a hold may stand. The
-//! observer's reading is never stricter than the protocol; where it cannot know how much of a piece
-//! the machine has read before it gave the connection up, it takes all of it for read.
+//! An observer stands beside the machine. It reads each byte of both directions by itself. From
+//! these bytes alone it works out the answers that each caller may have got, and the latest end of
+//! each hold. The observer is never stricter than the protocol. If it cannot know how much of a
+//! piece the machine has read before it gave the connection up, it assumes that the machine has
+//! read all of it.
 
 use super::rig::{MS, Rig, T, listing, node};
 use super::*;
@@ -16,7 +17,7 @@ use zk_wire::frame::MAX_FRAME;
 use zk_wire::fuzz::Script;
 use zk_wire::record::{Reader, watch_event};
 
-/// So many acts of a script are played.
+/// The number of acts of a script that are played.
 const ACTS: usize = 400;
 
 /// The connection machine with everything around it.
@@ -32,7 +33,7 @@ pub(crate) fn connection(bytes: &[u8]) {
     world.end();
 }
 
-/// Nothing but connections that a server answers with any bytes, one after the other.
+/// Only connections: a server answers one after the other with any bytes.
 pub(crate) fn connect_answers(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut world = HostileWorld::new(&mut script);
@@ -52,7 +53,7 @@ pub(crate) fn connect_answers(bytes: &[u8]) {
     world.end();
 }
 
-/// A session with holds, and watch events of any content.
+/// A session with holds, and watch events with any content.
 pub(crate) fn watch_events(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut world = HostileWorld::up();
@@ -92,28 +93,28 @@ struct ObservedConnection {
     handshake_sent: BootTime,
     /// The session id of the answer to it.
     session_id: Option<i64>,
-    /// That answer was none that makes or resumes the session.
+    /// The answer neither made nor resumed the session.
     is_refused: bool,
-    /// Bytes of the server that are no whole frame yet.
+    /// Bytes of the server that are not a whole frame yet.
     stream: Vec<u8>,
-    /// So many bytes of a long frame are still to come.
+    /// The number of bytes of a long frame that are still to come.
     skip: usize,
     requests: Vec<ObservedRequest>,
     lag: Duration,
-    /// Requests that were answered: when they were sent, and when that was.
+    /// The requests that were answered: the times at which each was sent and answered.
     answered: Vec<(BootTime, BootTime)>,
-    /// The newest time at which the leader's pings have found the session heard, as shown by an
-    /// ordered answer.
+    /// The newest time at which the leader has certainly heard of the session through its pings, as
+    /// an ordered answer shows.
     relayed: Option<BootTime>,
 }
 
-/// A request of the machine, on the wire.
+/// A request that the machine has sent.
 struct ObservedRequest {
     xid: i32,
     op: i32,
     path: String,
     sent: BootTime,
-    /// The largest zxid that the observer is sure the machine had seen then.
+    /// The largest zxid that the machine had certainly seen then.
     seen: i64,
     relayed: Option<BootTime>,
     /// The error and the body of the answer.
@@ -136,21 +137,21 @@ struct ObservedHold {
 struct HostileWorld {
     rig: Rig,
     connections: Vec<ObservedConnection>,
-    /// What the server has said and the machine has not read.
+    /// The bytes that the server has sent and the machine has not read.
     said: Vec<u8>,
     zxid: i64,
     seen: i64,
     /// The session's id and timeout, by the answers to connect requests.
     session: Option<i64>,
     timeout: Duration,
-    /// The leader has heard of the session then, as the observer works it out.
+    /// The time at which the leader has last heard of the session, as the observer works it out.
     heard: BootTime,
     names: u32,
-    /// Where each request of a caller was sent: on which line, under which xid.
+    /// For each request of a caller: the index of the connection on which it was sent, and its xid.
     places: BTreeMap<(i32, String), Option<(usize, i32)>>,
     callers: Vec<ObservedCaller>,
-    /// What the application's client asked and was not answered: the number, the path, when it
-    /// asked.
+    /// The requests of the application's client that have no answer: the number, the path, and the
+    /// time of each.
     asked: Vec<(u64, String, BootTime)>,
     proofs: Vec<(Receiver<Outcome>, BootTime)>,
     tasks: usize,
@@ -208,7 +209,7 @@ impl HostileWorld {
 
     fn act(&mut self, script: &mut Script<'_>) {
         let act = script.byte();
-        // What the server says stays on the way; or the event loop does not come to look.
+        // The server's bytes may stay on the way, and the event loop may not call `tick`.
         let (stays, no_tick) = (act & 0x80 != 0, act & 0x40 != 0);
         match act % 0x40 {
             0 | 1 => self.connect(),
@@ -338,7 +339,7 @@ impl HostileWorld {
         }
     }
 
-    /// The server answers one of the requests that it has not answered.
+    /// The server answers one of its open requests.
     fn answer(
         &mut self,
         script: &mut Script<'_>,
@@ -354,7 +355,7 @@ impl HostileWorld {
         self.say(xid, zxid, err, &body);
     }
 
-    /// The server answers everything as it should.
+    /// The server answers all its open requests as a server should.
     fn answer_all(&mut self) {
         let Some(line) = self.connections.last() else { return };
         let open = line.requests.iter().filter(|request| request.answer.is_none());
@@ -365,7 +366,7 @@ impl HostileWorld {
         }
     }
 
-    /// The beginning of an answer beyond the longest frame.
+    /// The beginning of an answer that is longer than the longest frame.
     fn long_answer(&mut self, script: &mut Script<'_>) {
         let (choice, more) = (script.byte(), i32::from(script.byte()) << 8);
         let Some(line) = self.connections.last() else { return };
@@ -509,14 +510,14 @@ impl HostileWorld {
     }
 
     fn close(&mut self) {
-        // As `Generation::close` does it.
+        // `Generation::close` does the same.
         self.rig.lease.end(LossReason::SessionClosed);
         let (done, closed) = bounded(1);
         self.rig.with(|m, now| m.close(done, now));
         self.closing.get_or_insert((closed, self.rig.now));
     }
 
-    // ---- what stands around the machine ----
+    // ---- the event loop around the machine ----
 
     fn with<R>(&mut self, no_tick: bool, act: impl FnOnce(&mut Machine, BootTime) -> R) -> R {
         match no_tick {
@@ -560,7 +561,7 @@ impl HostileWorld {
         self.deliver(&bytes, no_tick);
     }
 
-    /// The machine reads these bytes. `no_tick`: the event loop does not look behind that.
+    /// The machine reads these bytes. `no_tick`: the event loop does not call `tick` afterwards.
     fn deliver(&mut self, bytes: &[u8], no_tick: bool) {
         self.observe(&[], true);
         let was_connected = self.is_connected();
@@ -584,8 +585,8 @@ impl HostileWorld {
 
     // ---- the observer ----
 
-    /// Reads what the machine has sent, and what it was sent just before. `stays`: the machine was
-    /// connected throughout, and has read all of it.
+    /// Reads the bytes that the machine has sent, and `bytes`, which the machine has read just
+    /// before. `stays`: the machine was connected throughout, and has read all of them.
     fn observe(&mut self, bytes: &[u8], stays: bool) {
         let sent = std::mem::take(&mut self.rig.machine.to_server);
         let fresh = self.read_requests(&sent);
@@ -602,7 +603,7 @@ impl HostileWorld {
         }
     }
 
-    /// Gives the place of the first one.
+    /// Reads the requests that the machine has sent; gives the index of the first.
     fn read_requests(&mut self, mut sent: &[u8]) -> usize {
         let Some(number) = self.connections.len().checked_sub(1) else {
             assert!(sent.is_empty(), "it sends without a connection");
@@ -642,7 +643,7 @@ impl HostileWorld {
         fresh
     }
 
-    /// Whole frames of the server.
+    /// Cuts the bytes of the server into whole frames.
     fn read_frames(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         let Some(line) = self.connections.last_mut() else { return Vec::new() };
         let skipped = line.skip.min(bytes.len());
@@ -659,7 +660,7 @@ impl HostileWorld {
             }
             let Some(head) = rest.get(..HEAD) else { break };
             let (mut head, arrived) = (head.to_vec(), rest.len().min(length));
-            // As the machine answers it.
+            // The machine gives the caller this error.
             head[12..].copy_from_slice(&err::TOO_LONG.to_be_bytes());
             frames.push(head);
             line.skip = length - arrived;
@@ -669,8 +670,8 @@ impl HostileWorld {
         frames
     }
 
-    /// One frame of the server. True: it is the answer to a write that the machine has sent while
-    /// it read these very bytes.
+    /// Reads one frame of the server. True: it answers a write that the machine has sent while it
+    /// read these same bytes.
     fn read_frame(&mut self, frame: &[u8], fresh: usize, stays: bool) -> bool {
         let now = self.rig.now;
         let Some(line) = self.connections.last_mut() else { return false };
@@ -727,7 +728,8 @@ impl HostileWorld {
         is_write && at >= fresh
     }
 
-    /// What must hold at any time. `no_tick`: the event loop has not looked since.
+    /// Checks the rules that hold at any time. `no_tick`: the event loop has not called `tick`
+    /// since.
     fn check(&mut self, no_tick: bool) {
         self.check_session();
         self.check_holds();
@@ -748,7 +750,7 @@ impl HostileWorld {
             assert_eq!(line.session_id, self.session, "up without its session");
             assert!(line.session_id.is_some());
         }
-        // What is kept is bounded by what callers asked for and servers have said.
+        // The machine keeps no more entries than callers and servers have caused.
         assert!(m.unsent.len() <= m.batches.len());
         let open = |line: &ObservedConnection| {
             line.requests.iter().filter(|request| request.answer.is_none()).count()
@@ -758,8 +760,9 @@ impl HostileWorld {
         assert!(m.is_over() || m.session.is_some() || m.epoch == 0);
     }
 
-    /// No hold stands longer than the observer says, and none comes back. What shortens the lease
-    /// is the first to be carried out; until then the holds of the moment stand.
+    /// No hold stands longer than the observer says, and no lost hold stands again. If the timeout
+    /// was shortened, the output for it comes first; until it is carried out, the holds stand by
+    /// the old timeout.
     fn check_holds(&mut self) {
         let is_shorter = |output: &Output| matches!(output, Output::Shortened { .. });
         let outputs = &self.rig.machine.outputs;
@@ -776,16 +779,16 @@ impl HostileWorld {
             held.is_lost = !stands;
             if stands {
                 let (now, path) = (self.rig.now, held.hold.path());
-                assert!(now < end, "{path}: held at {now:?}, behind the lease's end at {end:?}");
+                assert!(now < end, "{path}: held at {now:?}, after the lease's end at {end:?}");
                 assert!(
                     !self.rig.machine.is_over() || !self.rig.machine.outputs.is_empty(),
-                    "held behind the end"
+                    "held after the end"
                 );
             }
         }
     }
 
-    /// Each caller that was answered looks at what it got.
+    /// Each caller that was answered checks its answers.
     fn poll(&mut self) {
         for at in 0..self.callers.len() {
             let Some((_, answers)) = &self.callers[at].call else { continue };
@@ -822,7 +825,8 @@ impl HostileWorld {
         self.connections[line].requests.iter().find(|request| request.xid == xid)?.answer.as_ref()
     }
 
-    /// What a caller got is what the server has answered to its own requests, or that it did not.
+    /// A caller gets the server's answers to its own requests, or an error that says that there was
+    /// none.
     fn verify(&self, parts: &[(i32, String)], got: Answers) {
         assert_eq!(got.all.len(), parts.len());
         for (part, got) in parts.iter().zip(got.all) {
@@ -844,7 +848,7 @@ impl HostileWorld {
         }
     }
 
-    /// The event loop has looked: nobody waits longer than is promised.
+    /// `tick` was called: no caller waits longer than is promised.
     fn check_limits(&mut self) {
         let (m, now, t) = (&self.rig.machine, self.rig.now, self.rig.machine.timeout());
         let is_late = |of: &&ObservedCaller| now >= of.arrived + m.operation_timeout();
@@ -853,7 +857,10 @@ impl HostileWorld {
             "a caller waits too long"
         );
         let fresh = self.callers.len() - self.callers.iter().filter(is_late).count();
-        assert!(m.batches.len() <= fresh + self.asked.len(), "requests of those who left are kept");
+        assert!(
+            m.batches.len() <= fresh + self.asked.len(),
+            "requests of callers that left are kept"
+        );
         for (_, path, asked) in &self.asked {
             assert!(now < *asked + m.operation_timeout(), "the client waits too long for {path}");
         }
@@ -869,7 +876,8 @@ impl HostileWorld {
         assert!(m.outputs.is_empty());
     }
 
-    /// However it went, the session ends, everybody is told, and nothing is kept.
+    /// Whatever happened before, the session ends, every caller gets an answer, and the machine
+    /// keeps nothing.
     fn end(&mut self) {
         self.close();
         self.pass_time(CLOSE_TIMEOUT);
@@ -883,7 +891,7 @@ impl HostileWorld {
     }
 }
 
-/// Codes of answers: more often than not, success.
+/// Codes of answers; success is the most frequent.
 const CODES: [i32; 16] = [
     err::OK,
     err::OK,
@@ -903,7 +911,7 @@ const CODES: [i32; 16] = [
     err::AUTH_FAILED,
 ];
 
-/// The answer to a request, as it should be.
+/// The right answer to a request.
 fn body_of(op: i32, path: &str) -> Vec<u8> {
     match op {
         op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => {
@@ -912,7 +920,7 @@ fn body_of(op: i32, path: &str) -> Vec<u8> {
         op::GET_DATA => node(path.as_bytes(), 5, 7),
         op::EXISTS | op::SET_DATA | op::SET_ACL => node(b"", 5, 7).split_off(4),
         op::GET_CHILDREN => {
-            // One of ours, if the request is a sweep's.
+            // If the request is that of a sweep, one name is that of our node.
             let id = path.trim_start_matches("/d").parse().unwrap_or(0_u32);
             let name = format!("_c_{id:032x}-lock-0000000003");
             listing(&[&name, "other"])

@@ -58,7 +58,7 @@ pub(crate) struct MachineConfig {
 /// dropped without a result, the session was lost first.
 pub(crate) type Outcome = Result<(), i32>;
 
-/// The work that the machine leaves to its owner, who does it in this order.
+/// The work that the machine leaves to its owner. The owner does it in this order.
 pub(crate) enum Output {
     /// A server has made the session. The connect request was sent at `sent`.
     Granted {

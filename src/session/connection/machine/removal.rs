@@ -10,8 +10,9 @@
 //! In the last two cases a removal takes the same steps, on each connection from the beginning:
 //!
 //! 1. A write is acknowledged. After it, no request of ours from an earlier connection can still be
-//! done, because ZooKeeper refuses the requests of a session that has moved. 2. A listing or a read
-//! shows our node. 3. The node is deleted.
+//!    done, because ZooKeeper refuses the requests of a session that has moved.
+//! 2. A listing or a read shows our node.
+//! 3. The node is deleted.
 //!
 //! One danger remains: within the last step another client may delete a node with a common name and
 //! make its own.

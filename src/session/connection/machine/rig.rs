@@ -1,6 +1,5 @@
-//! What stands around the machine where there is no network: the event loop and the generation,
-//! without threads and sockets, and a clock that only its owner moves. Tests and fuzz targets share
-//! it.
+//! The surroundings of the machine in tests and fuzz targets: the event loop and the generation,
+//! without threads, sockets or a network, and a clock that only the test moves.
 #![cfg_attr(not(test), allow(dead_code))] // a fuzz target needs a part of it
 
 use super::*;
@@ -14,7 +13,7 @@ use zk_wire::record::{Reader, request_header, watch_event};
 pub(super) const T: Duration = Duration::from_secs(24);
 pub(super) const MS: Duration = Duration::from_millis(1);
 
-/// What stands around the machine: the event loop and the generation, without threads and sockets.
+/// The machine, with the parts of the event loop and of the generation that it needs.
 pub(super) struct Rig {
     pub(super) machine: Machine,
     pub(super) now: BootTime,
@@ -23,7 +22,7 @@ pub(super) struct Rig {
     pub(super) timeout: Duration,
     pub(super) epoch: u64,
     pub(super) events: Vec<SessionEvent>,
-    /// What the application's client was answered: its numbers, and the errors.
+    /// The answers to the application's client: the number of each request, and the error.
     pub(super) client_answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
     pub(super) watch_events: Vec<(i32, String)>,
@@ -32,10 +31,10 @@ pub(super) struct Rig {
     pub(super) zxid: i64,
 }
 
-/// What the machine sent to the server: xid, operation, and the path where there is one.
+/// A request that the machine sent: xid, operation, and the path, if there is one.
 pub(super) type Sent = (i32, i32, String);
 
-/// A caller's requests: their number, and where their answers come.
+/// The requests of a caller: their number, and the receiver of their answers.
 pub(super) type PendingCall = (u64, Receiver<Answers>);
 
 impl Rig {
@@ -75,7 +74,7 @@ impl Rig {
         self.greet(session_id, T.as_millis() as i32);
     }
 
-    /// A socket is connected; gives what the machine says first.
+    /// A socket is connected; gives the machine's connect request.
     pub(super) fn connect(&mut self) -> Vec<u8> {
         self.server_in.clear();
         self.machine.cut = None;
@@ -88,7 +87,7 @@ impl Rig {
         self.bytes(&reply.frame());
     }
 
-    /// The server's bytes come, as the event loop sees to them.
+    /// The server's bytes come, and the event loop handles them.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.machine.server_bytes(bytes, self.now);
         self.deliver_outputs();
@@ -96,7 +95,8 @@ impl Rig {
         self.deliver_outputs();
     }
 
-    /// A calling thread gives the machine something to do. The event loop wakes where it must.
+    /// A calling thread gives the machine something to do. If there is work for the event loop, it
+    /// wakes.
     pub(super) fn with<T>(&mut self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
         let value = act(&mut self.machine, self.now);
         if self.machine.wants_attention() {
@@ -106,7 +106,7 @@ impl Rig {
         value
     }
 
-    /// The event loop looks at the time.
+    /// The event loop does what is due.
     pub(super) fn tick(&mut self) -> Option<BootTime> {
         if self.machine.is_up() {
             let epoch = self.machine.epoch();
@@ -121,7 +121,7 @@ impl Rig {
         [next, watch].into_iter().flatten().min()
     }
 
-    /// Sees to what the machine wants done outside, as the generation does.
+    /// Carries out the outputs of the machine, as the generation does.
     pub(super) fn deliver_outputs(&mut self) {
         while !self.machine.outputs.is_empty() {
             for output in std::mem::take(&mut self.machine.outputs) {
@@ -180,12 +180,12 @@ impl Rig {
         self.watch_events.push((kind, path.to_owned()));
     }
 
-    /// The application's client asks; gives its number.
+    /// The application's client sends a request; gives its number.
     pub(super) fn client_request(&mut self, op: i32, path: &str) -> u64 {
         self.client += 1;
         let body = Writer::bare().buffer(path.as_bytes()).bool(false).body();
         let batch = Batch::of_client(self.client, op, &body);
-        // The client's end answers this itself.
+        // `ClientEnd` answers such a request by itself.
         if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
             let code =
                 if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
@@ -194,7 +194,7 @@ impl Rig {
         self.client
     }
 
-    /// A caller sends these together.
+    /// A caller sends these requests together.
     pub(super) fn call(&mut self, requests: &[(Operation<'_>, Option<Removal>)]) -> PendingCall {
         let (mut batch, answers) = Batch::new();
         for (operation, settle) in requests {
@@ -225,7 +225,7 @@ impl Rig {
         all
     }
 
-    /// The one request that was sent.
+    /// Exactly this request was sent; gives its xid.
     #[track_caller]
     pub(super) fn only_request(&mut self, op: i32, path: &str) -> i32 {
         let sent = self.sent();
@@ -233,7 +233,7 @@ impl Rig {
         sent[0].0
     }
 
-    /// An answer of the leader: it bears a new zxid.
+    /// An answer of the leader: it has a new zxid.
     pub(super) fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
         self.zxid += 1;
         let frame = ReplyHeader { xid, zxid: self.zxid, err }.frame(body);
@@ -247,7 +247,7 @@ impl Rig {
         self.bytes(&frame);
     }
 
-    /// What the application's client was answered: its number and the error.
+    /// Takes the answers to the application's client.
     pub(super) fn client_answers(&mut self) -> Vec<(u64, i32)> {
         std::mem::take(&mut self.client_answers)
     }
@@ -269,13 +269,13 @@ impl Rig {
         self.deliver_outputs();
     }
 
-    /// The connection ends, and the session is taken up on the next one.
+    /// The connection ends, and the next one carries the session.
     pub(super) fn cut(&mut self) {
         self.drop_connection();
         self.attach(7);
     }
 
-    /// Lets time pass, looking whenever the machine asked to be looked at.
+    /// Lets time pass. The event loop wakes at each time that the machine has named.
     pub(super) fn pass_time(&mut self, d: Duration) {
         let until = self.now + d;
         while let Some(next) = self.tick_until_quiet().filter(|next| *next <= until) {
@@ -286,7 +286,7 @@ impl Rig {
         self.deliver_outputs();
     }
 
-    /// The event loop looks as long as there is anything to do now.
+    /// The event loop works until nothing is due now; gives the time of the next work.
     pub(super) fn tick_until_quiet(&mut self) -> Option<BootTime> {
         for _ in 0..4 {
             let next = self.tick();

@@ -9,7 +9,8 @@ use super::*;
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
         if self.is_over() {
-            return; // the session ended while the socket was being connected; the next `tick` closes it
+            // The session ended while the socket was being connected; the next `tick` closes it.
+            return;
         }
         self.phase = Phase::Handshake(now);
         self.from_server.clear();
@@ -298,7 +299,8 @@ impl Machine {
         self.from_server.clear();
         self.to_server.clear();
         self.proof.under_way = None;
-        self.proof.waiters.clear(); // their callers wait for the next connection by the retry policy
+        // Their callers wait for the next connection by the retry policy.
+        self.proof.waiters.clear();
         self.background.cut(now);
         self.fail_sent(now);
     }

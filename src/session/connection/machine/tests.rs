@@ -1,5 +1,5 @@
-//! The machine's decisions, tested with no network: callers and a scripted server around it, and a
-//! clock that only the test moves.
+//! Tests of the machine's decisions, without a network: callers and a scripted server around it,
+//! and a clock that only the test moves.
 
 use super::rig::*;
 use super::*;
@@ -128,7 +128,7 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
         rig.lapse();
     }
     assert_eq!(hold.loss(), None);
-    // From here on the server answers everything but writes: what a follower without leader does.
+    // From here on the server answers everything except writes, like a follower without a leader.
     for _ in 0..48 {
         rig.pass_time(T / 48);
         rig.lapse();
@@ -146,7 +146,7 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
     for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
         let mut rig = Rig::up();
         let made = rig.lease.end_time().unwrap();
-        // Answered every T/48, and the leader is asked every T/4.
+        // Requests are answered every T/48, and a `sync` is sent every T/4.
         let mut synced = rig.now;
         for _ in 0..48 {
             rig.pass_time(T / 48);
@@ -161,7 +161,7 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, code, body);
         let end = rig.lease.end_time().unwrap();
-        // Pings go out every T/8, and what was answered T/3 before the sync counts.
+        // Pings are sent every T/8. Requests count that were answered T/3 before the sync.
         let heard = end.before(T - T / 12);
         let lag = T / 3;
         assert!(
@@ -178,7 +178,7 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
     rig.add_task(sweep());
     for _ in 0..48 {
         for (xid, op, _) in rig.sent() {
-            // As a follower without a leader answers with eager ACL checks.
+            // A follower without a leader gives these answers, with eager ACL checks.
             let frame = match op {
                 op::DELETE => ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]),
                 op::GET_DATA => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[0; 72]),
@@ -191,7 +191,7 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
         rig.lapse();
     }
     assert_eq!(rig.lease.end_time(), made);
-    assert!(rig.machine.cut.is_some(), "it looks for another server");
+    assert!(rig.machine.cut.is_some(), "it gives the connection up");
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
     assert_eq!(rig.pending(), ["id"]);
 }
@@ -223,7 +223,7 @@ fn a_proof_is_a_sync_and_after_its_answer_a_write() {
         rig.pass_time(T / 48);
         let mut sent = rig.sent();
         while !sent.is_empty() {
-            // What is sent together was not sent behind an answer.
+            // A write that is sent together with the `sync` is not sent after its answer.
             assert!(sent.iter().filter(|s| s.1 == op::SYNC || s.2 == "/l/noop").count() <= 1);
             for (xid, op, path) in sent {
                 let is_noop = path == "/l/noop";
@@ -331,7 +331,7 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         assert!(rig.machine.cut.is_some(), "{bytes:?}");
         assert_eq!((rig.client_answers(), &rig.watch_events), (vec![], &vec![]));
     }
-    // Answers to the application's client, too: the crate believes every length.
+    // Answers to the application's client are checked too: the client crate believes every length.
     for op in [
         op::CREATE,
         op::EXISTS,
@@ -392,7 +392,7 @@ fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
 }
 
-/// A server that is no longer the leader answers it too.
+/// A server that is no longer the leader also answers a handshake.
 #[test]
 fn a_handshake_extends_no_lease_by_itself() {
     let mut rig = Rig::up();
@@ -442,7 +442,7 @@ fn act() -> impl Strategy<Value = RandomAct> {
 
 proptest! {
     /// Whatever the server does, the application's client gets exactly one answer to each request,
-    /// in order, and in the end nothing that should be deleted is left.
+    /// in order, and in the end every node that was to be deleted is deleted.
     #[test]
     fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
         let mut rig = Rig::up();
@@ -485,7 +485,7 @@ proptest! {
             for (xid, ..) in std::mem::take(&mut open) {
                 rig.reply(xid, err::NO_NODE, &[]);
             }
-            rig.pass_time(T / 100); // half a frame of garbage is only given up when answers stay out
+            rig.pass_time(T / 100); // half a frame is given up only when answers are overdue
             answered.extend(rig.client_answers());
         }
         prop_assert_eq!(answered.iter().map(|a| a.0).collect::<Vec<_>>(), asked);

@@ -203,9 +203,9 @@ impl Machine {
     /// The time at which the connection is given up because the oldest request has no answer.
     ///
     /// That is T/6 after the request was sent. While the bytes of a long answer come, T/6 counts
-    /// from the last of them, because other answers wait behind that answer. But no request waits
-    /// longer than T/3: a server that sends the bytes one by one is given up too. (A renewal of the
-    /// lease that waits so long may come too late, and then the lease ends.)
+    /// from the last of them, because other answers come only after that answer. But no request
+    /// waits longer than T/3: a server that sends the bytes one by one is given up too. (A renewal
+    /// of the lease that waits so long may come too late, and then the lease ends.)
     ///
     /// It is safe to wait: only answers extend a lease, and the end of a lease does not wait for an
     /// answer. No caller waits longer either: each request of a caller is answered after T/6

@@ -1,4 +1,4 @@
-//! Deletes, sweeps and removals, and the watches on held nodes.
+//! Tests of deletes, sweeps and removals, and of the watches on held nodes.
 
 use super::*;
 
@@ -18,14 +18,14 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
     assert_eq!(rig.pending(), [""; 0]);
 }
 
-/// A contender's node is to go.
+/// The delete of a contender's node.
 pub(super) fn delete(path: &str, outlives_session: bool, done: Option<Sender<Outcome>>) -> Task {
     let mut removal = Removal::named(path.into(), "id".into());
     (removal.outlives_session, removal.done) = (outlives_session, done);
     Task::Remove(removal)
 }
 
-/// The create of a contender's node got no answer.
+/// The removal after a create without an answer.
 pub(super) fn sweep() -> Task {
     Task::Remove(Removal::of_create("/l/_c_id-lock-", "id"))
 }
@@ -38,7 +38,7 @@ fn a_lost_create_is_swept_only_after_a_write_on_the_same_connection() {
     assert_eq!((op, path.as_str()), (op::DELETE, "/l/noop"));
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
-    // The answer does not come; on the next connection it begins with the write again.
+    // The answer does not come. On the next connection the sweep begins with the write again.
     rig.cut();
     let (xid, op, _) = rig.sent().pop().unwrap();
     assert_eq!(op, op::DELETE);
@@ -52,7 +52,7 @@ fn a_lost_create_is_swept_only_after_a_write_on_the_same_connection() {
 }
 
 impl Rig {
-    /// A node of ours is to be removed; gives its nonce, and what hears of the outcome.
+    /// Removes a node of ours; gives its nonce, and the receiver of the result.
     pub(super) fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
         let nonce = nonce::new();
         let (done, outcome) = bounded(1);
@@ -69,7 +69,7 @@ impl Rig {
         self.reply(xid, err::NO_NODE, &[]);
     }
 
-    /// A removal's read shows this.
+    /// A removal reads the node, and gets this answer.
     #[track_caller]
     fn answer_read(&mut self, shown: Option<Vec<u8>>) {
         let xid = self.only_request(op::GET_DATA, "/l/lock");
@@ -172,7 +172,7 @@ fn a_removal_begins_anew_on_each_connection_and_spares_the_next_holder() {
     rig.cut();
     rig.acknowledge_noop();
     rig.answer_read(ours);
-    // done, and its answer is lost; then somebody else makes the node
+    // The delete is done, and its answer is lost. Then another client makes the node.
     rig.only_request(op::DELETE, "/l/lock");
     rig.cut();
     assert_eq!(rig.pending(), [nonce.as_str()]);
@@ -194,7 +194,7 @@ fn a_removal_reads_only_after_a_write_that_went_through_the_quorum() {
     assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
 }
 
-/// A server that has lost the leader refuses a write by itself; its answer bears no new zxid.
+/// A server that has lost its leader refuses a write by itself; its answer has no new zxid.
 #[test]
 fn a_sweep_does_not_list_after_the_refusal_of_a_server_without_a_leader() {
     for task in [sweep(), Task::Remove(Removal::signed("/l/lock".into(), nonce::new(), None))] {

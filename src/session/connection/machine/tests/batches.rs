@@ -1,9 +1,10 @@
-//! Requests of callers, several in one flight, and callers that leave before the answers.
+//! Tests of the requests of callers: several in one batch, and callers that leave before the
+//! answers.
 
 use super::*;
 use crate::session::acl::Acl;
 
-/// A contender's create and the listing behind it.
+/// A contender's create, and the listing after it.
 const ENTER: [(i32, &str); 2] = [(op::CREATE2, "/l/_c_id-lock-"), (op::GET_CHILDREN, "/l")];
 const NODE: &str = "/l/_c_id-lock-0000000003";
 
@@ -25,7 +26,7 @@ pub(super) fn created(path: &str, czxid: i64) -> Vec<u8> {
     node(path.as_bytes(), czxid, 7)
 }
 
-/// Two requests of one caller.
+/// Two requests of one caller: a contender's create, and a listing.
 pub(super) fn two() -> [(Operation<'static>, Option<Removal>); 2] {
     [contender("/l/_c_id-lock-", "id"), list("/l")]
 }
@@ -50,7 +51,7 @@ impl Rig {
         self.call(&[(create("/l/kept", CreateMode::Persistent), settle)])
     }
 
-    /// What was sent, which is this; gives the xids.
+    /// Exactly these requests were sent; gives their xids.
     #[track_caller]
     pub(super) fn only_requests(&mut self, expected: &[(i32, &str)]) -> Vec<i32> {
         let sent = self.sent();
@@ -58,7 +59,7 @@ impl Rig {
         sent.into_iter().map(|(xid, ..)| xid).collect()
     }
 
-    /// A sweep looks for the node, and finds none.
+    /// A sweep lists the directory, and does not find the node.
     #[track_caller]
     fn sweep_in_vain(&mut self) {
         self.acknowledge_noop();
@@ -73,7 +74,7 @@ fn errors(answers: &Answers) -> Vec<Option<CallError>> {
 
 const LOST: Option<CallError> = Some(CallError::ConnectionLoss);
 
-/// Its caller gets no answer at all.
+/// The caller gets no answer at all.
 fn is_unanswered(call: &PendingCall) -> bool {
     call.1.try_recv().is_err_and(|e| e.is_disconnected())
 }
@@ -98,7 +99,7 @@ fn two_requests_of_a_caller_are_one_flight_and_one_answer() {
 #[test]
 fn requests_that_pile_up_before_the_socket_takes_them_keep_their_xids() {
     let mut rig = Rig::up();
-    rig.machine.next_xid = i32::MAX - 2; // the numbers begin anew on the way
+    rig.machine.next_xid = i32::MAX - 2; // the xids start again at 1 among these requests
     let calls: Vec<PendingCall> = (0..3).map(|_| rig.enter()).collect();
     let xids = rig.only_requests(&[ENTER, ENTER, ENTER].concat());
     assert_eq!(xids, [i32::MAX - 1, i32::MAX, 1, 2, 3, 4]);
@@ -115,8 +116,7 @@ fn requests_that_pile_up_before_the_socket_takes_them_keep_their_xids() {
 
 #[test]
 fn a_cut_between_two_answers_leaves_the_first_as_it_is() {
-    // However the connection ends: by itself, by an answer that is none, by a session that has
-    // moved.
+    // The connection ends: by itself, by a malformed answer, by a session that has moved.
     for case in 0..3 {
         let mut rig = Rig::up();
         let call = rig.enter();
@@ -262,7 +262,7 @@ fn a_write_that_a_server_refuses_by_itself_is_answered_before_others_and_nothing
             assert_eq!(errors(&first.1.try_recv().unwrap()), [None, None]);
         }
     }
-    // A read is never refused in this way.
+    // A server never refuses a read in this way.
     let mut rig = Rig::up();
     let _calls = (rig.enter(), rig.call(&[list("/refused")]));
     let xids = rig.only_requests(&[ENTER[0], ENTER[1], (op::GET_CHILDREN, "/refused")]);
@@ -272,7 +272,7 @@ fn a_write_that_a_server_refuses_by_itself_is_answered_before_others_and_nothing
 
 #[test]
 fn a_create_that_may_be_done_after_its_caller_left_is_swept() {
-    // The connection ends, or the server says a thing that leaves it open.
+    // The connection ends, or the server's error leaves it open whether the node was made.
     for is_cut in [true, false] {
         let mut rig = Rig::up();
         let call = rig.enter();
@@ -296,7 +296,7 @@ fn a_create_that_may_be_done_after_its_caller_left_is_swept() {
 
 #[test]
 fn a_caller_that_leaves_between_two_answers_has_its_node_deleted_once() {
-    // The second answer comes, or it does not until the batch is given up, or the connection ends.
+    // The second answer comes, or the batch is given up before it, or the connection ends.
     for case in 0..3 {
         let mut rig = Rig::up();
         rig.drop_connection();
@@ -350,7 +350,7 @@ fn the_second_of_two_creates_is_swept_too_when_it_is_given_up() {
         }
         assert_eq!(rig.pending(), ["a", "b"]);
         let delete = rig.only_request(op::DELETE, "/l/_c_a-lock-0000000001");
-        rig.pass_time(T / 12); // it has waited for T/6, and the connection has not
+        rig.pass_time(T / 12); // the batch has waited for T/6; the connection has been up for less
         assert_eq!(rig.machine.cut, None);
         let noop = rig.only_request(op::DELETE, "/l/noop");
         rig.reply(xids[1], err::OK, &created("/l/_c_b-lock-0000000002", 10));
@@ -410,7 +410,7 @@ fn a_caller_that_leaves_when_all_answers_are_there_gets_them() {
     let xids = rig.only_requests(&ENTER);
     for (xid, body) in xids.into_iter().zip([created(NODE, 9), listing(&["_c_id-lock-0000000003"])])
     {
-        // The event loop has read them, and has not handed them out.
+        // The event loop has read the answers, and has not delivered them.
         let frame = ReplyHeader { xid, zxid: 9, err: err::OK }.frame(&body);
         rig.machine.server_bytes(&frame, rig.now);
     }
@@ -434,7 +434,7 @@ fn a_caller_is_answered_after_a_sixth_of_the_timeout_and_the_connection_lives_on
     assert_eq!(errors(&answers), [LOST, LOST]);
     assert!(answers.pending.contains("id"));
     assert_eq!(rig.machine.cut, None);
-    // The create is looked for behind itself, on the connection that it is on.
+    // The sweep runs on the connection of the create, after it.
     let noop = rig.only_request(op::DELETE, "/l/noop");
     rig.reply(xids[0], err::OK, &created(NODE, 9));
     rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
@@ -469,11 +469,12 @@ fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     let delete = rig.only_request(op::DELETE, "/l/a");
     let (before, behind) = (rig.call(&[list("/l")]), rig.call(&[list("/l")]));
     let xids = rig.only_requests(&[(op::GET_CHILDREN, "/l"); 2]);
-    // Acknowledged before the listing: what is listed now is none of ours that goes.
+    // The delete was acknowledged before this listing, so the listing has no node of ours to
+    // delete.
     rig.reply(delete, err::OK, &[]);
     rig.reply(xids[0], err::OK, &listing(&["b"]));
     assert!(!before.1.try_recv().unwrap().pending.contains("id"));
-    // Sent behind the listing: the node is still in it, and known for what it is.
+    // This delete was sent after the listing. The node is still listed, and its id is pending.
     rig.add_task(background::delete("/l/b", false, None));
     rig.reply(xids[1], err::OK, &listing(&["b"]));
     assert!(behind.1.try_recv().unwrap().pending.contains("id"));
@@ -505,7 +506,7 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     rig.machine.server_bytes(&reply.frame(), rig.now);
     rig.deliver_outputs();
     assert_eq!(rig.events().last(), Some(&SessionEvent::Reconnected));
-    // Threads that the event has woken come before the event loop looks.
+    // Threads that the event has woken come before the event loop calls `tick`.
     let (mut batch, left) = Batch::new();
     batch.push(&Operation::Exists { path: "/left" }, None);
     let left_number = rig.machine.submit(batch, rig.now).unwrap();
@@ -530,7 +531,7 @@ fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
 }
 
 #[test]
-fn a_process_that_was_stopped_attaches_anew_before_it_deletes_what_its_caller_left() {
+fn a_process_that_was_stopped_reconnects_before_it_deletes_an_abandoned_node() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     let call = rig.enter();

@@ -1,4 +1,4 @@
-//! The end of a session.
+//! Tests of the end of a session.
 
 use super::background::{delete, sweep};
 use super::*;
@@ -44,7 +44,8 @@ fn refused_credentials_end_the_session_and_close_it_at_the_server() {
     assert_eq!(rig.client_answers(), [(a, err::AUTH_FAILED)]);
 }
 
-/// Otherwise the server deletes the nodes, and others get the locks, that still look held here.
+/// Otherwise the server deletes the nodes and other processes get the locks, while this process
+/// still takes them for held.
 #[test]
 fn holds_end_before_the_session_with_refused_credentials_is_closed_at_the_server() {
     let mut rig = Rig::new(&[("digest", "x")]);
@@ -56,7 +57,7 @@ fn holds_end_before_the_session_with_refused_credentials_is_closed_at_the_server
     rig.sent();
     let refusal = ReplyHeader { xid: xid::AUTH, zxid: 0, err: err::AUTH_FAILED }.frame(&[]);
     rig.machine.server_bytes(&refusal, rig.now);
-    // The event loop has not handed out the loss, and any calling thread may write what there is.
+    // The event loop has not delivered the loss yet. Meanwhile any calling thread may write bytes.
     assert_eq!((rig.sent().len(), hold.loss()), (0, None));
     rig.deliver_outputs();
     assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
@@ -124,8 +125,8 @@ fn a_closing_session_does_not_spin() {
 
 #[test]
 fn nodes_that_outlive_the_session_are_deleted_before_its_close() {
-    // On its way when the session ends, about to be deleted, or looked for: without an answer in
-    // each case.
+    // When the session ends, the node's create is outstanding, its delete is waiting, or its sweep
+    // is running: there is no answer in any case.
     for case in 0..4 {
         let mut rig = Rig::up();
         match case {
@@ -142,14 +143,14 @@ fn nodes_that_outlive_the_session_are_deleted_before_its_close() {
                 rig.cut();
             }
         }
-        // What goes with the session is not named.
+        // Nodes that end with the session are not deleted one by one.
         rig.add_task(delete("/l/n", false, None));
         rig.add_task(sweep());
         rig.sent();
         let server_knows = close(&mut rig);
         let closing = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
         rig.only_requests(&closing);
-        rig.cut(); // before the answers: again
+        rig.cut(); // it comes before the answers, so all is sent again
         let xids = rig.only_requests(&closing);
         rig.reply(xids[0], err::NO_NODE, &[]);
         rig.reply(xids[1], err::OK, &[]);
@@ -208,7 +209,7 @@ fn a_session_that_was_closed_before_it_was_made_is_not_made() {
     let mut rig = Rig::new(&[]);
     let server_knows = close(&mut rig);
     assert_eq!(server_knows.try_recv(), Ok(true));
-    // The socket that was being connected is up just then.
+    // Just then the socket is connected.
     assert!(rig.connect().is_empty());
     assert!(rig.machine.is_over());
 }
@@ -224,7 +225,7 @@ fn the_end_answers_every_request_once() {
             assert!(rig.abandon(&left));
             let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
             rig.reply(xids[0], err::NO_NODE, &[]);
-            // What was sent on a connection that is lost was answered then.
+            // Requests that were sent on a lost connection were answered when it was lost.
             let code = if is_up { code_of(reason) } else { err::CONNECTION_LOSS };
             if !is_up {
                 rig.drop_connection();
@@ -251,7 +252,7 @@ fn the_end_answers_every_request_once() {
                 assert!(!rig.abandon(call));
             }
             assert_eq!(rig.client_answers(), [(a, code), (b, code_of(reason))]);
-            // Whatever the server still says.
+            // Later answers of the server change nothing.
             for xid in xids.into_iter().skip(1) {
                 rig.reply(xid, err::NO_NODE, &[]);
             }
@@ -262,7 +263,7 @@ fn the_end_answers_every_request_once() {
     }
 }
 
-/// The logger is the application's, and may block: a hold must not stand on meanwhile.
+/// The application's logger may block, and no hold may stand too long meanwhile.
 #[test]
 fn the_lease_is_ended_or_shortened_before_any_log_line_is_written() {
     let is_log = |output: &Output| matches!(output, Output::Log(..));

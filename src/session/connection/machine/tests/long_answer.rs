@@ -1,11 +1,11 @@
-//! Answers beyond the longest frame: only the request that got one fails.
+//! Tests of answers that are longer than the longest frame: only their own request fails.
 
 use super::background::sweep;
 use super::ending::close;
 use super::*;
 use zk_wire::frame::MAX_FRAME;
 
-/// The length of a long answer behind its head.
+/// The length of a long answer without its head.
 const REST: usize = MAX_FRAME + 1000;
 
 /// The beginning of an answer that is longer than any frame may be.
@@ -15,7 +15,7 @@ fn head(xid: i32, err: i32) -> Vec<u8> {
     frame
 }
 
-/// What a server says to these requests.
+/// The answer of a server to these requests.
 type ServerAnswer = fn(&[Sent]) -> Vec<u8>;
 
 impl Rig {
@@ -35,8 +35,8 @@ impl Rig {
         self.rest(REST);
     }
 
-    /// Lets time pass in small steps, and answers what is sent meanwhile; gives the paths of the
-    /// requests that `is_long` says get a long answer.
+    /// Lets time pass in small steps, and answers the requests that are sent meanwhile. Gives the
+    /// paths of the requests that get a long answer, as `is_long` says.
     fn serve(&mut self, time: Duration, is_long: impl Fn(i32) -> bool) -> Vec<String> {
         let (mut long, until) = (Vec::new(), self.now + time);
         while self.now < until {
@@ -75,13 +75,13 @@ fn a_listing_that_is_too_long_fails_at_once_and_alone() {
 
 #[test]
 fn a_length_that_no_request_accounts_for_is_cut() {
-    // Nobody asked for anything that can be long: the length alone says it.
+    // No request has a long answer, so the length alone is wrong.
     let mut rig = Rig::up();
     rig.client_request(op::EXISTS, "/a");
     let xid = rig.sent()[0].0;
     rig.bytes(&head(xid, err::OK)[..4]);
     assert!(rig.machine.cut.is_some());
-    // Somebody did: then it is the head that does not fit.
+    // A request may have a long answer, but the head does not fit it.
     let answers: [ServerAnswer; 6] = [
         |sent| head(sent[0].0 + 1000, err::OK),
         |sent| head(sent[1].0, err::OK), // of a request with a short answer
@@ -120,7 +120,7 @@ fn a_handshake_has_no_long_answers() {
 }
 
 #[test]
-fn the_cut_of_a_long_answer_leaves_nothing_behind() {
+fn the_cut_of_a_long_answer_does_not_affect_the_next_connection() {
     let mut rig = Rig::up();
     rig.client_request(op::GET_CHILDREN, "/a");
     let xid = rig.sent()[0].0;
@@ -147,7 +147,7 @@ fn requests_that_wait_behind_a_long_answer_on_a_slow_line_do_not_cut_it() {
         rig.rest(if part < 2 { REST / 3 } else { REST - REST / 3 * 2 });
     }
     assert_eq!(rig.machine.cut, None);
-    // Its caller has an answer after T/6 all the same.
+    // Its caller still gets an answer after T/6.
     assert_eq!(rig.client_answers(), [(a, err::TOO_LONG), (b, err::CONNECTION_LOSS)]);
     let sent: Vec<_> = behind.into_iter().chain(rig.sent()).collect();
     for (xid, op, _) in sent {
@@ -160,7 +160,7 @@ fn requests_that_wait_behind_a_long_answer_on_a_slow_line_do_not_cut_it() {
 
 #[test]
 fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
-    // What waits behind it is asked T/8 after the listing at the latest: a ping.
+    // The request after it is a ping, which is sent T/8 after the listing at the latest.
     for (dripping, least, most) in [(false, T / 6, T / 6 + T / 8), (true, T / 3, T / 3 + T / 8)] {
         let mut rig = Rig::up();
         rig.client_request(op::GET_CHILDREN, "/a");
@@ -185,7 +185,7 @@ fn a_sweep_whose_listing_is_too_long_is_retried_seldom_and_finds_its_node_later(
     let listed = rig.serve(T * 20, |op| op == op::GET_CHILDREN);
     assert!((2..=3).contains(&listed.len()), "{listed:?}");
     assert_eq!(rig.machine.cut, None);
-    // A cut for whatever reason is no reason to ask at once.
+    // A cut of the connection does not shorten the pause.
     rig.cut();
     assert_eq!(rig.serve(T, |op| op == op::GET_CHILDREN), [""; 0]);
     assert_eq!(rig.pending(), ["id"]);

@@ -1,5 +1,6 @@
-//! Callers at random against a small server: whatever is cut, refused, given up or ended, each
-//! caller gets one answer, no node of ours is left over, and none that goes blocks us.
+//! Random callers with a small server. Whatever is cut, refused, given up or ended: each caller
+//! gets one answer, no node of ours is left over, and no caller waits for a node that is to be
+//! deleted.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +8,19 @@ use super::batches::created;
 use super::*;
 use crate::session::acl::Acl;
 
-/// What a server knows of nodes, in one folder. It does requests when the test says so, and its
-/// answers wait until the test lets them through.
+/// A server with the nodes of one directory. It does requests when the test says so, and keeps its
+/// answers until the test delivers them.
 #[derive(Default)]
 struct ModelServer {
     /// Data, czxid, owner.
     nodes: BTreeMap<String, (Vec<u8>, i64, i64)>,
     made: i32,
     zxid: i64,
-    /// How many creates it is about to refuse, and with which code.
+    /// The number of creates that it will refuse, and the code.
     refuses: (usize, i32),
     requests: VecDeque<Vec<u8>>,
-    /// Requests of earlier connections, which may still be done until a write of this one is.
+    /// Requests of earlier connections. They may still be done until a write of this connection is
+    /// done.
     late: VecDeque<Vec<u8>>,
     answers: VecDeque<Vec<u8>>,
 }
@@ -36,7 +38,7 @@ impl ModelServer {
 
     fn serve_late(&mut self) {
         if let Some(frame) = self.late.pop_front() {
-            self.answer(&frame); // nobody hears it
+            self.answer(&frame); // its connection is gone, so no client gets the answer
         }
     }
 
@@ -97,7 +99,7 @@ impl ModelServer {
     }
 }
 
-/// One request of a caller.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelRequest {
     Contender,
@@ -109,7 +111,7 @@ enum ModelRequest {
 }
 
 struct ModelCaller {
-    /// What it asked for, and the id of the node where it makes one.
+    /// The kinds of its requests, and the id of the node that each makes.
     wanted: Vec<(ModelRequest, String)>,
     call: PendingCall,
     is_waiting: bool,
@@ -210,7 +212,7 @@ impl ModelWorld {
 
     fn release(&mut self, at: usize) {
         if self.rig.machine.is_ending() {
-            return; // what becomes of a release then has a scenario of its own
+            return; // another test covers releases after the end
         }
         let ids: Vec<String> = self.owned.keys().cloned().collect();
         let Some(id) = ids.get(at % ids.len().max(1)).cloned() else { return };
@@ -227,7 +229,7 @@ impl ModelWorld {
         }
     }
 
-    /// Each caller that was answered sees what it got.
+    /// Each caller that was answered checks its answers.
     fn poll(&mut self) {
         let is_known = |caller: &&ModelCaller| caller.is_waiting;
         let making = self.callers.iter().filter(is_known).flat_map(|caller| &caller.wanted);
@@ -241,7 +243,7 @@ impl ModelWorld {
                     assert_eq!(
                         e.is_disconnected(),
                         !caller.is_waiting,
-                        "an answer to each who waits, and one"
+                        "each waiting caller gets one answer"
                     );
                     continue;
                 }
@@ -261,7 +263,7 @@ impl ModelWorld {
                     (ModelRequest::List, answer) => assert!(answer.is_err()),
                     (_, Ok(Reply::Created(path, _))) => drop(self.owned.insert(id, (kind, path))),
                     (_, Ok(answer)) => panic!("{answer:?} to a create"),
-                    // A caller that is still there settles a fixed name itself.
+                    // A caller that has not left handles a node with a fixed name itself.
                     (ModelRequest::Fixed(_), Err(CallError::ConnectionLoss)) if at % 2 == 0 => {
                         self.call(&[ModelRequest::Fixed(true)], Some(&id));
                     }
@@ -276,7 +278,7 @@ impl ModelWorld {
         }
     }
 
-    /// What was sent is at the server, unless the connection is gone with it.
+    /// The requests that were sent arrive at the server, unless their connection is gone.
     fn flow(&mut self) {
         if self.rig.machine.wants_connection() || self.rig.machine.is_over() {
             self.server.late.append(&mut self.server.requests);
@@ -329,7 +331,7 @@ impl ModelWorld {
         self.check();
     }
 
-    /// Each node at the server belongs to somebody, or is known to be on its way out.
+    /// Each node at the server belongs to a caller or a hold, or is a pending delete.
     fn check(&self) {
         if self.rig.machine.is_ending() {
             return;

@@ -1,10 +1,10 @@
-//! A server that answers everything, but late: the lease is renewed all the same.
+//! Tests with a server that answers everything, but late: the lease must be renewed in time.
 
 use super::*;
 
 struct SlowServer {
     rig: Rig,
-    /// How long each answer answer_delay, that to a handshake too.
+    /// The delay of each answer, also of the answer to a handshake.
     answer_delay: Duration,
     pending: VecDeque<(BootTime, i32, i32)>,
     attach_at: Option<BootTime>,
@@ -67,7 +67,8 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
                     slow_server.serve(T / 100);
                     match fresh.try_recv() {
                         Ok(outcome) => break 'fresh outcome,
-                        Err(e) if e.is_disconnected() => break, // attaching anew: it asks again
+                        // The session reconnects: the caller tries again.
+                        Err(e) if e.is_disconnected() => break,
                         Err(_) => {}
                     }
                     assert!(slow_server.rig.now.since(start) < T, "tick {tick:?}, T/{slow}");
@@ -95,7 +96,7 @@ fn an_idle_holder_keeps_its_lock_though_each_answer_takes_a_tenth_of_the_timeout
 }
 
 #[test]
-fn a_process_that_was_stopped_attaches_anew_though_it_reads_an_answer_first() {
+fn a_process_that_was_stopped_reconnects_though_it_reads_an_answer_first() {
     let mut slow_server = SlowServer::new(None, T / 1000);
     let hold = slow_server.rig.hold("/l/n");
     slow_server.serve(T);

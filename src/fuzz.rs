@@ -1,22 +1,91 @@
-//! What other clients write (names of nodes), and what an application's configuration says (connect
-//! strings).
+//! The fuzz targets of the library: see [`zk_wire::fuzz`]. A target takes any bytes, as an answer
+//! of a server, the names of a listing, or a connect string, and panics if the library breaks a
+//! rule. The tests below replay the corpus on stable Rust.
 
 use crate::queue::name::{self, Family, Kind, Layout, Name};
 use crate::queue::rule::{self, Claim, Verdict};
 use crate::session::connect_string::{ConnectString, Host};
+use crate::session::connection::codec::{self, CallError, Reply};
+use crate::session::connection::machine::hostile;
 use crate::session::path::lock_path;
-use zk_wire::fuzz::Script;
+use zk_wire::code::{err, event, op};
+use zk_wire::fuzz::{Script, Target};
 use zk_wire::path;
+use zk_wire::record::watch_event;
 
-/// A listing of lines. Each name is read as another, slower reader reads it; each queue has one
-/// order, and in it exactly one mutex holds.
-pub(super) fn names(bytes: &[u8]) {
+/// Each target by its name.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("connect_answers", hostile::connect_answers),
+    ("connect_strings", connect_strings),
+    ("connection", hostile::connection),
+    ("names", names),
+    ("replies", replies),
+    ("watch_events", hostile::watch_events),
+];
+
+/// The operations whose answers are decoded, and two whose answers are not.
+const OPERATIONS: [i32; 11] = [
+    op::CREATE,
+    op::CREATE2,
+    op::CREATE_CONTAINER,
+    op::EXISTS,
+    op::SET_DATA,
+    op::SET_ACL,
+    op::GET_DATA,
+    op::GET_CHILDREN,
+    op::GET_ACL,
+    op::SYNC,
+    op::DELETE,
+];
+
+/// The answer to one request: its decoded content is in its bytes, and more bytes after it change
+/// nothing.
+fn replies(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let (op, code, body) = (script.pick(&OPERATIONS), script.word(), script.rest());
+    let _ = CallError::of_code(code);
+    assert!(!err::name(code).is_empty());
+    if let Ok((kind, path)) = codec::watch_event(body) {
+        assert!((event::CREATED..=event::CHILDREN_CHANGED).contains(&kind));
+        assert!(path.is_empty() || body.starts_with(&watch_event(kind, path)));
+    }
+    let Ok(reply) = codec::decode(op, body) else { return };
+    let fits_operation = match (&reply, op) {
+        (Reply::Created(path, _), op::CREATE | op::CREATE2 | op::CREATE_CONTAINER) => {
+            path.len() <= body.len()
+        }
+        (Reply::Stat(_), op::EXISTS | op::SET_DATA | op::SET_ACL | op::GET_ACL) => body.len() >= 68,
+        (Reply::Node(node), op::GET_DATA) => {
+            let _ = node.created();
+            let _ = crate::session::nonce::split(&node.data);
+            node.data.len() + 72 <= body.len()
+        }
+        (Reply::Children(listing), op::GET_CHILDREN) => {
+            let names = listing.names();
+            names.iter().map(|name| name.len() + 4).sum::<usize>() + 4 <= body.len()
+                && codec::children(body) == Ok(names)
+        }
+        (Reply::Done, op::SYNC | op::DELETE) => true,
+        _ => false,
+    };
+    assert!(fits_operation, "{reply:?} to {op}");
+    let longer = codec::decode(op, &[body, &[7]].concat());
+    match (reply, longer) {
+        (Reply::Children(a), Ok(Reply::Children(b))) => assert_eq!(a.names(), b.names()),
+        (a, Ok(b)) => assert_eq!(format!("{a:?}"), format!("{b:?}")),
+        (_, Err(e)) => panic!("{e:?}"),
+    }
+}
+
+/// A listing, a name on each line. Another, slower parser reads each name in the same way. Each
+/// queue has one order, and in it exactly one mutex holds.
+fn names(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (pending_deletes, czxids) = (script.byte(), script.piece());
     let text = String::from_utf8_lossy(script.rest());
     let mut children: Vec<&str> = text.lines().collect();
     for child in &children {
-        assert_eq!(name::parse(child), slowly(child), "{child:?}");
+        assert_eq!(name::parse(child), parse_slowly(child), "{child:?}");
         let number = name::number(child);
         assert!(number == 0 || child.ends_with(&number.to_string()), "{child:?}");
         assert!(child.contains(name::lease_id(child)));
@@ -44,7 +113,7 @@ fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) 
 
     let mut ordered = names.clone();
     rule::in_order(&mut ordered);
-    // By the zxids, where numbers carry no order; a node without one has gone.
+    // The order by czxids, where the numbers carry no order. A node without a czxid is gone.
     let czxid = |at: usize| czxids.get(at).map(|czxid| i64::from(*czxid));
     let timed: Vec<_> = names.iter().enumerate().map(|(at, name)| (*name, czxid(at))).collect();
     let reordered = rule::order_by_czxid(timed);
@@ -93,8 +162,9 @@ fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) 
     assert_eq!(rule::unordered(&names), names.iter().any(unordered));
 }
 
-/// As `name::parse`, from the end of the number backwards, with every number written out again.
-fn slowly(child: &str) -> Option<Name<'_>> {
+/// The same as `name::parse`, but from the end of the name backwards, and each number is formatted
+/// again to compare it.
+fn parse_slowly(child: &str) -> Option<Name<'_>> {
     const MARKS: [(&str, Layout, Kind); 6] = [
         ("lock-", Layout::Curator, Kind::Lock),
         ("__READ__", Layout::Curator, Kind::Read),
@@ -135,8 +205,8 @@ fn slowly(child: &str) -> Option<Name<'_>> {
     None
 }
 
-/// A connect string is read or refused; what was read is shown as it reads.
-pub(super) fn connect_strings(bytes: &[u8]) {
+/// A connect string is parsed or refused. A parsed one, formatted again, is parsed as the same.
+fn connect_strings(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     match ConnectString::parse(&text) {
         Ok(parsed) => {
@@ -155,4 +225,30 @@ pub(super) fn connect_strings(bytes: &[u8]) {
         assert!(path::check(&text).is_ok() && text.len() > 1);
         assert_eq!(path::join(path::parent(&text), path::name(&text)), text);
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a test for each target, so that they run in parallel and a failure names its target.
+    macro_rules! hostile {
+        ($($name:ident)*) => {
+            $(
+                #[test]
+                fn $name() {
+                    let (_, target) = TARGETS.iter().find(|(of, _)| *of == stringify!($name)).unwrap();
+                    zk_wire::fuzz::replay(stringify!($name), *target);
+                }
+            )*
+
+            #[test]
+            fn each_target_has_a_test() {
+                let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+                assert_eq!(names, [$(stringify!($name)),*]);
+            }
+        };
+    }
+
+    hostile! { connect_answers connect_strings connection names replies watch_events }
 }
