@@ -14,7 +14,6 @@ mod predecessor;
 mod revoke;
 pub(crate) mod rule;
 pub(crate) mod stand_in;
-pub(crate) mod strategy;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -23,7 +22,7 @@ use self::attempt::QueueAttempt;
 pub(crate) use self::call::{Call, Step, Stop, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
-use self::strategy::WaitStrategy;
+pub use self::predecessor::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;

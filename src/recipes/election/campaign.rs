@@ -2,19 +2,27 @@
 //! node at a time.
 
 use std::convert::Infallible;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::created_nodes::CreatedNodes;
-use super::leadership::HeldTerm;
+use super::leadership::{HeldTerm, Leadership};
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::limit::{Ended, Limit};
 use crate::local::registry::Interned;
+use crate::queue::call::error;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
 use crate::session::ZkSession;
-use crate::world::{Instant, never};
+use crate::session::core::Core;
+use crate::session::generation::CallError;
+use crate::session::retry::Retry;
+use crate::world::{HashSet, Instant, Mutex, never};
+
+/// Between two looks at a node whose create may still be on its way; twice as long each time.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What a candidate is, to the server.
 #[derive(Clone)]
@@ -110,9 +118,70 @@ impl Campaign {
         }
     }
 
-    /// Waits until the server has none of these nodes any more that should go.
-    pub(super) fn until_gone(&self, created_nodes: &CreatedNodes) -> Result<()> {
-        let limit = Limit::after(self.session.timeout() / 6);
-        created_nodes.until_gone(self.session.core(), &self.path, &limit)
+    /// Stands for election until `lead` has had enough.
+    pub(super) fn run<T>(
+        &self,
+        cancel: &CancelToken,
+        mut lead: impl FnMut(&Leadership) -> ControlFlow<T>,
+    ) -> Result<T> {
+        let created_nodes = CreatedNodes::default();
+        loop {
+            // Ends the term when it goes, be it by a panic.
+            let (term, _) = self.elect(cancel, &created_nodes, &|_| (), &|_| ())?;
+            let leadership = term.view();
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled { path: self.path.clone() });
+            }
+            // The last look before the call.
+            if !leadership.is_held() {
+                continue;
+            }
+            if let ControlFlow::Break(value) = lead(&leadership) {
+                return Ok(value);
+            }
+        }
+    }
+}
+
+/// The nodes that one contender has made in its time, by their ids, but for those that have long
+/// been gone.
+#[derive(Default)]
+pub(super) struct CreatedNodes(Mutex<HashSet<String>>);
+
+impl CreatedNodes {
+    /// A node with this id is about to be made.
+    pub(super) fn add(&self, core: &Core, id: &str) {
+        let pending =
+            core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
+        let mut ids = self.0.lock();
+        ids.retain(|id| pending.contains(id));
+        ids.insert(id.to_owned());
+    }
+
+    /// Waits until all that should go is gone. A session that is lost takes its nodes with it.
+    pub(super) fn until_gone(&self, campaign: &Campaign) -> Result<()> {
+        let (core, path) = (campaign.session.core(), campaign.path.as_str());
+        let limit = &Limit::after(campaign.session.timeout() / 6);
+        let Some(generation) = core.generation() else { return Ok(()) };
+        let going = &*generation.pending_deletes() & &*self.0.lock();
+        let dir = [core.chroot(), path].concat();
+        let (mut pause, retry) = (PAUSE, Retry::enduring());
+        while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
+            // The connection sends what it has to do in order. So once a write of its own is
+            // acknowledged the deletes before that are mostly done; the loop looks again.
+            match core.connected("leave", path, limit, &retry) {
+                Ok(generation) => drop(generation.prove(&dir, limit)),
+                Err(Error::Closed { .. }) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+            if limit.is_past() {
+                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
+            }
+            if !going.is_disjoint(&generation.pending_deletes()) {
+                limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
+                pause *= 2;
+            }
+        }
+        Ok(())
     }
 }

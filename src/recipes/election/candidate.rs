@@ -159,7 +159,7 @@ impl ZkCandidate {
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         self.stop();
-        self.state.campaign.until_gone(&self.state.created_nodes)
+        self.state.created_nodes.until_gone(&self.state.campaign)
     }
 
     /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending

@@ -2,10 +2,8 @@
 
 mod campaign;
 mod candidate;
-mod created_nodes;
 mod event;
 mod leadership;
-mod runner;
 mod state;
 
 use std::fmt;
@@ -195,7 +193,7 @@ impl ZkElection {
         cancel: &CancelToken,
         lead: impl FnMut(&Leadership) -> ControlFlow<T>,
     ) -> Result<T> {
-        runner::run(&self.campaign, cancel, lead)
+        self.campaign.run(cancel, lead)
     }
 
     /// All candidates, in the order in which they would lead: the first leads. Costs a listing, and

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::campaign::Campaign;
-use super::created_nodes::CreatedNodes;
+use super::campaign::{Campaign, CreatedNodes};
 use super::event::{ElectionEvent, Events};
 use super::leadership::Leadership;
 use crate::cancel::CancelToken;

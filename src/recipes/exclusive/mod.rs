@@ -1,7 +1,6 @@
 //! `ZkExclusiveLock`: the simple lock, one node that is there or is not.
 
 mod attempt;
-mod create_attempt;
 mod lock;
 
 use std::fmt;

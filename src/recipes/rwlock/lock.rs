@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::shared_read::SharedRead;
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
@@ -34,6 +33,37 @@ struct SharedRwLock {
     /// The readers that others may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
+}
+
+/// A read node, held, and how many threads read under it.
+struct SharedRead {
+    node: HeldNode,
+    /// The second part of its fencing token.
+    fence: u64,
+    members: Mutex<usize>,
+}
+
+impl SharedRead {
+    /// With its first member.
+    fn new(node: HeldNode, fence: u64) -> Arc<Self> {
+        Arc::new(SharedRead { node, fence, members: Mutex::new(1) })
+    }
+
+    /// One more member; false if the last has left.
+    fn join(&self) -> bool {
+        let mut members = self.members.lock();
+        if *members > 0 {
+            *members += 1;
+        }
+        *members > 0
+    }
+
+    /// A member leaves; true if it was the last.
+    fn leave(&self) -> bool {
+        let mut members = self.members.lock();
+        *members = members.saturating_sub(1);
+        *members == 0
+    }
 }
 
 impl RwLockHandle {
