@@ -1,5 +1,7 @@
-//! One candidate's way to leadership, over and over: through outages and lost sessions, with one
-//! node at a time.
+//! One candidate's way to leadership, and to the next term, and so on: through outages and lost
+//! sessions, with one node at a time.
+//!
+//! A candidate's thread (`state.rs`) and a runner ([`Campaign::run`]) use it.
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
@@ -21,10 +23,11 @@ use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 use crate::world::{HashSet, Instant, Mutex, never};
 
-/// Between two looks at a node whose create may still be on its way; twice as long each time.
+/// The first pause between two checks of a node whose create may still be on its way; each further
+/// pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What a candidate is, to the server.
+/// What the server needs to know of a candidate.
 #[derive(Clone)]
 pub(super) struct Campaign {
     pub(super) session: ZkSession,
@@ -34,18 +37,19 @@ pub(super) struct Campaign {
     pub(super) shared: Arc<Interned<SharedElection>>,
 }
 
-/// What all elections of one path on one session share. (A type of its own: by it other recipes are
-/// kept off the path.)
+/// What all elections of one path on one session share. It is a type of its own, because the lock
+/// registry keeps other recipes off the path by the type.
 pub(super) struct SharedElection {
     pub(super) queue: Queue,
 }
 
 impl Campaign {
-    /// Queues until it leads, whatever happens on the way. `on_blocked` hears whether the server
-    /// shows somebody ahead, `on_trouble` what went wrong and is tried again.
+    /// Queues until this candidate leads, whatever happens on the way. `on_blocked` is called when
+    /// the server shows somebody ahead or that is not known any more, `on_trouble` with each
+    /// failure after which it tries again.
     ///
-    /// Ends with an error only if trying again cannot help: cancelled, closed, no right to be
-    /// there.
+    /// Fails only if another attempt cannot help: if it is cancelled, the session is closed, or
+    /// access is denied.
     pub(super) fn elect(
         &self,
         cancel: &CancelToken,
@@ -54,7 +58,7 @@ impl Campaign {
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(HeldTerm, FencingToken)> {
         let limit = Limit::cancelled_by(cancel);
-        let (mut told, mut refusals) = (None, 0);
+        let (mut logged, mut refusals) = (None, 0);
         loop {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
@@ -77,16 +81,16 @@ impl Campaign {
             };
             match elected {
                 Ok(Some(elected)) => return Ok(elected),
-                Ok(None) => {} // lost before it began
+                Ok(None) => {} // the node was lost before the term began
                 Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
-                    if told.as_ref() != Some(&e) {
+                    if logged.as_ref() != Some(&e) {
                         warn!("election {}: {e}; trying on", self.path);
-                        told = Some(e.clone());
+                        logged = Some(e.clone());
                     }
                     on_trouble(&e);
-                    // An outage ends by itself. For what the server refuses somebody must do
-                    // something first, and each attempt makes and deletes a node: less and less
-                    // often.
+                    // An outage ends by itself. After a refusal somebody must change something at
+                    // the server, and each attempt makes and deletes a node: so the attempts become
+                    // less and less frequent.
                     refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
                     self.pause(refusals, &limit)?;
                 }
@@ -95,7 +99,7 @@ impl Campaign {
         }
     }
 
-    /// Makes a hold a term. `None`: the hold is lost.
+    /// Makes a held node a term. `None`: the node is lost.
     fn begin(&self, node: HeldNode) -> Option<(HeldTerm, FencingToken)> {
         let path = self.session.core().shown(node.path()).to_owned();
         let token = FencingToken::new(node.leased().czxid(), 0);
@@ -108,7 +112,8 @@ impl Campaign {
         Some((term, token))
     }
 
-    /// T/8; behind so many refusals in a row twice as long for each but the first, up to 8 T.
+    /// Waits for T/8. After the second refusal in a row, and after each further one, the time
+    /// doubles, up to 8 T.
     fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
         let until =
             Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
@@ -118,7 +123,7 @@ impl Campaign {
         }
     }
 
-    /// Stands for election until `lead` has had enough.
+    /// The runner: stands for election, and calls `lead` in each term, until it returns `Break`.
     pub(super) fn run<T>(
         &self,
         cancel: &CancelToken,
@@ -126,13 +131,13 @@ impl Campaign {
     ) -> Result<T> {
         let created_nodes = CreatedNodes::default();
         loop {
-            // Ends the term when it goes, be it by a panic.
+            // The drop of `term` ends the term, also after a panic.
             let (term, _) = self.elect(cancel, &created_nodes, &|_| (), &|_| ())?;
             let leadership = term.view();
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
             }
-            // The last look before the call.
+            // The term may have ended since it began.
             if !leadership.is_held() {
                 continue;
             }
@@ -143,13 +148,13 @@ impl Campaign {
     }
 }
 
-/// The nodes that one contender has made in its time, by their ids, but for those that have long
-/// been gone.
+/// The nodes that one candidate has made, by their ids. Nodes that were deleted long ago are left
+/// out.
 #[derive(Default)]
 pub(super) struct CreatedNodes(Mutex<HashSet<String>>);
 
 impl CreatedNodes {
-    /// A node with this id is about to be made.
+    /// Notes that a node with this id is about to be made.
     pub(super) fn add(&self, core: &Core, id: &str) {
         let pending =
             core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
@@ -158,7 +163,8 @@ impl CreatedNodes {
         ids.insert(id.to_owned());
     }
 
-    /// Waits until all that should go is gone. A session that is lost takes its nodes with it.
+    /// Waits until all of these nodes that should be deleted are gone. A lost session takes its
+    /// nodes with it.
     pub(super) fn until_gone(&self, campaign: &Campaign) -> Result<()> {
         let (core, path) = (campaign.session.core(), campaign.path.as_str());
         let limit = &Limit::after(campaign.session.timeout() / 6);
@@ -167,8 +173,8 @@ impl CreatedNodes {
         let dir = [core.chroot(), path].concat();
         let (mut pause, retry) = (PAUSE, Retry::enduring());
         while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
-            // The connection sends what it has to do in order. So once a write of its own is
-            // acknowledged the deletes before that are mostly done; the loop looks again.
+            // The connection sends its requests in order. So once a write of its own is
+            // acknowledged, most earlier deletes are done; the loop checks that.
             match core.connected("leave", path, limit, &retry) {
                 Ok(generation) => drop(generation.prove(&dir, limit)),
                 Err(Error::Closed { .. }) => return Ok(()),

@@ -258,7 +258,7 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        // All or none: also a lease that is lost at once ends the others.
+        // All or none: if one lease is lost already, the others are released.
         if granted.iter().any(|held_node: &HeldNode| !held_node.is_held()) {
             return Err(Stop::Anew);
         }
