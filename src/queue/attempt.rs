@@ -11,8 +11,7 @@ use super::call::{Call, Step, Stop, until_done};
 use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
-use super::strategy::WaitStrategy;
-use super::{HeldNode, Mode, Queue, QueueRequest};
+use super::{HeldNode, Mode, Queue, QueueRequest, WaitStrategy};
 use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,

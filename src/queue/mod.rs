@@ -14,7 +14,6 @@ mod predecessor;
 mod revoke;
 pub(crate) mod rule;
 pub(crate) mod stand_in;
-pub(crate) mod strategy;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -23,8 +22,8 @@ use self::attempt::QueueAttempt;
 pub(crate) use self::call::{Call, Step, Stop, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
+pub use self::predecessor::WaitStrategy;
 pub(crate) use self::revoke::revoke_contender;
-use self::strategy::WaitStrategy;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;

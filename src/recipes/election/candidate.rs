@@ -169,7 +169,7 @@ impl ZkCandidate {
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         self.stop();
-        self.state.campaign.until_gone(&self.state.created_nodes)
+        self.state.created_nodes.until_gone(&self.state.campaign)
     }
 
     /// Ends the thread, and waits for its end. This is quick: every wait of that thread ends when

@@ -6,10 +6,8 @@
 
 mod campaign;
 mod candidate;
-mod created_nodes;
 mod event;
 mod leadership;
-mod runner;
 mod state;
 
 use std::fmt;
@@ -207,7 +205,7 @@ impl ZkElection {
         cancel: &CancelToken,
         lead: impl FnMut(&Leadership) -> ControlFlow<T>,
     ) -> Result<T> {
-        runner::run(&self.campaign, cancel, lead)
+        self.campaign.run(cancel, lead)
     }
 
     /// All contenders, in the order of the queue: the first leads, the others wait. Costs a

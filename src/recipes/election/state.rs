@@ -1,9 +1,9 @@
-//! What a candidate's owner and its thread share: how it stands, and the waits for that to change.
+//! The state of one candidate, which the user's handle and the candidate's thread share: the thread
+//! changes it, and the handle waits for changes.
 
 use std::sync::Arc;
 
-use super::campaign::Campaign;
-use super::created_nodes::CreatedNodes;
+use super::campaign::{Campaign, CreatedNodes};
 use super::event::{ElectionEvent, Events};
 use super::leadership::Leadership;
 use crate::cancel::CancelToken;
@@ -13,21 +13,21 @@ use crate::queue::Mode;
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
 use crate::world::{Instant, Mutex};
 
-/// How one candidate stands.
+/// The state of one candidate.
 pub(super) struct CandidateState {
     pub(super) campaign: Campaign,
-    /// Cancelled when it leaves.
+    /// Cancelled when the candidate leaves.
     pub(super) left: CancelToken,
     pub(super) created_nodes: CreatedNodes,
     status: Mutex<Status>,
-    /// Rings at each change of the status.
+    /// Notified at each change of the status.
     changes: WatchRegistry<()>,
     pub(super) events: Events,
 }
 
 #[derive(Default)]
 struct Status {
-    /// The term that began last, lost or not.
+    /// The term that began last; it may be lost.
     leadership: Option<Leadership>,
     /// The server has shown somebody ahead.
     is_blocked: bool,
@@ -54,8 +54,8 @@ impl CandidateState {
 
     /// The term that lasts now.
     pub(super) fn leadership(&self) -> Option<Leadership> {
-        // Looked at outside the lock: a loss that is seen first here is logged, and a logger may
-        // block.
+        // This is checked outside the mutex: if it is the first to see the loss, the loss is
+        // logged, and a logger may block.
         let last = self.status.lock().leadership.clone();
         last.filter(|leadership| leadership.is_held())
     }
@@ -64,8 +64,8 @@ impl CandidateState {
         self.status.lock().over.is_some()
     }
 
-    /// Waits until it leads, or until the server has said who does. `None`: somebody else's node
-    /// was ahead.
+    /// Waits until this candidate leads. With `Mode::Try` it waits only until the server has shown
+    /// who leads. `None`: somebody else's node was ahead.
     pub(super) fn wait(&self, mode: Mode, limit: &Limit<'_>) -> Result<Option<Leadership>> {
         let core = self.campaign.session.core();
         let (notifier, mask) = (Notifier::new(), EventMask { gone: 1, changed: 1 });
@@ -116,7 +116,8 @@ impl CandidateState {
     // ---- the candidate's thread ----
 
     pub(super) fn run(&self) {
-        // Told in any case: nobody shall wait for a thread that is no more.
+        // Its drop reports the end of this thread, also after a panic: otherwise a caller would
+        // wait for it for ever.
         let mut ending = StandDown { state: self, event: ElectionEvent::Left };
         ending.event = match self.stand() {
             Err(e) if !self.left.is_cancelled() => ElectionEvent::Failed(e),
@@ -164,7 +165,7 @@ impl CandidateState {
     }
 }
 
-/// Tells that the thread is at its end.
+/// Its drop reports that the candidate's thread has ended.
 struct StandDown<'a> {
     state: &'a CandidateState,
     event: ElectionEvent,

@@ -1,16 +1,22 @@
-//! One request for the lock: make its node, or wait until whoever's it is has gone and try again.
+//! One request for the exclusive lock: it creates the lock's node, or waits until somebody else's
+//! node is gone and tries again. `lock.rs` calls it when a thread has its turn.
+//!
+//! All clients use one node name, so a node is known by the nonce in its data, and by its session.
+//! If the request ends without a hold, whatever node it may have made is removed.
 
+use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::create_attempt::{CreateAttempt, Sight};
 use crate::error::Result;
+use crate::limit::Limit;
 use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
 use crate::queue::{Call, HeldNode, Mode, Step, Stop};
 use crate::session::acl::Acl;
-use crate::session::generation::{CallError, Generation};
-use crate::session::leased_node::OnLoss;
+use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
+use crate::session::lease::Refused;
+use crate::session::leased_node::{LeasedNode, OnLoss};
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::world::{HashSet, Instant};
@@ -20,24 +26,24 @@ const GONE: u8 = 1;
 const CHANGED: u8 = 2;
 const SESSION: u8 = 4;
 
-/// What a waiter hears of the lock's node.
+/// The notifications about the lock's node.
 const OWN: EventMask = EventMask { gone: GONE, changed: CHANGED };
 
-/// A waiter tries again this often, in case an event was lost for a reason nobody knows.
+/// A waiter tries again this often, in case an event is lost for a reason that nobody foresaw.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
-/// What one request brings along.
+/// One request for the lock.
 pub(super) struct ExclusiveRequest<'a> {
     pub(super) local: &'a LocalRequest<'a>,
     /// The lock's node, its full path.
     pub(super) node: &'a str,
     pub(super) acl: &'a Acl,
-    /// Somebody had the lock while this request waited for its turn here.
+    /// Somebody had the lock while this request waited for its turn in this process.
     pub(super) contended: bool,
-    /// Told when the server shows somebody else's node (true), and when that must be asked anew
-    /// (false).
+    /// Called with true when the server shows somebody else's node, and with false when that is not
+    /// known any more.
     pub(super) on_blocked: &'a dyn Fn(bool),
-    /// Makes what is run if the hold is lost.
+    /// Makes the function that runs if the lock is lost.
     pub(super) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
@@ -47,15 +53,15 @@ pub(super) struct ExclusiveAttempt<'a> {
     notifier: Arc<Notifier>,
 }
 
-/// Whose node is in the way.
+/// Whose node a read has found.
 enum Whose {
-    /// This create_attempt's, even if the reply to its create was lost.
-    OfAttempt(Sight),
-    /// Another one of ours, on its way out.
-    Debris,
+    /// This attempt's, even if the reply to its create was lost.
+    Ours(SeenNode),
+    /// An earlier attempt's, which will be deleted.
+    PendingDelete,
     Others,
-    /// It went meanwhile.
-    Nobodys,
+    /// There is no node any more.
+    Gone,
 }
 
 impl<'a> ExclusiveAttempt<'a> {
@@ -68,8 +74,8 @@ impl<'a> ExclusiveAttempt<'a> {
 
     pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
         let core = self.call.core;
-        // From before anything is asked: an event may come before the answer to the read that armed
-        // its watch, and a session may be lost before its connection has said so.
+        // Register before the first request: an event may arrive before the answer to the read that
+        // sets its watch, and a session may be lost before its connection has said so.
         let _session = core.changes.register(
             (),
             &self.notifier,
@@ -78,7 +84,7 @@ impl<'a> ExclusiveAttempt<'a> {
         until_done(self.request.on_blocked, || self.begin())
     }
 
-    /// Goes on under one nonce.
+    /// Creates, waits and is granted the lock under one nonce.
     fn begin(&mut self) -> Step<HeldNode> {
         let node = self.request.node;
         let generation = self.call.connected()?;
@@ -87,7 +93,7 @@ impl<'a> ExclusiveAttempt<'a> {
         loop {
             match self
                 .advance(&mut create_attempt)
-                .and_then(|sight| self.grant(&mut create_attempt, &sight))
+                .and_then(|seen| self.grant(&mut create_attempt, &seen))
             {
                 Err(Stop::Again) => (self.request.on_blocked)(false),
                 end => return end,
@@ -97,13 +103,14 @@ impl<'a> ExclusiveAttempt<'a> {
 
     // ---- the steps ----
 
-    /// Creates until a node of ours stands: until it is seen, behind its create.
-    fn advance(&mut self, create_attempt: &mut CreateAttempt) -> Step<Sight> {
+    /// Creates, and waits while another node is there, until a read behind our create has shown our
+    /// node.
+    fn advance(&mut self, create_attempt: &mut CreateAttempt) -> Step<SeenNode> {
         let ExclusiveRequest { node, acl, local, .. } = *self.request;
         let LocalRequest { data, mode, limit, .. } = *local;
         loop {
             if limit.is_past() {
-                // nothing is sent for nothing
+                // A request that is sent now would make a node for which no time is left.
                 return Err(self.call.stop(node, CallError::Deadline));
             }
             self.notifier.clear(u8::MAX);
@@ -126,35 +133,35 @@ impl<'a> ExclusiveAttempt<'a> {
                 }
                 Err(e) => return Err(self.call.stop(node, e)),
             };
-            // The notifier hears of every node of this name. What rang until the create was answered
-            // was about one that is gone; from now on it is about the one that stands: ours, or the
-            // one that is in our way.
+            // The notifier is notified of every node of this name. All notifications from before
+            // this answer are about a node that is gone. From now on they are about the node that
+            // is there now: ours, or the one in our way.
             self.notifier.clear(GONE | CHANGED);
-            // Where nothing of ours was about, what was in the way is somebody else's: the read
-            // need not say so.
+            // If no node of ours can be there, the node in the way is somebody else's, and no read
+            // is needed to know that.
             let is_others = !is_made && pending_deletes.is_empty() && !create_attempt.may_exist();
             self.call.is_contended.set(self.call.is_contended.get() || is_others);
             let whose = if is_others && mode == Mode::Try {
                 Whose::Others
             } else {
-                self.look(create_attempt, is_made, epoch, &pending_deletes)?
+                self.read(create_attempt, is_made, epoch, &pending_deletes)?
             };
             match whose {
-                Whose::OfAttempt(sight) => {
+                Whose::Ours(seen) => {
                     debug!(
                         "{node}: {}",
                         if is_made { "made" } else { "made, though the reply was lost" }
                     );
-                    return Ok(sight);
+                    return Ok(seen);
                 }
                 _ if is_made => return Err(self.own_gone()),
-                Whose::Nobodys => continue,
-                Whose::Debris => debug!("{node}: waiting for an earlier node of ours to go"),
+                Whose::Gone => continue,
+                Whose::PendingDelete => debug!("{node}: waiting until our earlier node is deleted"),
                 Whose::Others if mode == Mode::Try => return Err(Stop::Busy),
                 Whose::Others => {
                     self.call.is_contended.set(true);
                     (self.request.on_blocked)(true);
-                    debug!("{node}: waiting for it to go");
+                    debug!("{node}: waiting until somebody else's node is deleted");
                 }
             }
             self.wait(&generation, epoch)?;
@@ -162,8 +169,8 @@ impl<'a> ExclusiveAttempt<'a> {
         }
     }
 
-    /// Reads the node that stands, and leaves a watch on it.
-    fn look(
+    /// Reads the node that is there, and sets a watch on it.
+    fn read(
         &self,
         create_attempt: &CreateAttempt,
         is_made: bool,
@@ -173,23 +180,25 @@ impl<'a> ExclusiveAttempt<'a> {
         let (path, limit) = (self.request.node, &self.call.limit);
         let node = match create_attempt.generation.read(path, true, limit) {
             Ok(node) => node,
-            Err(CallError::NoNode) => return Ok(Whose::Nobodys),
+            Err(CallError::NoNode) => return Ok(Whose::Gone),
             Err(e) => return Err(self.call.stop(path, e)),
         };
-        // The answer that led here was acknowledged: no earlier create can still be done. And
-        // nobody was asked to remove the node while this create_attempt lives. So it may be had whichever
-        // create has made it: it is as if that one's reply had come now. Behind an acknowledged
-        // create it is ours by its session, whatever somebody has written to it since.
+        // The create before this read was answered, so none of our earlier creates can still be
+        // done by the server. And no removal of this attempt's node was requested. So a node with
+        // our nonce can be held, whichever of our creates has made it, as if the reply to that
+        // create came now. After an acknowledged create even our session alone shows that the node
+        // is ours: somebody may have overwritten its data, and the nonce in it.
         if create_attempt.made(&node) || is_made && create_attempt.is_of_our_session(&node) {
-            return Ok(Whose::OfAttempt(Sight { czxid: node.stat.czxid, epoch }));
+            return Ok(Whose::Ours(SeenNode { czxid: node.stat.czxid, epoch }));
         }
-        // Ours may become pending_deletes, or be gone, between the create and the look at what is known of
-        // it.
+        // An earlier node of ours may become a pending delete, or be deleted, between our create
+        // and this point. So it counts as ours if it was a pending delete before the create or is
+        // one now.
         let after = create_attempt.generation.pending_deletes();
         let is_pending_delete =
             |nonce: &str| pending_deletes.contains(nonce) || after.contains(nonce);
         Ok(if nonce::split(&node.data).0.is_some_and(is_pending_delete) {
-            Whose::Debris
+            Whose::PendingDelete
         } else {
             Whose::Others
         })
@@ -198,7 +207,7 @@ impl<'a> ExclusiveAttempt<'a> {
     /// Waits until something happens to the node, or to the watch on it.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         while self.call.is_undisturbed(generation, epoch) {
-            self.call.progress(); // the one in the way is there, and watched
+            self.call.progress(); // the node in the way was read, and its watch is set
             match self.call.wait(generation, &self.notifier, Instant::now() + SAFETY_POLL)? {
                 Some(events) if events & (GONE | CHANGED) == 0 => {}
                 _ => break,
@@ -207,15 +216,95 @@ impl<'a> ExclusiveAttempt<'a> {
         Ok(())
     }
 
-    fn grant(&self, create_attempt: &mut CreateAttempt, sight: &Sight) -> Step<HeldNode> {
+    fn grant(&self, create_attempt: &mut CreateAttempt, seen: &SeenNode) -> Step<HeldNode> {
         let generation = create_attempt.generation.clone();
         let dir = path::parent(self.request.node);
-        let grant = || create_attempt.grant(sight, (self.request.on_loss)());
+        let grant = || create_attempt.grant(seen, (self.request.on_loss)());
         self.call.grant(&generation, &self.notifier, OWN, dir, grant, || self.own_gone())
     }
 
     fn own_gone(&self) -> Stop {
         warn!("{}: our node was deleted by somebody; trying again", self.request.node);
         Stop::Anew
+    }
+}
+
+/// One attempt to create the lock's node, under one nonce. If it is dropped before it is granted
+/// the lock, the node that it may have made is removed.
+struct CreateAttempt {
+    generation: Arc<Generation>,
+    /// The node's full path.
+    path: String,
+    nonce: String,
+    /// A create under this nonce was acknowledged, or its outcome is not known.
+    may_exist: bool,
+}
+
+/// Our node, as shown by a read that set a watch on it.
+struct SeenNode {
+    czxid: i64,
+    /// The connection on which the watch is set.
+    epoch: u64,
+}
+
+impl CreateAttempt {
+    fn new(generation: Arc<Generation>, path: String) -> Self {
+        CreateAttempt { generation, path, nonce: nonce::new(), may_exist: false }
+    }
+
+    /// Whether a node in our way can be one that this attempt has made.
+    fn may_exist(&self) -> bool {
+        self.may_exist
+    }
+
+    /// Sends a create. If it fails otherwise than by a refusal, the node may exist: the next create
+    /// or the drop of this attempt finds out. If the caller's time is over before the answer, the
+    /// connection sees to the node: it removes the node when the answer comes, if this create or
+    /// one before it may have made it.
+    fn create(&mut self, data: &[u8], acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
+        let before = std::mem::replace(&mut self.may_exist, true);
+        let data = nonce::sign(&self.nonce, data);
+        let mut removal = Removal::signed(self.path.clone(), self.nonce.clone(), None);
+        removal.may_exist = before;
+        let create =
+            Operation::Create { path: &self.path, data: &data, acl, mode: CreateMode::Ephemeral };
+        let flight = self.generation.flight(&[(create, Some(removal))], limit);
+        let made = flight.and_then(|mut answers| answers.take(0)).map(drop);
+        match made {
+            Ok(()) | Err(CallError::ConnectionLoss | CallError::Other(_)) => {}
+            // The connection removes the node when the answer comes. Until then nothing is known of
+            // it.
+            Err(CallError::Deadline | CallError::Cancelled) => self.may_exist = false,
+            // The create was refused, or was never sent.
+            Err(_) => self.may_exist = before,
+        }
+        made
+    }
+
+    /// Whether this is the node that this attempt has made.
+    fn made(&self, node: &Node) -> bool {
+        nonce::split(&node.data).0 == Some(self.nonce.as_str()) && self.is_of_our_session(node)
+    }
+
+    fn is_of_our_session(&self, node: &Node) -> bool {
+        self.generation.session_id() == Some(node.stat.owner)
+    }
+
+    /// Makes the node a held one, if the lease is fresh.
+    fn grant(&mut self, seen: &SeenNode, on_loss: OnLoss) -> StdResult<HeldNode, Refused> {
+        let leased = LeasedNode::fixed(self.path.clone(), seen.czxid, seen.epoch, on_loss);
+        self.generation.grant(&leased)?;
+        self.may_exist = false;
+        let removal = Removal::signed(self.path.clone(), self.nonce.clone(), Some(seen.czxid));
+        Ok(HeldNode::new(&self.generation, leased, removal))
+    }
+}
+
+impl Drop for CreateAttempt {
+    fn drop(&mut self) {
+        if self.may_exist {
+            let (path, nonce) = (std::mem::take(&mut self.path), std::mem::take(&mut self.nonce));
+            self.generation.remove(Removal::signed(path, nonce, None));
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! An exclusive lock as this process sees it: its threads take turns, and whoever's turn it is
-//! tries for the node.
+//! An exclusive lock as this process sees it: its threads take turns, and the thread whose turn it
+//! is tries to make the lock's node.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 
-/// No lock is handed over or shared here: its turns carry nothing.
+/// Threads neither hand this lock over nor share it: a turn carries nothing.
 type Turns = LocalQueue<Infallible, Infallible>;
 
 /// The name of the one node, below the lock's path.
@@ -35,7 +35,7 @@ pub(crate) struct ExclusiveHandle {
     shared: Arc<Interned<SharedExclusive>>,
 }
 
-/// What all `ZkExclusiveLock` of one path on one session share.
+/// What all `ZkExclusiveLock`s of one path on one session share.
 struct SharedExclusive {
     /// The lock's node, its full path.
     node: String,
@@ -128,10 +128,10 @@ impl ExclusiveHandle {
         wait.acquire(|| self.settings.operation_timeout(), |mode, limit| self.acquire(mode, limit))
     }
 
-    /// Whose node is there, as it says; the nonce is left out of its data.
+    /// The holder, if there is one; the nonce is left out of its data.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
         let (core, path) = (self.settings.session.core(), &self.shared.node);
-        // for the connection; the read has a time of its own
+        // This limit is for the connection. The read has a limit of its own.
         let limit = Limit::after(self.settings.operation_timeout());
         query("holders", core, path, &limit, |generation, _| {
             match generation.read(path, false, &Limit::NONE) {
@@ -150,16 +150,16 @@ impl ExclusiveHandle {
     }
 }
 
-/// What a guard keeps hold of.
+/// The hold that a guard ends.
 struct ExclusiveHold {
     lock: Arc<ExclusiveHandle>,
     node: Arc<HeldNode>,
-    /// Which took it.
+    /// The thread that took the lock.
     thread: ThreadId,
     turn: u64,
 }
 
-/// It is not re-entrant: each guard is a hold of its own.
+/// This lock is not re-entrant: each guard has a hold of its own.
 impl Hold for ExclusiveHold {
     fn node(&self) -> &HeldNode {
         &self.node
@@ -172,7 +172,7 @@ impl Hold for ExclusiveHold {
     fn release(&self, wait: bool) -> Release {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
-        // The removal is on its way before the next thread's create.
+        // The delete is sent before the next thread's create.
         let release = self.node.begin_release(wait);
         shared.turns.leave(self.turn);
         release

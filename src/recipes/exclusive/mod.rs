@@ -5,7 +5,6 @@
 //! is ours, and that no delete of ours hits the node of another client.
 
 mod attempt;
-mod create_attempt;
 mod lock;
 
 use std::fmt;

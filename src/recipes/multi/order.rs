@@ -1,19 +1,19 @@
-//! In which order the members are taken: the same in every process, so that no two multi-locks wait
-//! for each other.
+//! The order in which a multi-lock takes its members. It is the same in every process, so that no
+//! two multi-locks wait for each other.
 
 use std::collections::BTreeSet;
 
 use crate::local::registry::LockKey;
 
-/// Where a member is. Ordered by ensemble, then path, then kind.
+/// Where a member is, and of what kind. Ordered by ensemble, then path, then kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MemberKey {
     pub(super) lock: LockKey,
     pub(super) kind: &'static str,
 }
 
-/// The order in which members are taken, by their numbers. The error is the number of a member that
-/// is the same lock as a member before it.
+/// The order in which the members are taken, as indices. The error is the index of a member that is
+/// the same lock as a member before it.
 pub(super) fn order(mut keys: Vec<MemberKey>) -> Result<Vec<usize>, usize> {
     let ensembles = ensembles(&keys);
     for MemberKey { lock, .. } in &mut keys {
@@ -29,8 +29,8 @@ pub(super) fn order(mut keys: Vec<MemberKey>) -> Result<Vec<usize>, usize> {
     }
 }
 
-/// The ensembles that these members are on, each with all hosts that any session names of it: two
-/// sessions may name no host in common, and a third one hosts of both.
+/// The ensembles of these members, each with all hosts that any session names for it. Two sessions
+/// of one ensemble may name no common host, while a third one names hosts of both.
 fn ensembles(keys: &[MemberKey]) -> Vec<BTreeSet<String>> {
     let mut found: Vec<BTreeSet<String>> = Vec::new();
     for MemberKey { lock, .. } in keys {

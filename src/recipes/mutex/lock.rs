@@ -1,4 +1,5 @@
-//! A mutex as this process sees it: its threads' holds, and the local to the queue.
+//! A mutex as this process sees it: the holds of its threads, and their way to the queue at the
+//! server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(crate) struct MutexHandle {
     pub(super) settings: Settings,
 }
 
-/// What all `ZkMutex` of one path on one session share.
+/// What all `ZkMutex`es of one path on one session share.
 struct SharedMutex {
     local: LocalLock,
     reentry: Reentry<MutexHold>,
@@ -53,7 +54,7 @@ impl MutexHandle {
         &self.settings.path
     }
 
-    /// Another guard for a thread that holds the lock; `None` if it does not, or has lost it.
+    /// Another guard for a thread that holds the lock. `None`: it does not hold it, or has lost it.
     #[inline]
     fn again(&self) -> Option<Held> {
         let hold = self.shared.reentry.hold_of(this_thread())?;
@@ -64,7 +65,8 @@ impl MutexHandle {
         Some(Held::new(hold))
     }
 
-    /// A thread that holds the lock already needs no limit: most limits take a clock.
+    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
+    /// is tried first.
     #[inline]
     pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
         match self.again() {
@@ -84,11 +86,11 @@ impl MutexHandle {
         }
     }
 
-    /// The lock for a thread that does not hold it.
+    /// Takes the lock for a thread that does not hold it.
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
-        // A hold that is there now is lost, or `again` would have found that it stands; and a loss
-        // is final.
+        // If the thread has a hold here, the hold is lost: otherwise `again` would have used it. A
+        // loss is final.
         if let Some(hold) = shared.reentry.hold_of(thread) {
             self.settings.check(&hold.local_hold.node)?;
         }
@@ -119,7 +121,7 @@ impl MutexHandle {
         }
         shared.reentry.give_up(&hold);
         shared.self_deadlock.released(thread);
-        // Its node goes now; nobody waits for that.
+        // The delete goes on in the background; no caller waits for its outcome.
         let _ = shared.local.release(&hold.local_hold, (Duration::ZERO, Duration::ZERO), false);
         true
     }
@@ -128,7 +130,7 @@ impl MutexHandle {
         self.shared.reentry.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
     }
 
-    /// Whether it has guards on the lock, through whatever session; an error if they are of a lost
+    /// Whether `thread` has guards on the lock, through any session. An error if they are of a lost
     /// hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let hold = self.shared.reentry.hold_of(thread);
@@ -149,7 +151,7 @@ impl MutexHandle {
         self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
     }
 
-    /// Ends a lock that outlives sessions.
+    /// Ends a persistent lock.
     pub(super) fn release_persistent(&self, name: &str) -> Result<bool> {
         self.shared.local.queue.release_persistent(
             self.settings.session.core(),
@@ -163,7 +165,7 @@ impl MutexHandle {
     }
 }
 
-/// What the guards of one thread keep hold of.
+/// The hold that the guards of one thread share.
 struct MutexHold {
     lock: Arc<MutexHandle>,
     local_hold: Arc<LocalHold>,
@@ -206,8 +208,8 @@ impl Hold for Nested<MutexHold> {
         )?;
         if shared.reentry.leave(self) {
             shared.self_deadlock.released(self.thread());
-            // The lock is not ours to hold over any more. What comes of the node that was ours
-            // makes no difference to it.
+            // The persistent node holds the lock now, so the hold is not handed over. The outcome
+            // of the delete of our own node makes no difference to that.
             let _ = shared.local.release(&self.local_hold, (Duration::ZERO, Duration::ZERO), false);
         }
         Ok(settings.shown(&path).to_owned())

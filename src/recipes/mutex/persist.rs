@@ -1,10 +1,11 @@
-//! A hold that outlives its session: a persistent node in the place of the ephemeral one, and its
-//! end by name.
+//! A persistent lock: a hold that outlives its session, by a persistent node in the place of the
+//! ephemeral one, and the end of such a lock by the node's name.
 //!
-//! The persistent node bears the number of the ephemeral one and is made while that stands, so that
-//! whoever waits for the one waits for the other too. Then the ephemeral node is written to, and
-//! only then it goes: a waiter that would take its end for a grant, because it was the only one
-//! ahead in its listing, sees the change first, or the node's version, and lists again.
+//! The persistent node has the number of the ephemeral one and is made while that stands, so that a
+//! contender which waits for one waits for the other too. Then the ephemeral node is written to,
+//! and only then deleted. A waiter whose listing showed only the ephemeral node ahead would take
+//! its end for a grant. Because of the write it gets a change event first, or reads a version above
+//! 0, and lists the queue again.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ use crate::session::generation::{CallError, CreateMode, Operation};
 use zk_wire::path;
 
 impl Queue {
-    /// Makes a persistent node beside the hold's own, which may go then. Gives its full path.
+    /// Makes a persistent node beside the hold's own node, which may be deleted then. Gives the
+    /// full path.
     pub(crate) fn persist(
         &self,
         core: &Core,
@@ -28,8 +30,8 @@ impl Queue {
         limit: &Limit<'_>,
     ) -> Result<String> {
         let (kind, mode) = (Kind::Lock, CreateMode::Persistent);
-        // That the ephemeral node can be written to shows that it kept everybody out until the
-        // other stood.
+        // A write to the ephemeral node that succeeds shows that the node is still there. So it
+        // kept everybody out until the persistent node was made.
         let stands = Operation::SetData { path: held.path(), data, version: None };
         let stand_in = StandIn { op: "persist", held, kind, mode, data, stands };
         let mut tried = None;
@@ -44,7 +46,7 @@ impl Queue {
         Ok(path)
     }
 
-    /// Deletes a persistent contender. False: there is no such node.
+    /// Deletes the node of a persistent lock. False: there is no such node.
     pub(crate) fn release_persistent(
         &self,
         core: &Core,
@@ -55,12 +57,13 @@ impl Queue {
             let reason = format!("{name:?} {why}");
             Err(Error::InvalidConfig { what: "persistent lock", reason })
         };
-        // With an id in its name no other node can ever bear it: it can be deleted again blindly.
+        // Because of the id no other node ever has this name. So the delete can be repeated after a
+        // lost answer.
         if name::parse(name).is_none_or(|parsed| parsed.id.is_empty()) || name.contains('/') {
             return refused("is not the name of a contender's node with an id in it");
         }
         let (path, limit) = (path::join(self.dir(), name), Limit::after(operation_timeout));
-        // An earlier delete whose answer was lost.
+        // An earlier delete may have succeeded although its answer was lost.
         let mut may_be_done = false;
         let is_deleted = query("release_persistent", core, &path, &limit, |generation, _| {
             match generation.read(&path, false, &limit) {

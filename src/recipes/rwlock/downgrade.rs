@@ -1,6 +1,6 @@
-//! From writing to reading without a gap, as Curator's `InterProcessReadWriteLock` does it since
-//! 5.5: an ephemeral read node with the write's own number is made while the write stands, and only
-//! then the write goes.
+//! A downgrade: from writing to reading without a gap, as Curator's `InterProcessReadWriteLock`
+//! does it since 5.5. An ephemeral read node with the write's number is made while the write node
+//! stands, and only then the write node is deleted.
 
 use crate::error::Result;
 use crate::limit::Limit;
@@ -16,8 +16,8 @@ use crate::session::retry::Retry;
 const OP: &str = "lock";
 
 impl Queue {
-    /// A read node in the place of a write that is held, for who holds it: it has the write's
-    /// number, so that whoever waits for the write waits for it too.
+    /// Makes a read node in the place of `write`, for the thread that holds that. A contender that
+    /// waits for the write waits for the read too, because both have one number.
     pub(crate) fn downgrade(
         &self,
         core: &Core,
@@ -26,13 +26,13 @@ impl Queue {
         limit: &Limit<'_>,
     ) -> Result<HeldNode> {
         let (kind, mode) = (Kind::Read, CreateMode::Ephemeral);
-        // The write's watch does not say that it still stands: a change may have used that up. A
-        // node that is there does.
+        // The read of the write node must succeed. A silent watch would not do, because a change of
+        // the node may have used it up.
         let stands = Operation::GetData { path: write.path(), watch: false };
         let stand_in = StandIn { op: OP, held: write, kind, mode, data, stands };
         let mut contender = self.stand_in(core, &stand_in, limit, &mut None)?;
-        // The hold goes on, and its token with it: the read node's own would be above that of a
-        // writer who waits already.
+        // The read continues the write's hold, so it has the write's fencing token. The read node's
+        // own czxid is above that of writers which wait already.
         contender.czxid = write.leased().czxid();
         let retry = Retry::new();
         loop {
@@ -46,7 +46,7 @@ impl Queue {
             };
             write.check(core)?;
             if refused == Refused::Stale {
-                // Without a connection a proof fails at once: it is waited for here.
+                // Without a connection a proof fails at once, so the connection is waited for here.
                 core.connected(OP, core.shown(self.dir()), limit, &retry)?;
                 match contender.generation.prove(self.dir(), limit) {
                     Ok(()) => {}

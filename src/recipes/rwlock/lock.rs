@@ -1,9 +1,9 @@
-//! A read/write lock as this process sees it: who reads, who writes, and the local to the queue.
+//! A read/write lock as this process sees it: which of its threads read and write, and their way to
+//! the queue at the server.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::shared_read::SharedRead;
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
@@ -26,14 +26,45 @@ pub(crate) struct RwLockHandle {
     shared: Arc<Interned<SharedRwLock>>,
 }
 
-/// What all `ZkRwLock` of one path on one session share.
+/// What all `ZkRwLock`s of one path on one session share.
 struct SharedRwLock {
     local: LocalLock<Arc<SharedRead>>,
     writes: Reentry<WriteHold>,
     reads: Reentry<ReadHold>,
-    /// The readers that others may still join.
+    /// The shared read that other threads may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
+}
+
+/// A shared read: one held read node, and how many threads of this process read under it.
+struct SharedRead {
+    node: HeldNode,
+    /// The second part of the fencing token.
+    fence: u64,
+    members: Mutex<usize>,
+}
+
+impl SharedRead {
+    /// A shared read with its first member.
+    fn new(node: HeldNode, fence: u64) -> Arc<Self> {
+        Arc::new(SharedRead { node, fence, members: Mutex::new(1) })
+    }
+
+    /// Adds a member; false if the last one has left already.
+    fn join(&self) -> bool {
+        let mut members = self.members.lock();
+        if *members > 0 {
+            *members += 1;
+        }
+        *members > 0
+    }
+
+    /// Removes a member; true if it was the last.
+    fn leave(&self) -> bool {
+        let mut members = self.members.lock();
+        *members = members.saturating_sub(1);
+        *members == 0
+    }
 }
 
 impl RwLockHandle {
@@ -57,8 +88,7 @@ impl RwLockHandle {
         &self.settings.path
     }
 
-    /// Another guard for a thread that reads or writes; `None` if it does not, or has lost the
-    /// lock.
+    /// Another guard for a thread that reads or writes. `None`: it does not, or has lost the lock.
     #[inline]
     fn again(&self, kind: Kind) -> Option<Held> {
         let thread = this_thread();
@@ -74,7 +104,8 @@ impl RwLockHandle {
         Some(Held::new(writer))
     }
 
-    /// A thread that holds the lock already needs no limit: most limits take a clock.
+    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
+    /// is tried first.
     #[inline]
     pub(super) fn lock(self: &Arc<Self>, kind: Kind) -> Result<Held> {
         match self.again(kind) {
@@ -94,7 +125,7 @@ impl RwLockHandle {
         }
     }
 
-    /// The lock for a thread that does not hold it so.
+    /// Takes the lock for a thread that does not hold it in this way.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         kind: Kind,
@@ -109,8 +140,8 @@ impl RwLockHandle {
 
     fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
-        // A write that is there now is lost, or `again` would have found that it stands; and a loss
-        // is final. The same holds in `read`.
+        // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
+        // it. A loss is final. The same is true in `read`.
         if let Some(writer) = shared.writes.hold_of(thread) {
             self.settings.check(&writer.local_hold.node)?;
         }
@@ -144,11 +175,11 @@ impl RwLockHandle {
         Ok(Some(Held::new(reader)))
     }
 
-    /// The thread that writes gets a read node of its own, in the write's place: what is left when
-    /// it ends writing.
+    /// Takes a read for the thread that writes: it gets a read node of its own in the write's
+    /// place, which stays when the write ends.
     fn read_beside(&self, local_hold: &LocalHold, limit: Limit<'_>) -> Result<Arc<SharedRead>> {
         self.settings.check(&local_hold.node)?;
-        // A request that is sent now would make a node which nobody waits for.
+        // A request that is sent now would make a node for which nobody waits.
         let path = || self.settings.path.clone();
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path() });
@@ -161,7 +192,8 @@ impl RwLockHandle {
         Ok(SharedRead::new(held_node, local_hold.node.hand_overs()))
     }
 
-    /// The thread joins who reads here already, or queues for a read node of its own.
+    /// Takes a read for another thread: it joins the readers of this process, or queues for a read
+    /// node of its own.
     fn read_in_turn(
         &self,
         mode: Mode,
@@ -178,7 +210,7 @@ impl RwLockHandle {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // Lost on the way here; released if we are the last.
+                    // The shared read was lost before this thread got it.
                     shared_read.leave();
                     continue;
                 }
@@ -200,7 +232,7 @@ impl RwLockHandle {
         }
     }
 
-    /// Whether new members may join.
+    /// Whether threads may still join this shared read.
     fn is_open(&self, shared_read: &SharedRead) -> bool {
         let held_node = &shared_read.node;
         held_node.is_held()
@@ -208,8 +240,8 @@ impl RwLockHandle {
             && held_node.age() < self.settings.hand_over
     }
 
-    /// Those who wait to read, next in line, come in at once: one by one they could find the shared_read
-    /// gone again.
+    /// Lets in all threads that are next in line and want to read. If they came one by one, the
+    /// shared read could have ended before they join.
     fn let_in(
         &self,
         shared_read: &Arc<SharedRead>,
@@ -217,7 +249,7 @@ impl RwLockHandle {
     ) {
         while self.is_open(shared_read) && shared_read.join() {
             if turn.share(shared_read.clone()).is_err() {
-                shared_read.leave(); // never the last: we are in it
+                shared_read.leave(); // never the last: this thread is a member
                 return;
             }
         }
@@ -251,7 +283,7 @@ impl RwLockHandle {
             shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.loss().is_some());
         let read =
             shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.loss().is_some());
-        // Their nodes go now; nobody waits for that.
+        // The deletes go on in the background; no caller waits for their outcome.
         if let Some(writer) = &write {
             shared.writes.give_up(writer);
             let _ =
@@ -269,7 +301,7 @@ impl RwLockHandle {
         write.is_some() || read.is_some()
     }
 
-    /// Whether it has guards on the lock, of either kind, through whatever session; an error if
+    /// Whether `thread` has guards on the lock, of either kind, through any session. An error if
     /// they are of a lost hold.
     pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let (reader, writer) =
@@ -301,7 +333,7 @@ impl RwLockHandle {
     }
 }
 
-/// What the write guards of one thread keep hold of.
+/// The hold that the write guards of one thread share.
 struct WriteHold {
     lock: Arc<RwLockHandle>,
     local_hold: Arc<LocalHold>,
@@ -329,13 +361,13 @@ impl Hold for Nested<WriteHold> {
         if !reads_on {
             shared.self_deadlock.released(self.thread());
         }
-        // A thread that reads on must not be joined by a writer that is handed the write node.
+        // If the thread goes on reading, its write node must not be handed to another writer.
         let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
         shared.local.release(&self.local_hold, (hand_over, Duration::ZERO), wait)
     }
 }
 
-/// What the read guards of one thread keep hold of.
+/// The hold that the read guards of one thread share.
 struct ReadHold {
     lock: Arc<RwLockHandle>,
     shared_read: Arc<SharedRead>,
@@ -354,7 +386,8 @@ impl Hold for Nested<ReadHold> {
         self.lock.shared.reads.count(self.thread())
     }
 
-    /// As when the thread's write was handed to it, if it reads in the place of that.
+    /// If the read stands in the place of a write, this is the number of hand-overs before that
+    /// write.
     fn hand_over(&self) -> u64 {
         self.shared_read.fence
     }

@@ -6,7 +6,6 @@
 
 mod downgrade;
 mod lock;
-mod shared_read;
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! A semaphore as this process sees it: its threads' way through the mutex to the leases.
+//! A semaphore as this process sees it: the way of its threads through the mutex to the leases.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leases::{self, Count, Leases, Want};
+use super::leases::{self, Count, LeaseRequest, Leases};
 use crate::error::{Cause, Error, Result};
 use crate::guard::{Held, Hold};
 use crate::limit::Limit;
@@ -22,21 +22,20 @@ use zk_wire::path;
 /// One user's semaphore: the shared one, and what is this user's own.
 pub(crate) struct SemaphoreHandle {
     settings: Settings,
-    /// The number at the server was compared with the one that we were told, or needs no
-    /// comparison.
+    /// The number at the server was compared with this user's, or needs no comparison.
     has_agreed: AtomicBool,
     shared: Arc<Interned<SharedSemaphore>>,
 }
 
 /// What all semaphores of one path on one session share.
 struct SharedSemaphore {
-    /// To the mutex, which its holder lets go when it has its leases.
+    /// The mutex. Its holder releases it when it has its leases.
     local: LocalLock,
     leases: Leases,
 }
 
 impl SemaphoreHandle {
-    /// `is_fixed`: it takes no other number than it was told.
+    /// `is_fixed`: it takes no other number than the given one.
     pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
         let shared = settings.share(what, |settings| {
             let dir = settings.dir();
@@ -56,12 +55,12 @@ impl SemaphoreHandle {
         Ok(SemaphoreHandle { settings, has_agreed: AtomicBool::new(is_fixed), shared })
     }
 
-    /// The number at the server, written there if it says none. The first time it must be the
-    /// number that we were told; from then on the server's counts.
+    /// The number at the server; if there is none, this user's is written. The first time it must
+    /// be this user's number; from then on the server's counts.
     fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
         let ours = self.settings.permits;
         let theirs = self.shared.leases.permits(op, self.settings.session.core(), ours, limit)?;
-        // 0 is a pause, which whoever comes meanwhile waits out.
+        // 0 is a pause: every client waits until the number is raised.
         if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
             return Err(Error::InconsistentLeases {
                 path: self.settings.path.clone(),
@@ -92,7 +91,7 @@ impl SemaphoreHandle {
         )
     }
 
-    /// All of `number` leases, or none: somebody else is ahead, or has them.
+    /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
     pub(crate) fn acquire(
         &self,
         number: u32,
@@ -105,44 +104,48 @@ impl SemaphoreHandle {
         self.check(number, &limit)?;
         let call =
             Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
-        let want = Want { call: &call, number, mode, data: &self.settings.data };
+        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
-            if mode == Mode::Try && self.shared.leases.is_full(&want)? {
+            if mode == Mode::Try && self.shared.leases.is_full(&request)? {
                 return Ok(None);
             }
-            // Who only tries is not sent away by those who pass through the mutex while permits are
-            // free, and does not wait for one who stays there because they are not: it looks again,
-            // ever less often.
-            let patient = mode == Mode::Wait;
-            let passage =
-                match self.enter(if patient { limit } else { limit.or_at(Instant::now() + slice) })
+            // A caller that only tries must not fail because another caller passes through the
+            // mutex while permits are free; and it must not wait for one that stays there because
+            // none are free. So it waits for a slice of time, counts again, and makes each slice
+            // longer.
+            let may_wait = mode == Mode::Wait;
+            let passage = match self.enter(if may_wait {
+                limit
+            } else {
+                limit.or_at(Instant::now() + slice)
+            }) {
+                Ok(Some(passage)) => passage,
+                Ok(None) if may_wait || limit.is_past() => return Ok(None),
+                Ok(None) => {
+                    // The server has shown somebody ahead: that is contention too.
+                    call.is_contended.set(true);
+                    slice *= 2;
+                    continue;
+                }
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if !may_wait && !limit.is_past() =>
                 {
-                    Ok(Some(passage)) => passage,
-                    Ok(None) if patient || limit.is_past() => return Ok(None),
-                    Ok(None) => {
-                        // somebody ahead was shown: that is contention too
-                        call.is_contended.set(true);
-                        slice *= 2;
-                        continue;
-                    }
-                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                        if !patient && !limit.is_past() =>
-                    {
-                        slice *= 2;
-                        continue;
-                    }
-                    // As in the queue: it was shown, and an outage is not what kept us since.
-                    Err(Error::Unavailable { cause: Cause::Deadline, .. })
-                        if call.is_contended.get()
-                            && self.settings.session.state() == SessionState::Connected =>
-                    {
-                        return Ok(None);
-                    }
-                    Err(e) => return Err(e),
-                };
+                    slice *= 2;
+                    continue;
+                }
+                // As in the queue: contention was shown, and no outage has kept us from the
+                // lock since.
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if call.is_contended.get()
+                        && self.settings.session.state() == SessionState::Connected =>
+                {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
             let local = &self.shared.local;
-            match self.shared.leases.take(&want, &passage.local_hold.node, &local.losses) {
+            match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
                 Ok(leases) => {
                     drop(passage);
                     return Ok(self.held(leases));
@@ -154,8 +157,9 @@ impl SemaphoreHandle {
         }
     }
 
-    /// More than there are could wait for ever. A single one may: there may be none for a while,
-    /// and its number need not be asked for once it was compared.
+    /// A request for more permits than there are could wait for ever: that is an error. A request
+    /// for one may wait: there may be none for a while. For one permit the number needs no read
+    /// once it was compared.
     fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
         if number == 0 {
             let reason = "0 permits cannot be held".to_owned();
@@ -175,7 +179,7 @@ impl SemaphoreHandle {
         Ok(())
     }
 
-    /// The mutex, for one who wants leases.
+    /// Takes the mutex, for a caller that wants leases.
     fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
         let request = LocalRequest {
             session: &self.settings.session,
@@ -183,7 +187,7 @@ impl SemaphoreHandle {
             mode: Mode::Wait,
             limit,
             data: &self.settings.data,
-            // Whoever has the mutex here says nothing of who has the leases.
+            // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
         };
         let local_hold =
@@ -191,7 +195,7 @@ impl SemaphoreHandle {
         Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
     }
 
-    /// What the mutex says of itself and means of the semaphore.
+    /// Turns an error about the mutex into one about the semaphore.
     fn of_ours(&self, e: Error) -> Error {
         let path = self.settings.path.clone();
         match e {
@@ -202,7 +206,7 @@ impl SemaphoreHandle {
         }
     }
 
-    /// One hold of leases that were taken together. `None` of none, which nobody asks for.
+    /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
     fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
         let mut leases = leases.into_iter();
@@ -227,9 +231,9 @@ impl SemaphoreHandle {
 
     pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
         let limit = Limit::after(self.settings.operation_timeout());
-        // Whoever sets the number knows it, whatever it was told before. This is said before the
-        // request: if its answer is lost, the number may have changed, and this handle must go on
-        // with it.
+        // A caller that sets the number knows it, whatever number it was given before. This is
+        // noted before the request: if its answer is lost, the number may have changed, and this
+        // handle must go on with the new one.
         self.has_agreed.store(true, Ordering::Release);
         if self.shared.leases.set_permits(self.settings.session.core(), permits, &limit)? {
             return Ok(());
@@ -241,12 +245,12 @@ impl SemaphoreHandle {
         Err(Error::InvalidConfig { what: "number of permits", reason })
     }
 
-    /// The leases that stand.
+    /// The holders of leases.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
         Ok(below("leases", self.shared.leases.contenders(self.settings.session.core())?))
     }
 
-    /// The leases that stand, and behind them who is at the mutex.
+    /// The holders of leases, and behind them the contenders for the mutex.
     pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
         let mut all = self.holders()?;
         let waiting = self.shared.local.queue.contenders(self.settings.session.core())?;
@@ -266,13 +270,13 @@ impl SemaphoreHandle {
     }
 }
 
-/// Contenders whose nodes are not right below the semaphore's.
+/// Contenders whose nodes are in the folder `dir` below the semaphore's node.
 fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
     all.iter_mut().for_each(|contender| contender.name = format!("{dir}/{}", contender.name));
     all
 }
 
-/// The mutex, held. It goes on at the end, whatever the end is.
+/// The held mutex. Its drop releases it, or hands it to the next thread, however the request ended.
 struct Passage<'a> {
     lock: &'a SemaphoreHandle,
     local_hold: Arc<LocalHold>,
@@ -281,12 +285,12 @@ struct Passage<'a> {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let SemaphoreHandle { settings, shared, .. } = self.lock;
-        // That it was lost concerns nobody any more.
+        // If the mutex was lost, that concerns nobody any more.
         let _ = shared.local.release(&self.local_hold, (settings.hand_over, Duration::ZERO), false);
     }
 }
 
-/// What a permit keeps hold of: no thread's, and of use without the semaphore.
+/// The hold of a permit. It belongs to no thread, and outlives the semaphore object.
 struct PermitHold {
     /// A permit keeps its session open, and other recipes off its path.
     session: ZkSession,

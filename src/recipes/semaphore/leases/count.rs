@@ -1,5 +1,5 @@
-//! How many leases a semaphore has: decimal text in the data of its node, where kazoo's `Semaphore`
-//! keeps it too.
+//! The number of a semaphore's leases: decimal text in the data of its node, where kazoo's
+//! `Semaphore` keeps it too.
 
 use std::sync::Arc;
 
@@ -10,35 +10,36 @@ use crate::session::generation::{CallError, CreateMode, Generation, Node, Operat
 use crate::world::atomic::{AtomicBool, AtomicU32, Ordering};
 use zk_wire::path;
 
-/// More bytes than this are no number that anybody wrote for us.
+/// Longer data is no number that a client wrote for a semaphore.
 const LONGEST: usize = 32;
 
 pub(crate) struct Count {
     /// The semaphore's node, its full path.
     path: String,
     acl: Acl,
-    /// The number that was seen last; where none was seen, what we were told.
+    /// The number that was seen last at the server. Before that, or if the data there is no number,
+    /// the number that a user's object was given.
     known: AtomicU32,
-    /// `known` is what was seen at the server, or, where the data there is something else, what the
-    /// object was told that asked first.
+    /// Whether `known` is settled: it was seen at the server; or the data there is no number, and
+    /// `known` is the number of the object that read it first.
     is_seen: AtomicBool,
-    /// For those who take no other number than they were told.
+    /// Whether the semaphore takes no other number than the given one.
     is_fixed: bool,
     warned: AtomicBool,
 }
 
-/// What the data of a semaphore's node is.
+/// The meaning of the data of a semaphore's node.
 #[derive(Debug, PartialEq, Eq)]
 enum Text {
     Number(u32),
     Empty,
-    /// Somebody else's business.
+    /// The data is no number and belongs to somebody else.
     Other,
 }
 
 impl Count {
-    pub(crate) fn new(path: String, acl: Acl, told: u32, is_fixed: bool) -> Self {
-        let known = AtomicU32::new(told);
+    pub(crate) fn new(path: String, acl: Acl, given: u32, is_fixed: bool) -> Self {
+        let known = AtomicU32::new(given);
         Count {
             path,
             acl,
@@ -70,8 +71,8 @@ impl Count {
         })
     }
 
-    /// The number, if that is what this read of the node says. If not, [`get`](Self::get) finds it
-    /// or makes it so.
+    /// The number in the node that was read, if its data is one. If not, use [`get`](Self::get),
+    /// which finds the number or writes it.
     pub(super) fn said(&self, node: &Node) -> Option<u32> {
         match read(&node.data) {
             Text::Number(number) => {
@@ -82,19 +83,19 @@ impl Count {
         }
     }
 
-    /// Asks for the number; `watch` leaves a watch on the node. A node that is missing is made, and
-    /// data that is missing is written: the number that was seen last, or else the one that the
-    /// caller was told. Another semaphore object of the path may have been told another number; if
-    /// it was never used, its number is nobody's.
+    /// Reads the number; `watch` leaves a watch on the node. A missing node is made, and missing
+    /// data is written: with the number that was seen last, or else with `given`, the caller's.
+    /// (Another object of the path may have been given another number. As long as that object has
+    /// not been used, its number does not count.)
     pub(super) fn get(
         &self,
         generation: &Generation,
-        told: u32,
+        given: u32,
         watch: bool,
         limit: &Limit<'_>,
     ) -> Result<u32, CallError> {
         loop {
-            let ours = if self.is_seen.load(Ordering::Acquire) { self.known() } else { told };
+            let ours = if self.is_seen.load(Ordering::Acquire) { self.known() } else { given };
             let node = self.node(generation, ours, watch, limit)?;
             if let Some(number) = self.said(&node) {
                 return Ok(number);
@@ -105,7 +106,7 @@ impl Count {
                 Text::Other => {
                     if !self.warned.swap(true, Ordering::Relaxed) {
                         warn!(
-                            "{}: its data is no number of permits and is left as it is; each client goes by what it was told",
+                            "{}: its data is no number of permits and is left as it is; each client uses the number that it was given",
                             self.path
                         );
                     }
@@ -116,7 +117,7 @@ impl Count {
         }
     }
 
-    /// Changes the number. False: the data is not ours to change.
+    /// Writes the number. False: the data belongs to somebody else.
     pub(super) fn set(
         &self,
         generation: &Generation,
@@ -137,9 +138,9 @@ impl Count {
         }
     }
 
-    /// The semaphore's node, which is made with this number if it is missing. It is no container:
-    /// that would go while nobody is here, and the number with it. (Where the number is fixed, it
-    /// may; it is written into the container then.)
+    /// Reads the semaphore's node, and makes it with this number if it is missing. It is no
+    /// container: the server would delete that when no client is there, and the number with it. (If
+    /// the number is fixed it may be lost, because each client writes it again.)
     fn node(
         &self,
         generation: &Generation,
@@ -169,7 +170,7 @@ impl Count {
         }
     }
 
-    /// False: the node has changed since it was read.
+    /// Writes the number over the data that was read. False: the node has changed since.
     fn write(
         &self,
         generation: &Generation,
@@ -196,7 +197,7 @@ impl Count {
     }
 }
 
-/// Numbers beyond what we count to are as good as no bound.
+/// A number above `u32::MAX` is read as that: nobody reaches such a bound.
 fn read(data: &[u8]) -> Text {
     let text = data.trim_ascii();
     if text.is_empty() {
@@ -241,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_we_write_we_read(number: u32) {
+        fn a_number_that_we_write_is_read_back(number: u32) {
             prop_assert_eq!(read(number.to_string().as_bytes()), Text::Number(number));
         }
 

@@ -1,16 +1,17 @@
-//! One request's way to a semaphore's leases: make the nodes, count, wait, hold.
+//! One request's way to a semaphore's leases: make the nodes, count the leases, wait, and be
+//! granted them.
 //!
-//! The algorithm is that of Curator's `InterProcessSemaphoreV2`: whoever wants leases holds the
-//! mutex `locks`, makes its nodes, and watches all leases until they are few enough. What keeps the
-//! bound is the count of nodes alone: of those who hold at one time, the one whose node was made
-//! last has counted all the others' nodes. The mutex is there so that two who wait do not count
-//! each other's nodes for ever; so who loses it while it waits takes its nodes away and begins
-//! anew.
+//! The algorithm is that of Curator's `InterProcessSemaphoreV2`. A client that wants leases takes
+//! the mutex `locks`, makes its nodes, and watches all leases until there are few enough. The count
+//! of nodes alone keeps the bound: among the clients that hold leases at one time, the one that
+//! made its node last has counted the nodes of all others. The mutex is there because two waiting
+//! clients would count each other's nodes for ever. So a client that loses the mutex while it waits
+//! deletes its nodes and begins anew.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Leases, Want};
+use super::{LeaseRequest, Leases};
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
 use crate::queue::{Call, Step, Stop};
@@ -25,32 +26,32 @@ const COUNT: u8 = 2;
 const SESSION: u8 = 4;
 const MUTEX: u8 = 8;
 
-/// A waiter counts again this often, in case an event was lost for a reason nobody knows.
+/// A waiter counts again this often, in case an event is lost for a reason that nobody foresaw.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
-/// So many nodes are made in one flight at the most. All answers of a flight are due within T/6,
-/// and each create that is left without an answer is searched for by a listing of its own.
+/// At most so many nodes are made in one flight. All answers of a flight are due within T/6, and
+/// each create without an answer needs a listing of its own later.
 const AT_ONCE: usize = 64;
 
 struct Taking<'a> {
     leases: &'a Leases,
-    want: &'a Want<'a>,
+    request: &'a LeaseRequest<'a>,
     mutex: &'a HeldNode,
-    /// Rings when the mutex is lost.
+    /// Notified when the mutex is lost.
     losses: &'a WatchRegistry<()>,
     notifier: Arc<Notifier>,
 }
 
 impl Leases {
-    /// Takes leases, for who holds the mutex; `losses` rings when that is lost. `Anew`: it is, or
-    /// the session.
+    /// Takes leases for the thread that holds `mutex`; `losses` is notified when that is lost.
+    /// `Stop::Anew`: the mutex or the session is lost.
     pub(crate) fn take(
         &self,
-        want: &Want<'_>,
+        request: &LeaseRequest<'_>,
         mutex: &HeldNode,
         losses: &WatchRegistry<()>,
     ) -> Step<Vec<HeldNode>> {
-        let taking = Taking { leases: self, want, mutex, losses, notifier: Notifier::new() };
+        let taking = Taking { leases: self, request, mutex, losses, notifier: Notifier::new() };
         loop {
             match taking.begin() {
                 Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
@@ -61,12 +62,12 @@ impl Leases {
 }
 
 impl<'a> Taking<'a> {
-    /// Makes our nodes, and waits until they may be held.
+    /// Makes our nodes, waits until they may be held, and is granted them.
     fn begin(&self) -> Step<Vec<HeldNode>> {
         let (generation, mut contenders, mut fits) = self.make()?;
-        // WatchRegistry before watches, and until all is held: an event may come before the answer to the
-        // read that armed its watch.
-        let mask = |cause| EventMask { gone: cause, changed: cause };
+        // Register before the watches are set, and until all leases are held: an event may arrive
+        // before the answer to the read that sets its watch.
+        let mask = |event| EventMask { gone: event, changed: event };
         let nodes = &generation.nodes;
         let _leases = nodes.register(self.leases.dir.clone(), &self.notifier, mask(LEASES));
         let _count =
@@ -83,9 +84,9 @@ impl<'a> Taking<'a> {
     }
 
     /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the
-    /// same flight. Says whether they are few enough, unless that must be asked again.
+    /// same flight. Gives whether they are few enough, or `None` if that count failed.
     fn make(&self) -> Step<(Arc<Generation>, Vec<ContenderNode>, Option<bool>)> {
-        let Want { call, data, number, .. } = self.want;
+        let LeaseRequest { call, data, number, .. } = self.request;
         let limit = &call.limit;
         let Leases { dir, acl, .. } = self.leases;
         let generation = call.connected()?;
@@ -93,7 +94,7 @@ impl<'a> Taking<'a> {
         let mut contenders = Vec::new();
         loop {
             if limit.is_past() {
-                return Err(call.stop(dir, CallError::Deadline)); // nothing is sent for nothing
+                return Err(call.stop(dir, CallError::Deadline)); // no time is left for a node
             }
             let missing = (*number as usize).saturating_sub(contenders.len());
             let is_last = missing <= AT_ONCE;
@@ -131,7 +132,7 @@ impl<'a> Taking<'a> {
                 }
                 None => {
                     let room = self.leases.room_of(
-                        self.want,
+                        self.request,
                         &generation,
                         &contenders,
                         false,
@@ -145,7 +146,8 @@ impl<'a> Taking<'a> {
                     };
                     return Ok((generation, contenders, fits));
                 }
-                // The semaphore's node first: it is none that may go while nobody is here.
+                // The semaphore's node is made first: `make_parents` would make it as a container,
+                // which the server may delete.
                 Some(CallError::NoNode) => {
                     let counted =
                         self.leases.count.get(&generation, self.leases.count.known(), false, limit);
@@ -163,8 +165,8 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Counts, and waits until our leases are among those that may be held.
-    /// `fits` is what the count behind their creates has shown.
+    /// Counts, and waits until our leases are among those that may be held. `fits` is the outcome
+    /// of the count behind their creates.
     fn advance(
         &self,
         generation: &Generation,
@@ -175,16 +177,16 @@ impl<'a> Taking<'a> {
         if fits.map_or_else(|| self.fits(generation, contenders, false), Ok)? {
             return Ok(());
         }
-        if self.want.mode == Mode::Try {
+        if self.request.mode == Mode::Try {
             return Err(Stop::Busy);
         }
-        debug!("{}: waiting until fewer leases stand", self.leases.dir);
+        debug!("{}: waiting until there are fewer leases", self.leases.dir);
         loop {
             self.notifier.clear(u8::MAX);
             self.connected_still(generation)?;
             let epoch = generation.epoch();
             if self.fits(generation, contenders, true)? {
-                // One of those that went since may have been ours.
+                // A lease that went since the count may have been ours.
                 if self.notifier.events() & LEASES == 0 {
                     return Ok(());
                 }
@@ -194,12 +196,12 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Waits until something has changed that calls for another count; the watches were armed on
-    /// the connection `epoch`.
+    /// Waits until something has changed that calls for another count. The watches were set on the
+    /// connection `epoch`.
     fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
         let poll = Instant::now() + SAFETY_POLL;
         while self.call().is_undisturbed(generation, epoch) {
-            self.call().progress(); // our nodes are counted, and the watches stand
+            self.call().progress(); // our nodes are counted, and the watches are set
             match self.call().wait(generation, &self.notifier, poll)? {
                 Some(events) if events & (LEASES | COUNT | MUTEX) == 0 => {}
                 _ => break,
@@ -214,7 +216,7 @@ impl<'a> Taking<'a> {
         contenders: &[ContenderNode],
         watch: bool,
     ) -> Step<bool> {
-        self.judge(self.leases.room(self.want, generation, contenders, watch)?)
+        self.judge(self.leases.room(self.request, generation, contenders, watch)?)
     }
 
     fn judge(&self, room: Option<i64>) -> Step<bool> {
@@ -234,9 +236,9 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Makes our nodes holds. What remains is to show that their session lives.
+    /// Makes our nodes held ones. What remains is to show that their session lives.
     fn grant(&self, contenders: &mut [ContenderNode]) -> Step<Vec<HeldNode>> {
-        // Unless all that are wanted are held they go back, with this.
+        // If not all are granted, this is dropped, and the granted ones are released.
         let mut granted = Vec::with_capacity(contenders.len());
         for contender in contenders {
             loop {
@@ -256,12 +258,12 @@ impl<'a> Taking<'a> {
                 }
             }
         }
-        // All or none, also of those that are lost at once.
+        // All or none: if one lease is lost already, the others are released.
         if granted.iter().any(|held_node: &HeldNode| !held_node.is_held()) {
             return Err(Stop::Anew);
         }
-        // One of ours may have gone behind the count: the event loop looks for them now, and not
-        // when they have been held for a while.
+        // One of ours may have been deleted after the count: the event loop reads them now, and not
+        // only when they have been held for a while.
         if self.notifier.events() & LEASES != 0 {
             granted.iter().for_each(HeldNode::watch_again);
         }
@@ -269,13 +271,13 @@ impl<'a> Taking<'a> {
         Ok(granted)
     }
 
-    /// Waits until that session is connected, in which our nodes were made and the mutex is held.
+    /// Waits until the session in which our nodes were made and the mutex is held is connected.
     fn connected_still(&self, generation: &Generation) -> Step<()> {
         self.call().connected_still(generation)?;
         if self.mutex.loss().is_some() { Err(Stop::Anew) } else { Ok(()) }
     }
 
     fn call(&self) -> &'a Call<'a> {
-        self.want.call
+        self.request.call
     }
 }
