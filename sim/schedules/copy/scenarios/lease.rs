@@ -39,7 +39,7 @@ impl Stage {
         Arc::new(Stage { session, hold, start, told })
     }
 
-    fn stands(&self) -> bool {
+    fn is_held(&self) -> bool {
         self.session.lease.is_held(&self.hold, BootTime::now())
     }
 
