@@ -68,7 +68,7 @@ impl FencingToken {
     pub fn to_bytes(self) -> [u8; 16] {
         // The bit of the sign is turned over: the bytes of negative numbers would be the greater
         // ones.
-        let zxid = (self.zxid ^ i64::MIN).cast_unsigned();
+        let zxid = u64::from_be_bytes((self.zxid ^ i64::MIN).to_be_bytes());
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }
 

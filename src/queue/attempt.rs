@@ -306,10 +306,10 @@ impl<'a> QueueAttempt<'a> {
     }
 
     fn tell_if_overdue(&self) {
-        if let Some(told) = self.request.endures
-            && let Some(e) = self.call.overdue()
-        {
-            told(&e);
+        if let Some(told) = self.request.endures {
+            if let Some(e) = self.call.overdue() {
+                told(&e);
+            }
         }
     }
 }

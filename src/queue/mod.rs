@@ -303,14 +303,15 @@ impl Queue {
     /// A listing's contenders; what an operator should know of the rest is said once.
     fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
         let (names, junk) = rule::contenders(children, self.family);
-        if let Some(first) = junk.first()
-            && !self.warned_junk.swap(true, Ordering::Relaxed)
-        {
-            warn!(
-                "{}: {} of its children are no contenders and are ignored, among them {first:?}",
-                self.dir,
-                junk.len()
-            );
+        if let Some(first) = junk.first() {
+            if !self.warned_junk.swap(true, Ordering::Relaxed) {
+                warn!(
+                    "{}: {} of its children are no contenders and are ignored, among them \
+                     {first:?}",
+                    self.dir,
+                    junk.len()
+                );
+            }
         }
         if rule::mixed(&names) && !self.warned_mixed.swap(true, Ordering::Relaxed) {
             error!(

@@ -240,10 +240,8 @@ impl Lease {
             if state.next_watch().is_none_or(|next| next > now) {
                 break;
             }
-            if let Some(hold) = state.unwatched.pop_front()
-                && state.stands(&hold)
-                && hold.armed_on() != epoch
-            {
+            let Some(hold) = state.unwatched.pop_front() else { break };
+            if state.stands(&hold) && hold.armed_on() != epoch {
                 hold.set_armed_on(epoch);
                 due.push(hold);
             }

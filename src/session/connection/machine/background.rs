@@ -159,10 +159,10 @@ impl Machine {
         if let Some(ending) = &mut self.ending {
             // Its sender is dropped: the session is lost. A goodbye that is still to be said
             // deletes it.
-            if let Task::Remove(removal) = task
-                && removal.outlives_session
-            {
-                ending.lasting.push(removal.path);
+            if let Task::Remove(removal) = task {
+                if removal.outlives_session {
+                    ending.lasting.push(removal.path);
+                }
             }
             return;
         }

@@ -98,7 +98,7 @@ impl Machine {
             _ => Answer::Local,
         };
         let is_written = self.heard.answer(&flight.stamp, answer, header.zxid, now);
-        if is_written && let Some(heard) = flight.stamp.relayed {
+        if let Some(heard) = flight.stamp.relayed.filter(|_| is_written) {
             self.outputs.push_back(Output::Heard(heard));
         }
         if header.err == err::SESSION_EXPIRED && flight.owner != Owner::Close {

@@ -12,10 +12,8 @@ impl Machine {
         directory: &dyn Fn() -> Option<String>,
         now: BootTime,
     ) -> Option<BootTime> {
-        if let Some(ending) = &self.ending
-            && self.phase != Phase::Over
-            && now >= ending.until
-        {
+        let ending_is_due = self.ending.as_ref().is_some_and(|ending| now >= ending.until);
+        if self.phase != Phase::Over && ending_is_due {
             self.over(false);
         }
         if self.phase == Phase::Up && self.ending.as_ref().is_some_and(|ending| !ending.is_said) {
@@ -38,12 +36,12 @@ impl Machine {
     }
 
     fn tick_up(&mut self, lease: Lease, directory: &dyn Fn() -> Option<String>, now: BootTime) {
-        if let (Some(oldest), Some(overdue_at)) = (self.flight.front(), self.overdue_at())
-            && now >= overdue_at
-        {
-            let waited = now.since(oldest.stamp.sent).as_millis();
-            self.detach(format!("gave no answer for {waited} ms"), now);
-            return;
+        if let (Some(oldest), Some(overdue_at)) = (self.flight.front(), self.overdue_at()) {
+            if now >= overdue_at {
+                let waited = now.since(oldest.stamp.sent).as_millis();
+                self.detach(format!("gave no answer for {waited} ms"), now);
+                return;
+            }
         }
         if self.is_ending() {
             return;
@@ -138,10 +136,8 @@ impl Machine {
 
     /// One of the two requests of a proof was answered.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
-        if let Some(dir) = self.proof.under_way.take()
-            && op == op::SYNC
-            && code == err::OK
-        {
+        let Some(dir) = self.proof.under_way.take() else { return };
+        if op == op::SYNC && code == err::OK {
             self.send_noop(&dir, now);
             self.proof.under_way = Some(dir);
         }
