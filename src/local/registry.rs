@@ -106,10 +106,10 @@ impl Registry {
         if let Some(other) = users.iter().find(is_other) {
             return Err(other.recipe);
         }
-        let own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
+        let mut own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
         // No reference may be dropped under the lock, which the drop of the last one takes itself.
         // This one is not: a recipe shares one type, so that it is given back.
-        if let Some(found) = own.filter_map(|user| user.shared.upgrade()).next() {
+        if let Some(found) = own.find_map(|user| user.shared.upgrade()) {
             drop(all);
             return found.downcast().map_err(|_| recipe);
         }
