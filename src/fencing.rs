@@ -69,7 +69,7 @@ impl FencingToken {
     pub fn to_bytes(self) -> [u8; 16] {
         // The sign bit is inverted. Otherwise the bytes of negative numbers would compare as greater
         // than those of positive numbers.
-        let zxid = (self.zxid ^ i64::MIN).cast_unsigned();
+        let zxid = u64::from_be_bytes((self.zxid ^ i64::MIN).to_be_bytes());
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }
 

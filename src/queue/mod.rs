@@ -310,14 +310,14 @@ impl Queue {
     /// The contenders in a listing. Logs once what an operator should know about the other names.
     fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
         let (names, junk) = rule::contenders(children, self.family);
-        if let Some(first) = junk.first()
-            && !self.has_warned_junk.swap(true, Ordering::Relaxed)
-        {
-            warn!(
-                "{}: {} of its children are no contenders and are ignored, for example {first:?}",
-                self.dir,
-                junk.len()
-            );
+        if let Some(first) = junk.first() {
+            if !self.has_warned_junk.swap(true, Ordering::Relaxed) {
+                warn!(
+                    "{}: {} of its children are no contenders and are ignored, for example {first:?}",
+                    self.dir,
+                    junk.len()
+                );
+            }
         }
         if rule::mixed(&names) && !self.has_warned_mixed.swap(true, Ordering::Relaxed) {
             error!(

@@ -382,9 +382,8 @@ impl Generation {
 
     fn notify_folder(&self, dir: &str, folder: Folder<'_>) {
         let watch = self.folders.lock().get(dir).cloned();
-        if let Some(watch) = watch
-            && !(watch.notify)(folder)
-        {
+        let Some(watch) = watch else { return };
+        if !(watch.notify)(folder) {
             let mut folders = self.folders.lock();
             if folders.get(dir).is_some_and(|other| Arc::ptr_eq(other, &watch)) {
                 folders.remove(dir);

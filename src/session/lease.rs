@@ -250,10 +250,8 @@ impl Lease {
             if state.next_watch().is_none_or(|next| next > now) {
                 break;
             }
-            if let Some(node) = state.unwatched.pop_front()
-                && state.contains(&node)
-                && node.armed_on() != epoch
-            {
+            let Some(node) = state.unwatched.pop_front() else { break };
+            if state.contains(&node) && node.armed_on() != epoch {
                 node.set_armed_on(epoch);
                 due.push(node);
             }

@@ -748,7 +748,7 @@ fn members_of_an_ensemble_let_in_no_more_than_there_are() {
                 let builder = ZkSemaphore::builder(&sessions[thread % 3], PATH, PERMITS);
                 let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
                 for round in 0..40 {
-                    let permits = semaphore.acquire_many(1 + (round % 3 == 0) as u32).unwrap();
+                    let permits = semaphore.acquire_many(1 + u32::from(round % 3 == 0)).unwrap();
                     room.enter(permits.permits() as usize);
                     assert!(permits.is_held());
                     room.leave(permits.permits() as usize);

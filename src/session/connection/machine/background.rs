@@ -163,10 +163,8 @@ impl Machine {
         if let Some(ending) = &mut self.ending {
             // The session is lost, so the sender of the result is dropped. If the close request is
             // still to be sent, the node is deleted before it.
-            if let Task::Remove(removal) = task
-                && removal.outlives_session
-            {
-                ending.lasting_nodes.push(removal.path);
+            if let Task::Remove(Removal { outlives_session: true, path, .. }) = task {
+                ending.lasting_nodes.push(path);
             }
             return;
         }

@@ -102,7 +102,7 @@ impl Machine {
             _ => Answer::Local,
         };
         let is_written = self.heard.answer(&request.stamp, answer, header.zxid, now);
-        if is_written && let Some(heard) = request.stamp.relayed {
+        if let Some(heard) = request.stamp.relayed.filter(|_| is_written) {
             self.outputs.push_back(Output::Heard(heard));
         }
         if header.err == err::SESSION_EXPIRED && request.sent_for != SentFor::Close {

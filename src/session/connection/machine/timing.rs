@@ -14,10 +14,8 @@ impl Machine {
         directory: &dyn Fn() -> Option<String>,
         now: BootTime,
     ) -> Option<BootTime> {
-        if let Some(ending) = &self.ending
-            && self.phase != Phase::Over
-            && now >= ending.until
-        {
+        let ending_is_due = self.ending.as_ref().is_some_and(|ending| now >= ending.until);
+        if self.phase != Phase::Over && ending_is_due {
             self.over(false);
         }
         if self.phase == Phase::Up
@@ -47,9 +45,8 @@ impl Machine {
         directory: &dyn Fn() -> Option<String>,
         now: BootTime,
     ) {
-        if let (Some(oldest), Some(overdue_at)) = (self.outstanding.front(), self.overdue_at())
-            && now >= overdue_at
-        {
+        let is_overdue = self.overdue_at().is_some_and(|overdue_at| now >= overdue_at);
+        if let Some(oldest) = self.outstanding.front().filter(|_| is_overdue) {
             let waited = now.since(oldest.stamp.sent).as_millis();
             self.disconnect(format!("gave no answer for {waited} ms"), now);
             return;
@@ -174,10 +171,8 @@ impl Machine {
 
     /// Takes the answer to the `sync` or the write of a renewal.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
-        if let Some(dir) = self.proof.under_way.take()
-            && op == op::SYNC
-            && code == err::OK
-        {
+        let Some(dir) = self.proof.under_way.take() else { return };
+        if op == op::SYNC && code == err::OK {
             self.send_noop(&dir, now);
             self.proof.under_way = Some(dir);
         }
