@@ -84,7 +84,7 @@ impl Campaign {
                 Ok(None) => {} // the node was lost before the term began
                 Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
                     if logged.as_ref() != Some(&e) {
-                        warn!("election {}: {e}; trying on", self.path);
+                        warn!("election {}: {e}; the candidate tries again", self.path);
                         logged = Some(e.clone());
                     }
                     on_trouble(&e);

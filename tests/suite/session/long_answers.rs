@@ -171,7 +171,7 @@ fn a_candidate_in_a_folder_that_is_too_long_tries_on_and_leads_once_it_is_cleane
         ElectionEvent::Trouble(e) => too_long(Err::<(), _>(e), BAD),
         other => panic!("{other:?}"),
     }
-    assert_eq!(logged(Level::Warn, "it is tried again").len(), 1, "it is said once");
+    assert_eq!(logged(Level::Warn, "the candidate tries again").len(), 1, "it is said once");
     clean_up(&at, &made);
     let event = candidate.events().recv_timeout(SOON * 3).unwrap();
     assert!(matches!(event, ElectionEvent::Elected { .. }), "{event:?}");
