@@ -9,7 +9,7 @@ mod state;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use self::campaign::{Campaign, SharedElection};
+use self::campaign::Campaign;
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
@@ -207,8 +207,8 @@ impl ZkElection {
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.contenders(session.core())
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.contenders(session.core())
     }
 
     /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or
@@ -221,8 +221,8 @@ impl ZkElection {
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.holders(session.core())
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.holders(session.core())
     }
 
     /// Asks one of the [`contenders`](Self::contenders) to resign, as
@@ -240,12 +240,12 @@ impl ZkElection {
 
 impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
-        let shared = settings.share("election", |settings| SharedElection {
-            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
+        let queue = settings.share("election", |settings| {
+            Queue::of_candidates(settings.dir(), settings.acl.clone())
         })?;
-        settings.agree("election", &shared.queue)?;
+        settings.agree("election", &queue)?;
         let Settings { session, path, data: id, .. } = settings;
-        Ok(ZkElection { campaign: Campaign { session, path, id, shared } })
+        Ok(ZkElection { campaign: Campaign { session, path, id, queue } })
     }
 }
 

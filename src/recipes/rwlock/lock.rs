@@ -210,7 +210,8 @@ impl RwLockHandle {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // The shared read was lost before this thread got it.
+                    // The shared read was lost before this thread got it. Its node is released with
+                    // its last member.
                     shared_read.leave();
                     continue;
                 }
