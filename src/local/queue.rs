@@ -117,11 +117,11 @@ impl<H, S> LocalQueue<H, S> {
         let mut state = self.0.lock();
         let before = state.queue.len();
         state.queue.retain(|waiter| waiter.number != number);
-        if state.queue.len() == before
-            && let Ok(message) = receiver.try_recv()
-        {
-            drop(state);
-            return self.outcome(message, number, seen); // the turn came first
+        if state.queue.len() == before {
+            if let Ok(message) = receiver.try_recv() {
+                drop(state);
+                return self.outcome(message, number, seen); // the turn came first
+            }
         }
         match end {
             Ended::Cancelled => TurnOutcome::Cancelled,
@@ -164,7 +164,8 @@ impl<H, S> LocalQueue<H, S> {
             return Err(handed);
         }
         let mut handed = handed;
-        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::All) {
+        while state.queue.front().is_some_and(|waiter| waiter.wants == Wants::All) {
+            let Some(waiter) = state.queue.pop_front() else { break };
             match waiter.sender.try_send(Message::Turn(Some(handed))) {
                 Ok(()) => {
                     state.occupant = Some(waiter.number);
@@ -189,7 +190,8 @@ impl<H, S> LocalQueue<H, S> {
             return Err(share);
         }
         let mut share = share;
-        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::Share) {
+        while state.queue.front().is_some_and(|waiter| waiter.wants == Wants::Share) {
+            let Some(waiter) = state.queue.pop_front() else { break };
             match waiter.sender.try_send(Message::Share(share)) {
                 Ok(()) => return Ok(()),
                 Err(e) => match e.into_inner() {

@@ -109,11 +109,11 @@ impl Registry {
         if let Some(other) = users.iter().find(is_other) {
             return Err(other.recipe);
         }
-        let own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
+        let mut own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
         // The drop of the last reference takes this mutex itself, so no reference may be dropped
         // while it is locked. `found` is not dropped: all locks of one recipe share one type, so
         // the downcast gives it back.
-        if let Some(found) = own.filter_map(|user| user.shared.upgrade()).next() {
+        if let Some(found) = own.find_map(|user| user.shared.upgrade()) {
             drop(all);
             return found.downcast().map_err(|_| recipe);
         }

@@ -290,9 +290,8 @@ impl<'a> QueueAttempt<'a> {
     }
 
     fn report_if_overdue(&self) {
-        if let Some(on_overdue) = self.request.on_overdue
-            && let Some(e) = self.call.overdue()
-        {
+        let Some(on_overdue) = self.request.on_overdue else { return };
+        if let Some(e) = self.call.overdue() {
             on_overdue(&e);
         }
     }

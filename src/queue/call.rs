@@ -81,9 +81,9 @@ impl<'a> Call<'a> {
     /// An error if the call has made no progress for as long as the retry policy allows to other
     /// calls.
     pub(crate) fn overdue(&self) -> Option<Error> {
-        let cause = Cause::NoProgress(self.core.operation_timeout());
+        let cause = self.core.overdue(&self.retry)?;
         let path = self.core.shown(self.path).to_owned();
-        self.core.is_overdue(&self.retry).then_some(Error::Unavailable { op: "lock", path, cause })
+        Some(Error::Unavailable { op: "lock", path, cause })
     }
 
     /// Waits for a notification and gives its events. `None`: `until` came first.

@@ -66,7 +66,7 @@ impl ContenderNode {
     pub(crate) fn grant(&mut self, on_loss: OnLoss) -> Result<HeldNode, Refused> {
         let leased = LeasedNode::new(self.path.clone(), self.czxid, self.armed_on, on_loss);
         self.generation.grant(&leased)?;
-        leased.told(&self.data);
+        leased.note_data(&self.data);
         self.is_granted = true;
         let mut removal = Removal::named(self.path.clone(), self.id.clone());
         removal.renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;

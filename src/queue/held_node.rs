@@ -52,7 +52,7 @@ impl HeldNode {
             is_released: AtomicBool::new(false),
         };
         #[cfg(zk_sim)]
-        observed::tell(|| News::Granted(Observed::new(&held_node)));
+        observed::notify(|| News::Granted(Observed::new(&held_node)));
         held_node
     }
 
@@ -72,7 +72,7 @@ impl HeldNode {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.generation.lease.stands(&self.leased, BootTime::now())
+        self.generation.lease.is_held(&self.leased, BootTime::now())
     }
 
     /// Why the lock is lost; `None` if it is held.
@@ -88,7 +88,7 @@ impl HeldNode {
 
     pub(crate) fn valid_for(&self) -> Duration {
         let (lease, now) = (&self.generation.lease, BootTime::now());
-        if lease.stands(&self.leased, now) { lease.remaining(now) } else { Duration::ZERO }
+        if lease.is_held(&self.leased, now) { lease.remaining(now) } else { Duration::ZERO }
     }
 
     /// How long ago the node was granted the lock.
@@ -121,7 +121,7 @@ impl HeldNode {
 
     /// Notes that the node was seen gone: the lock is lost.
     pub(crate) fn seen_gone(&self) {
-        self.generation.lease.gone(&self.leased, BootTime::now());
+        self.generation.lease.node_gone(&self.leased, BootTime::now());
     }
 
     /// Lets the lock go while other threads still have views of it. Their signals become ready.
@@ -147,12 +147,12 @@ impl HeldNode {
             held_node.release(done);
             deleted.extend(outcome);
         }
-        Release { loss, deleted, limit: Limit::after(self.generation.timeout() / 6) }
+        Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
     }
 
     fn release(&self, done: Option<Sender<Outcome>>) {
         #[cfg(zk_sim)]
-        observed::tell(|| News::Released(Observed::new(self)));
+        observed::notify(|| News::Released(Observed::new(self)));
         self.is_released.store(true, Ordering::Release);
         self.generation.lease.release(&self.leased);
         let mut removal = self.removal.clone();

@@ -23,6 +23,7 @@ pub(crate) use self::call::{Call, Step, Stop, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
+pub(crate) use self::revoke::revoke_contender;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
@@ -83,21 +84,26 @@ pub(crate) struct QueueRequest<'a> {
     pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
-/// A contender: it holds a lock or waits for it. This is what its node shows.
+/// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
+/// each lock give it, and `attempt_revoke` takes it.
+///
+/// Its `Display` is a line for operators, such as `h7:4711, session 0x1000002a3c5f0001, for 12 s`:
+/// the data (by default host and process id), the session as log lines have it, and how long the
+/// node has existed. The time is right if this host's clock agrees with the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path. For a semaphore the name begins with `leases/`
-    /// if the contender has a permit, and with `locks/` if it waits for permits.
+    /// The name of its node, below the lock's path. For a permit of a semaphore it begins with
+    /// `leases/`, and for a contender that waits for permits with `locks/`.
     pub name: String,
-    /// Whether it only wants to read, together with other readers.
+    /// Whether it is a reader of a [`ZkRwLock`](crate::ZkRwLock).
     pub reads: bool,
-    /// The number that ZooKeeper gave to the node: its place in the queue. 0 if there is no queue.
+    /// The number that ZooKeeper gave to the node: the order of the queue. 0 if the lock has no
+    /// queue.
     pub sequence: i64,
-    /// The node's data, as the contender wrote it. By default the contenders of this crate write
-    /// their host and process id.
+    /// The data of its node. By default this crate writes the host's name and the process id.
     pub data: Vec<u8>,
-    /// The session that owns the node; 0 if no session does, see
+    /// The session that owns the node; zero if it belongs to no session, see
     /// [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
@@ -110,16 +116,13 @@ impl Contender {
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
 
-    /// Whether it is a lock that outlives sessions, until somebody
+    /// Whether its node belongs to no session: the lock stays held until somebody
     /// [releases it by name](crate::ZkMutex::release_persistent).
     pub fn is_persistent(&self) -> bool {
         self.session_id == 0
     }
 }
 
-/// For example `h7:4711, session 0x1000002a3c5f0001, for 12 s`. The first part is the node's data,
-/// by default host and process id. The session id is written as in log lines. The time says how
-/// long the node has been there; it is right if this host's clock agrees with the server's.
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.data == REVOKE_MESSAGE {
@@ -307,14 +310,14 @@ impl Queue {
     /// The contenders in a listing. Logs once what an operator should know about the other names.
     fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
         let (names, junk) = rule::contenders(children, self.family);
-        if let Some(first) = junk.first()
-            && !self.has_warned_junk.swap(true, Ordering::Relaxed)
-        {
-            warn!(
-                "{}: {} of its children are no contenders and are ignored, for example {first:?}",
-                self.dir,
-                junk.len()
-            );
+        if let Some(first) = junk.first() {
+            if !self.has_warned_junk.swap(true, Ordering::Relaxed) {
+                warn!(
+                    "{}: {} of its children are no contenders and are ignored, for example {first:?}",
+                    self.dir,
+                    junk.len()
+                );
+            }
         }
         if rule::mixed(&names) && !self.has_warned_mixed.swap(true, Ordering::Relaxed) {
             error!(

@@ -3,14 +3,13 @@
 
 use crate::world::new_uuid;
 
-/// Which client's names a lock's nodes have. This decides which other clients can take part in the
-/// lock.
+/// Which client's names the nodes of a lock have. This decides with which other clients the lock
+/// can be shared.
 ///
-/// A lock of either layout respects every contender that this crate knows, of both layouts: the one
-/// with the lowest sequence number goes first. The layout decides which *other* clients respect our
-/// nodes:
+/// A lock of either layout waits for the nodes of both layouts that are ahead of its own, by
+/// ZooKeeper's sequence number. The layout decides which *other* clients wait for ours ("yes"):
 ///
-/// | client | nodes it makes | respects `Curator` | respects `Kazoo` |
+/// | client | nodes it makes | waits for `Curator` | waits for `Kazoo` |
 /// | --- | --- | --- | --- |
 /// | this crate, either layout | as the layout says | yes | yes |
 /// | Apache Curator's `InterProcessMutex` (Java) | `_c_<uuid>-lock-<n>` | yes | **no** |
@@ -18,15 +17,15 @@ use crate::world::new_uuid;
 /// | zookeeper-client (Rust), `LockPrefix::new_curator(dir, "lock-")` | `_c_<uuid>-lock-<n>` | yes | **no** |
 /// | kazoo's `Lock` (Python) | `<hex>__lock__<n>` | only with `extra_lock_patterns=["-lock-"]` | yes |
 ///
-/// So all clients of one lock should use one layout. If nodes of both are found, an error is logged
-/// once.
+/// So all clients of one lock should use one layout. If a lock finds nodes of both layouts, it logs
+/// an error once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
     /// The names of Apache Curator's recipes, which most other clients understand. The default.
     #[default]
     Curator,
-    /// The names of Python's kazoo, for locks that are shared with unchanged kazoo clients.
+    /// The names of Python's kazoo, for locks that are shared with kazoo clients without options.
     Kazoo,
 }
 

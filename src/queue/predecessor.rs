@@ -11,14 +11,15 @@ use crate::session::notifier::EventMask;
 
 /// What a thread that waits for a lock watches at the server.
 ///
-/// The strategy decides how much work a release causes, never which contender gets the lock: the
-/// order of the queue is the same. Clients of one lock in different sessions may use different
+/// It decides what a release costs. It does not change who gets the lock: with either strategy that
+/// is the order of the queue. Clients of one lock in different sessions may use different
 /// strategies.
 ///
 /// | | [`Predecessor`](Self::Predecessor) | [`Parent`](Self::Parent) |
 /// | --- | --- | --- |
 /// | woken by a release | the next one in the queue | every waiter |
-/// | woken by a new contender, or one that leaves | none, or the one behind it | every waiter |
+/// | woken by a contender that comes | nobody | every waiter |
+/// | woken by a contender that gives up | the next one behind it | every waiter |
 /// | requests until it waits | a listing, and a read or two | a listing |
 /// | requests when it is woken | none if it is next | a listing of the whole queue |
 ///
@@ -38,14 +39,15 @@ use crate::session::notifier::EventMask;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitStrategy {
-    /// The one node whose end concerns the waiter, as the lock recipe of the ZooKeeper
-    /// documentation says. The default.
+    /// The one node that has to be deleted before this thread can have the lock: the node just
+    /// ahead or, for a reader, the node of the last writer ahead. So says the lock recipe of the
+    /// ZooKeeper documentation. The default.
     #[default]
     Predecessor,
-    /// The list of children of the lock's node, as in the first version of the textbook recipe.
-    /// Every change of the queue wakes every waiter, and each of them lists the queue again. `n`
-    /// waiters cost `n` events and `n` listings of `n` names at each release. It is meant for a
-    /// handful of waiters at most, and to see the herd effect (`herd` in `bench/`).
+    /// The list of children of the lock's node, the first version in textbooks. Every change of the
+    /// queue wakes every waiter, and each of them lists the queue again. With `n` waiters a release
+    /// causes `n` events, and `n` listings of `n` names each. Use it for a handful of waiters at
+    /// most, or to see what a herd costs (`herd` in `bench/`).
     Parent,
 }
 

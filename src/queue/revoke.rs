@@ -1,4 +1,5 @@
-//! Requests to a contender to let go: a message that is written to its node. Curator:
+//! Asks a contender to release its lock, by a write to its node. All recipes' `attempt_revoke`
+//! calls come here. It must not write to a node that is not a contender's. Curator:
 //! `Revoker.attemptRevoke`.
 
 use super::call::query;
@@ -17,20 +18,25 @@ impl Queue {
     /// Asks the contender with this node name to let go. Gives the node's data from before. `None`:
     /// there is no such node.
     pub(crate) fn revoke(&self, core: &Core, name: &str) -> Result<Option<Vec<u8>>> {
-        if name.contains('/') || !is_contender(name) {
-            let reason = format!("{name:?} is not the name of a node in a lock's queue");
-            return Err(Error::InvalidConfig { what: "contender", reason });
-        }
-        revoke(core, &path::join(&self.dir, name))
+        revoke_contender(core, &self.dir, name)
     }
 }
 
+/// Asks the contender whose node has this name in the folder `dir`, a full path. The name comes
+/// from the caller: if it is not the name of a contender, nothing is sent.
+pub(crate) fn revoke_contender(core: &Core, dir: &str, name: &str) -> Result<Option<Vec<u8>>> {
+    if name.contains('/') || !is_contender(name) {
+        let reason = format!("{name:?} is not the name of a node in a lock's queue");
+        return Err(Error::InvalidConfig { what: "contender", reason });
+    }
+    revoke(core, &path::join(dir, name))
+}
+
 impl ZkSession {
-    /// Asks the contender with the node `path` to let go of a lock, or to stop waiting for it. This
-    /// does what [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) does, for a node of
-    /// which only the path is known: the path below the session's chroot, as
-    /// [`Held::path`](crate::Held::path) and log lines show it. The node may be any client's. Gives
-    /// the node's data as it was before. `None`: there is no such node any more.
+    /// Asks the client whose node is at `path` to give up the lock, or its place in the queue, as
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) does for a contender. The path
+    /// is below the session's chroot, as [`Held::path`](crate::Held::path) and log lines have it.
+    /// Gives the data that the node had before. Gives `None` if the node does not exist any more.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -47,8 +53,8 @@ impl ZkSession {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`] if this is not the path of a node in a lock's queue: no other node is
-    /// ever written over. Otherwise as [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    /// [`Error::InvalidPath`] if the path is not that of a contender's node: no other node is
+    /// overwritten. Otherwise as [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let chroot = self.core().chroot();
         lock_path(chroot, path)?;

@@ -1,4 +1,5 @@
-//! What is set of every lock that stands in a queue, and the one builder for it.
+//! `LockBuilder`: the settings of a lock, and the one builder for all recipes. Each recipe gets its
+//! settings checked from here, and the state that all locks of its path in one session share.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const MAX_ACL: usize = 3 << 10;
 /// Checked settings.
 pub(crate) struct Settings {
     pub(crate) session: ZkSession,
-    /// As the user gave it.
+    /// The lock's path, as the program gave it.
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
     pub(crate) acl: Acl,
@@ -33,7 +34,7 @@ pub(crate) struct Settings {
     pub(crate) hand_over: Duration,
     pub(crate) keep: Duration,
     pub(crate) strategy: WaitStrategy,
-    /// How many hold it at once, where that is told: of a semaphore.
+    /// How many permits there are. Only a semaphore uses this.
     pub(crate) permits: u32,
 }
 
@@ -42,16 +43,16 @@ pub(crate) trait Recipe: Sized {
     fn make(settings: Settings) -> Result<Self>;
 }
 
-/// One whose nodes can bear the names of different clients.
+/// A recipe whose node names can be those of different clients.
 pub(crate) trait HasLayout: Recipe {}
 
-/// One whose holds can go from thread to thread.
+/// A recipe whose threads can hand a hold to each other.
 pub(crate) trait HandsOver: Recipe {}
 
-/// One whose node can stay with the process between two holds.
+/// A recipe whose node can stay with the process between two holds.
 pub(crate) trait Keeps: Recipe {}
 
-/// One whose waiters can watch this or that.
+/// A recipe that lets the program choose what waiting threads watch.
 pub(crate) trait HasWaitStrategy: Recipe {}
 
 impl Settings {
@@ -60,14 +61,14 @@ impl Settings {
         format!("{}{}", self.session.core().chroot(), self.path)
     }
 
-    /// A full path as the user knows it.
+    /// A full path without the session's chroot, as programs and logs show it.
     pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
         self.session.core().shown(full)
     }
 
-    /// A sixth of the session timeout: the bound of single steps.
+    /// How long one step of a call on the lock may take.
     pub(crate) fn operation_timeout(&self) -> Duration {
-        self.session.timeout() / 6
+        self.session.core().operation_timeout()
     }
 
     /// An error if this hold of the lock is lost: a lost hold cannot be entered again.
@@ -109,7 +110,8 @@ impl Settings {
         Ok(LocalRequest { session, path, mode, limit, data, is_held_here })
     }
 
-    /// What all locks of this recipe and path on this session share, made if this is the first.
+    /// The state that all locks of this recipe and path on this session share. The first lock makes
+    /// it. An error if this process has a lock of another recipe at the path.
     pub(crate) fn share<T: Send + Sync + 'static>(
         &self,
         what: &'static str,
@@ -125,8 +127,8 @@ impl Settings {
         })
     }
 
-    /// All users of one lock in one session have the same node names and ACLs, and wait alike: they
-    /// share nodes.
+    /// An error if the lock is in use on this session with other settings. All users of one lock in
+    /// one session share nodes, so they need the same node names, ACL and wait strategy.
     pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
         let (path, layout, acl, strategy) =
             (&self.path, queue.layout(), queue.acl(), queue.strategy());
@@ -140,7 +142,23 @@ impl Settings {
     }
 }
 
-/// Settings of a lock; from its `builder`, as [`ZkMutex::builder`](crate::ZkMutex::builder).
+/// A builder for a lock with settings of its own. Each lock has a call that begins one, such as
+/// [`ZkMutex::builder`](crate::ZkMutex::builder).
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{Acl, ZkMutex, ZkSession};
+///
+/// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
+/// let mutex = ZkMutex::builder(&session, "/locks/orders")
+///     .data("billing on h7") // operators see it in `contenders`
+///     .acl(Acl::CreatorAll) // only clients with these credentials
+///     .hand_over(Duration::from_millis(50))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing happens until build() is called"]
 pub struct LockBuilder<L> {
     session: ZkSession,
@@ -176,21 +194,22 @@ impl<L> LockBuilder<L> {
         self
     }
 
-    /// What our nodes say of us, for `contenders` and operators; default the host's name and the
-    /// process id.
+    /// The data of this lock's nodes, which `contenders` shows to operators. The default is the
+    /// host's name and the process id.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
     }
 
-    /// The ACL of our nodes and of the parents that are made; default [`Acl::Open`]. Every client
-    /// of a semaphore must be able to read its node, and one that finds it empty to write it.
+    /// The ACL of this lock's nodes and of the parents that it makes; default [`Acl::Open`]. Every
+    /// client of a semaphore must be able to read the semaphore's node. A client that finds the
+    /// node empty must also be able to write it.
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Checks what can be checked here.
+    /// Checks the settings, as far as that needs no server.
     pub(crate) fn settings(self) -> Result<Settings> {
         let LockBuilder {
             session,
@@ -221,9 +240,9 @@ impl<L> LockBuilder<L> {
     }
 }
 
-#[allow(private_bounds)] // locks are made here and nowhere else
+#[allow(private_bounds)] // programs cannot add recipes: locks are made here only
 impl<L: HasLayout> LockBuilder<L> {
-    /// Whose names our nodes bear; default [`Layout::Curator`].
+    /// Which client's node names this lock uses; default [`Layout::Curator`].
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
@@ -232,9 +251,11 @@ impl<L: HasLayout> LockBuilder<L> {
 
 #[allow(private_bounds)]
 impl<L: HandsOver> LockBuilder<L> {
-    /// How long the threads of this process may hand the lock to each other (or, as readers, join
-    /// each other's hold), without a round trip, counted from when their node came first; default
-    /// 20 ms. Zero means that every acquisition queues anew behind other processes. The threads
+    /// How long the threads of a session may hand the lock to each other without a round trip;
+    /// default 20 ms. The time counts from when their node came first. Then it is the turn of the
+    /// next process. With zero, every acquisition queues again, behind other processes.
+    ///
+    /// Within this time a thread that wants to read also joins the readers of its session. Threads
     /// that want permits of a semaphore hand their place in its queue to each other.
     pub fn hand_over(mut self, bound: Duration) -> Self {
         self.hand_over = bound;
@@ -244,21 +265,23 @@ impl<L: HandsOver> LockBuilder<L> {
 
 #[allow(private_bounds)]
 impl<L: Keeps> LockBuilder<L> {
-    /// How long the lock's node stays with this process after a release, as long as nobody else
-    /// asks for the lock: taking it again meanwhile costs no round trip. Default zero: the node is
-    /// deleted at each release.
+    /// How long the lock's node stays with this process after a release, while nobody else asks for
+    /// the lock. If a thread of this process takes the lock in that time, it needs no round trip.
+    /// Default zero: the node is deleted at each release.
     ///
-    /// The node is watched by its folder. The moment another contender appears it is let go, or, if
-    /// a guard lives, when that is released. It is let go too after a reconnection. While the node
-    /// stays, [`contenders`](crate::ZkMutex::contenders) shows it, and to everybody else the lock
-    /// is taken: another process that only tries ([`try_lock`](crate::ZkMutex::try_lock)) finds it
-    /// so, and leaves no node by which it would be noticed. The lease and
-    /// [`lost`](crate::Held::lost) are as of a held lock. Each new hold has a token of its own.
+    /// This suits a lock that mostly one process takes, again and again. While the node is kept:
+    ///
+    /// * [`contenders`](crate::ZkMutex::contenders) shows it, and for all other processes the lock
+    ///   is held.
+    /// * If another process waits for the lock, the node is deleted at once or, if a guard lives,
+    ///   when that guard is released. The node is also deleted after a reconnection.
+    /// * If another process only calls [`try_lock`](crate::ZkMutex::try_lock), it gets `None`. It
+    ///   makes no node, so this process does not notice it, and keeps the node.
+    /// * If this process dies, others wait until the server expires its session, up to the session
+    ///   timeout, even if no guard lived.
+    ///
+    /// The session renews its lease as for a held lock. Each hold has a fencing token of its own.
     /// `unlock` does not wait for a delete.
-    ///
-    /// If the process dies, others wait until the server expires its session, also where no guard
-    /// lived: up to the session timeout. So it suits a lock that mostly one process takes, over and
-    /// over.
     pub fn keep(mut self, at_most: Duration) -> Self {
         self.keep = at_most;
         self
@@ -267,7 +290,7 @@ impl<L: Keeps> LockBuilder<L> {
 
 #[allow(private_bounds)]
 impl<L: HasWaitStrategy> LockBuilder<L> {
-    /// What threads that wait for the lock watch; default [`WaitStrategy::Predecessor`].
+    /// What a thread that waits for the lock watches; default [`WaitStrategy::Predecessor`].
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.strategy = strategy;
         self
@@ -280,16 +303,22 @@ impl<L: Recipe> LockBuilder<L> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/` and for what is below
-    /// `/zookeeper`; [`Error::InvalidConfig`] when this process has another kind of lock at this
-    /// path, or this session the same with another layout, ACL or wait strategy, for data beyond
-    /// ZooKeeper's limit of 1 MiB for a request, and for a semaphore without permits.
+    /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/`, and for a path below
+    /// `/zookeeper`.
+    ///
+    /// [`Error::InvalidConfig`]:
+    ///
+    /// * when this process has another kind of lock at this path;
+    /// * when this session has the same lock with another layout, ACL or wait strategy;
+    /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
+    ///   longer than 3 KiB;
+    /// * when a semaphore is to have 0 permits.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }
 }
 
-/// Where a contender is found.
+/// The host's name and the process id, by which an operator finds the process.
 fn default_data() -> Vec<u8> {
     world::host_and_process().into_bytes()
 }

@@ -1,5 +1,5 @@
-//! One znode of ours that is a hold: whether it stands, and the signals that it was lost, or is
-//! asked for.
+//! A node of ours that was granted the lock, until it is released or lost, and the two signals that
+//! its guards give out: the lock is lost; somebody asks for the lock.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,37 +12,38 @@ use crate::signal::{Once, Signal};
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{Mutex, Receiver};
 
-/// What is written to the node of a holder who is asked to let go; Curator's
-/// `LockInternals.REVOKE_MESSAGE`.
+/// A client that asks a holder to release its lock writes this to the holder's node. Curator does
+/// so too (`LockInternals.REVOKE_MESSAGE`).
 pub(crate) const REVOKE_MESSAGE: &[u8] = b"__REVOKE__";
 
-/// Told once, when a hold is lost. It runs on whichever thread sees the loss first: it must not
-/// block.
+/// Called once, when a node is lost, on any thread. It must not block.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// A hold: a znode of ours that was granted the lock.
+/// A node of ours that was granted the lock under the session's lease.
 pub(crate) struct LeasedNode {
     path: String,
-    /// Others may use the name as well: the node is known by its czxid.
+    /// Other clients may make nodes of the same name, so that only the czxid tells them apart.
     is_fixed: bool,
     /// When the lease granted it.
     since: SharedTime,
     czxid: i64,
-    /// The connection (by number) on which the watch on the node stands or is being set; 0 is none.
+    /// The number of the connection on which the watch on the node is set or is being set; 0 if
+    /// there is no watch.
     armed_on: AtomicU64,
     loss: Once<LossReason>,
-    /// Its holder was asked to let go.
+    /// Happens when somebody asks the holder to release the lock.
     revocation: Once<()>,
     on_loss: Mutex<Option<OnLoss>>,
 }
 
 impl LeasedNode {
-    /// `armed_on`: the connection on which a watch on the node stands already, 0 if none.
+    /// A node whose name no other client uses. `armed_on`: the connection on which a watch on the
+    /// node is set already, 0 if there is none.
     pub(crate) fn new(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         LeasedNode::make(path, false, czxid, armed_on, on_loss)
     }
 
-    /// Of a node whose name others may use as well, which a read has shown.
+    /// A node whose name other clients use too. A read has shown that this node is ours.
     pub(crate) fn fixed(path: String, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
         LeasedNode::make(path, true, czxid, armed_on, on_loss)
     }
@@ -77,32 +78,33 @@ impl LeasedNode {
         self.czxid
     }
 
-    /// Whether a read that armed the watch on this node showed it, and no other one of the same
-    /// name.
-    pub(crate) fn seen(&self, czxid: i64) -> bool {
+    /// Whether a node that was read at this path, with this czxid, is this one, and not another
+    /// client's node of the same name.
+    pub(crate) fn is_node(&self, czxid: i64) -> bool {
         !self.is_fixed || self.czxid == czxid
     }
 
-    /// Notes what the node's data says: whether its holder is asked to let go.
-    pub(crate) fn told(&self, data: &[u8]) {
+    /// Takes the node's data, which says whether somebody asks for the lock.
+    pub(crate) fn note_data(&self, data: &[u8]) {
         if data == REVOKE_MESSAGE && self.revocation.happen(()) {
-            info!("{}: asked to let the lock go", self.path);
+            info!("{}: somebody asks the holder to release the lock", self.path);
         }
     }
 
-    /// Whether the holder was asked to let go, as far as is known.
+    /// Whether the holder was asked to release the lock, as far as this process has read.
     pub(crate) fn is_revoked(&self) -> bool {
         self.revocation.value().is_some()
     }
 
-    /// A new signal for one guard, raised when the holder is asked to let go, until `part_revoked`.
+    /// A new signal for one guard. It is raised when somebody asks for the lock, until
+    /// `part_revoked`.
     pub(crate) fn revoke_signal(&self) -> RevokeSignal {
         let signal = RevokeSignal(Signal::new());
         self.revocation.join(&signal.0);
         signal
     }
 
-    /// From now on, until `part_revoked`, that signal is raised too.
+    /// From now on, until `part_revoked`, a request for the lock raises this signal too.
     pub(crate) fn join_revoked(&self, signal: &RevokeSignal) {
         self.revocation.join(&signal.0);
     }
@@ -115,14 +117,14 @@ impl LeasedNode {
         self.loss.value()
     }
 
-    /// A new signal for one guard, raised by the loss of this hold, until `part`.
+    /// A new signal for one guard. The loss of this node raises it, until `part`.
     pub(crate) fn signal(&self) -> LostSignal {
         let signal = LostSignal::common();
         self.join(&signal);
         signal
     }
 
-    /// From now on, until `part`, the loss of this hold raises that signal too.
+    /// From now on, until `part`, the loss of this node raises this signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
         self.loss.join(&signal.0);
     }
@@ -131,7 +133,7 @@ impl LeasedNode {
         self.loss.part(&signal.0);
     }
 
-    /// Whether a watch stands, or is being set, on this connection.
+    /// The connection on which the watch on the node is set or is being set; 0 if there is none.
     pub(crate) fn armed_on(&self) -> u64 {
         self.armed_on.load(Ordering::Acquire)
     }
@@ -140,14 +142,15 @@ impl LeasedNode {
         self.armed_on.store(epoch, Ordering::Release);
     }
 
-    /// Marks the hold lost, for good; true the first time. Under the lease's lock, so that nobody
-    /// can see a hold that the lease has let go and that still looks held.
+    /// Marks the node as lost, for good; true the first time. The caller has the lease's lock.
+    /// Without it another thread could find that the lease has given the node up, and then find
+    /// that the node still counts as held.
     pub(super) fn mark(&self, reason: LossReason) -> bool {
         self.loss.happen(reason)
     }
 
-    /// Tells of the loss, outside of any lock: a logger may block.
-    pub(super) fn tell(&self) {
+    /// Notifies the holder of the loss. The caller has no lock, since a logger may block.
+    pub(super) fn notify_lost(&self) {
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
             on_loss();
@@ -158,9 +161,10 @@ impl LeasedNode {
     }
 }
 
-/// A guard gives out this signal. It becomes ready if the hold is lost before that guard is
-/// released, and never otherwise. Of several holds as one ([`ZkMultiGuard`](crate::ZkMultiGuard), a
-/// [`ZkPermit`](crate::ZkPermit) of several permits): if the first of them is lost.
+/// A guard gives out this signal. It becomes ready if the lock is lost before that guard is
+/// released, and never otherwise. Where a guard stands for several locks or permits
+/// ([`ZkMultiGuard`](crate::ZkMultiGuard), a [`ZkPermit`](crate::ZkPermit) of several permits), it
+/// becomes ready when the first of them is lost.
 ///
 /// A normal release never makes it ready, and nothing that happens to the lock later does. So a
 /// thread that waits on it for ever needs another way to end. (The signal of an election's term
@@ -198,26 +202,26 @@ impl LeasedNode {
 pub struct LostSignal(Arc<Signal<LossReason>>);
 
 impl LostSignal {
-    /// One for several holds, which `join` it.
+    /// A signal for several nodes, each of which must `join` it.
     pub(crate) fn common() -> Self {
         LostSignal(Signal::new())
     }
 
-    /// Why the hold was lost, once it is.
+    /// Why the lock was lost; `None` as long as it is not.
     pub fn reason(&self) -> Option<LossReason> {
         self.0.value()
     }
 
-    /// Blocks until the hold is lost, and says why. `None`: it was not lost within `timeout`.
+    /// Blocks until the lock is lost, and says why. `None`: it was not lost within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<LossReason> {
         self.0.wait(timeout)
     }
 
     /// The signal as a channel, for `select!` with other channels. No message ever comes:
-    /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the hold is lost.
+    /// `recv()` returns `Err`, and `select!` picks its arm, exactly when the lock is lost.
     ///
-    /// Keep the `LostSignal`, or clone that. A clone of this receiver alone becomes ready as soon
-    /// as the last `LostSignal` of its guard is dropped, though nothing was lost.
+    /// Keep the `LostSignal`, or a clone of it. A clone of this receiver alone becomes ready as soon
+    /// as the last `LostSignal` of its guard is dropped, although the lock was not lost.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }
@@ -236,18 +240,19 @@ impl fmt::Debug for LostSignal {
 pub struct RevokeSignal(Arc<Signal<()>>);
 
 impl RevokeSignal {
-    /// Whether the holder was asked.
+    /// Whether somebody has asked for the lock.
     pub fn is_requested(&self) -> bool {
         self.0.value().is_some()
     }
 
-    /// Blocks until the holder is asked. `false`: it was not asked within `timeout`.
+    /// Blocks until somebody asks for the lock. `false`: nobody did within `timeout`.
     pub fn wait(&self, timeout: Duration) -> bool {
         self.0.wait(timeout).is_some()
     }
 
-    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]: ready once the holder
-    /// is asked. Keep the `RevokeSignal`, or clone that, and not the receiver alone.
+    /// The signal as a channel, for `select!`, as [`LostSignal::receiver`]. It becomes ready when
+    /// somebody asks for the lock. Keep the `RevokeSignal`, or a clone of it, and not the receiver
+    /// alone.
     pub fn receiver(&self) -> &Receiver<Infallible> {
         self.0.receiver()
     }

@@ -1,4 +1,8 @@
-//! Wakes one waiting thread, for whichever of several mask.
+//! Wakes a thread that waits for one of several events, and says which of them have happened.
+//!
+//! A waiter makes a `Notifier` and registers it for each key (a path, say) in a `WatchRegistry`. The
+//! thread that learns of a change of the key notifies the registry. No event may be lost, even if it
+//! comes before the wait begins.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -8,7 +12,8 @@ use crate::limit::{Ended, Limit};
 use crate::world::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::world::{HashMap, Mutex, Receiver, Sender, bounded};
 
-/// One waiter's notifier. Rings that come together are one wake-up; none is lost.
+/// One waiter's notifier. Several notifications before one wait are one wake-up; none is lost.
+/// Each bit of its masks stands for one event.
 pub(crate) struct Notifier {
     events: AtomicU8,
     sender: Sender<()>,
@@ -28,7 +33,7 @@ impl Notifier {
         let _ = self.sender.try_send(());
     }
 
-    /// Waits for a ring; gives the mask since the last time.
+    /// Waits for a notification. Returns the events since the last wait.
     pub(crate) fn wait(&self, limit: &Limit<'_>) -> Ended<u8> {
         match limit.recv(&self.receiver) {
             Ended::Got(()) => Ended::Got(self.events.swap(0, Ordering::AcqRel)),
@@ -38,26 +43,25 @@ impl Notifier {
         }
     }
 
-    /// The same without waiting, if there is a ring.
+    /// As `wait`, but does not block: `None` if there was no notification.
     pub(crate) fn take(&self) -> Option<u8> {
         self.receiver.try_recv().ok().map(|()| self.events.swap(0, Ordering::AcqRel))
     }
 
-    /// What rang since the last wait.
+    /// The events since the last wait.
     pub(crate) fn events(&self) -> u8 {
         self.events.load(Ordering::Acquire)
     }
 
-    /// Forgets what rang before now for these mask. Who waits next may wake for nothing.
+    /// Forgets the events of this mask that have come until now. The next wait may end with no event
+    /// at all.
     pub(crate) fn clear(&self, mask: u8) {
         self.events.fetch_and(!mask, Ordering::AcqRel);
     }
 }
 
-/// Which notifier to ring when something happens to a key (a znode's path, say).
-///
-/// This is the dispatch table for watch events. Who waits for one registers here, and is forgotten
-/// when the registration is dropped.
+/// The dispatch table for watch events: which notifiers to notify when a key (a znode's path, say)
+/// changes. A registration ends when its [`Registration`] is dropped.
 pub(crate) struct WatchRegistry<K> {
     next: AtomicU64,
     table: Mutex<HashMap<K, Vec<Registered>>>,
@@ -69,14 +73,15 @@ struct Registered {
     mask: EventMask,
 }
 
-/// What a notifier hears of a key: these bits when it is gone, those when it has changed.
+/// The events that a notifier gets for a key: one mask when the key is gone, another when it has
+/// changed.
 #[derive(Clone, Copy)]
 pub(crate) struct EventMask {
     pub(crate) gone: u8,
     pub(crate) changed: u8,
 }
 
-/// Rings until it is dropped.
+/// Keeps a notifier registered until this is dropped.
 pub(crate) struct Registration<'a, K: Hash + Eq> {
     registry: &'a WatchRegistry<K>,
     key: K,
@@ -90,7 +95,7 @@ impl<K> Default for WatchRegistry<K> {
 }
 
 impl<K: Hash + Eq + Clone> WatchRegistry<K> {
-    /// From now on what happens to `key` rings `notifier`.
+    /// From now on each change of `key` notifies `notifier`.
     pub(crate) fn register(
         &self,
         key: K,
@@ -103,12 +108,13 @@ impl<K: Hash + Eq + Clone> WatchRegistry<K> {
         Registration { registry: self, key, number }
     }
 
-    /// Of how many keys somebody waits to hear.
+    /// The number of keys with a registration.
     #[cfg(zk_sim)]
     pub(crate) fn len(&self) -> usize {
         self.table.lock().len()
     }
 
+    /// Notifies all notifiers that are registered for `key`.
     pub(crate) fn notify<Q>(&self, key: &Q, is_gone: bool)
     where
         K: Borrow<Q>,
@@ -138,7 +144,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_rang_before_the_wait_ends_it_at_once_and_is_told_once() {
+    fn a_notification_before_the_wait_ends_it_at_once_and_is_delivered_once() {
         let notifier = Notifier::new();
         notifier.notify(1);
         notifier.notify(4);
@@ -148,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_hushed_is_not_told_and_what_rings_after_that_is() {
+    fn a_cleared_event_is_not_delivered_and_a_later_one_is() {
         let notifier = Notifier::new();
         notifier.notify(3);
         notifier.clear(1);
@@ -158,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn each_registration_hears_of_its_key_until_it_is_dropped() {
+    fn each_registration_is_notified_of_its_key_until_it_is_dropped() {
         let (registry, notifier, other) =
             (WatchRegistry::<u8>::default(), Notifier::new(), Notifier::new());
         let first = registry.register(7, &notifier, EventMask { gone: 1, changed: 2 });

@@ -1,5 +1,6 @@
-# What run and mixed stand on: kazoo from PyPI, Curator from Debian, and commands that end with their script. To be
-# sourced in the project's root; builds under ${CARGO_TARGET_DIR:-target}/clients.
+# What run and mixed stand on: kazoo from PyPI, Curator from Debian, and commands that end with
+# their script. To be sourced in the project's root; builds under
+# ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash
 
 KAZOO=2.11.0
@@ -9,7 +10,8 @@ mkdir -p "$target"
 die() { echo "$0: $*" >&2; exit 1; }
 refuse() { echo "$0: $*" >&2; exit 2; } # the arguments are wrong
 
-# Waits for a little while until somebody listens at HOST:PORT, so that nothing is built for a server that is not there.
+# Waits for a little while until somebody listens at HOST:PORT, so that nothing is built for a
+# server that is not there.
 await_server() {
     local host=${1%:*} port=${1##*:} connect='exec 3<>"/dev/tcp/$1/$2"'
     host=${host#[} host=${host%]}
@@ -50,7 +52,8 @@ run() { # seconds name command..
 
 # Sets `python` to one that has kazoo.
 kazoo() {
-    local venv=$target/venv has='import sys; from kazoo.version import __version__ as v; sys.exit(v != sys.argv[1])'
+    local venv=$target/venv
+    local has='import sys; from kazoo.version import __version__ as v; sys.exit(v != sys.argv[1])'
     python=$venv/bin/python
     if ! "$python" -c "$has" "$KAZOO" 2>/dev/null; then
         python3 -c 'import ensurepip, venv' 2>/dev/null || install python3 python3-venv
@@ -63,24 +66,30 @@ kazoo() {
 # Sets `java` to the command that runs our classes beside Curator's, all but the class.
 curator() {
     local jars=() missing=() jar path classes=$target/classes version
-    for jar in curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava slf4j-api slf4j-nop; do
+    for jar in curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava \
+        slf4j-api slf4j-nop; do
         jars+=("/usr/share/java/$jar.jar")
     done
     java=${JAVA_HOME:+$JAVA_HOME/bin/}java
     command -v "${java}c" >/dev/null || missing+=(default-jdk-headless)
-    for jar in "${jars[@]}"; do [ -e "$jar" ] || { missing+=(libcurator-recipes-java); break; }; done
+    for jar in "${jars[@]}"; do
+        [ -e "$jar" ] || { missing+=(libcurator-recipes-java); break; }
+    done
     [ ${#missing[@]} = 0 ] || install "${missing[@]}"
     path=$(IFS=:; echo "${jars[*]}")
-    if [ ! -e "$classes/built" ] || [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
+    if [ ! -e "$classes/built" ] ||
+        [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
         rm -rf "$classes"
         mkdir "$classes"
         # It warns of annotations of Curator's that Debian does not carry.
         find tests/clients -name '*.java' -print0 |
-            xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" 2>"$target/javac.log" ||
+            xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" \
+                2>"$target/javac.log" ||
             { cat "$target/javac.log" >&2; die "javac fails"; }
         touch "$classes/built"
     fi
-    version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null || echo "of unknown version")
+    version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null ||
+        echo "of unknown version")
     echo "== Curator $version, $("$java" -version 2>&1 | head -n 1)"
     java=("$java" -Xmx256m -XX:+UseSerialGC -cp "$classes:$path")
 }

@@ -46,6 +46,16 @@ impl Clock {
     }
 }
 
+/// As `Duration::from_nanos_u128` of Rust 1.93, but for more than a `Duration` has it gives the
+/// longest one.
+pub(super) fn from_nanos(nanos: u128) -> Duration {
+    const SECOND: u128 = 1_000_000_000;
+    match (u64::try_from(nanos / SECOND), u32::try_from(nanos % SECOND)) {
+        (Ok(seconds), Ok(rest)) => Duration::new(seconds, rest),
+        _ => Duration::MAX,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +69,14 @@ mod tests {
         assert!(clock.set(at));
         assert!(clock.set(Duration::ZERO), "it does not go back");
         assert_eq!(clock.now(), at);
+    }
+
+    #[test]
+    fn any_number_of_nanoseconds_is_a_duration() {
+        for time in [Duration::ZERO, Duration::from_millis(1_999), Duration::MAX] {
+            assert_eq!(from_nanos(time.as_nanos()), time);
+        }
+        assert_eq!(from_nanos(u128::MAX), Duration::MAX);
     }
 
     #[test]

@@ -41,6 +41,8 @@
 //!
 //! Memory orders weaker than sequential consistency.
 
+#![deny(missing_docs)]
+
 mod atomic;
 mod chance;
 mod channel;

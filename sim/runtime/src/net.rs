@@ -425,12 +425,10 @@ pub(crate) fn client_sends(client: &Arc<Socket>, bytes: Vec<u8>) {
     let client = client.clone();
     up.send(move || {
         client.taken(bytes.len());
-        let (service, down) = match with_net(|net| {
+        let ends = with_net(|net| {
             net.conns.get(&conn).map(|conn| (conn.service.clone(), conn.down.clone()))
-        }) {
-            Some(ends) => ends,
-            None => return,
-        };
+        });
+        let Some((service, down)) = ends else { return };
         match service {
             Some(service) => service.borrow_mut().bytes(conn, &bytes),
             None => down.send(move || client.fail(ErrorKind::ConnectionReset)),

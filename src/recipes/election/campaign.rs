@@ -162,7 +162,7 @@ impl CreatedNodes {
     /// nodes with it.
     pub(super) fn until_gone(&self, campaign: &Campaign) -> Result<()> {
         let (core, path) = (campaign.session.core(), campaign.path.as_str());
-        let limit = &Limit::after(campaign.session.timeout() / 6);
+        let limit = &Limit::after(core.operation_timeout());
         let Some(generation) = core.generation() else { return Ok(()) };
         let going = &*generation.pending_deletes() & &*self.0.lock();
         let dir = [core.chroot(), path].concat();

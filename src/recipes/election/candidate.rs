@@ -1,4 +1,5 @@
-//! A candidate: a thread that stands for election until it leaves.
+//! `ZkCandidate`: a thread that stands for election until the program drops the candidate. The
+//! program asks it for its leadership; `state.rs` is what both sides share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,15 +20,18 @@ use crate::world::{Mutex, Receiver};
 /// One candidate of a [`ZkElection`](crate::ZkElection), from [`join`](crate::ZkElection::join)
 /// until it leaves or is dropped.
 ///
-/// It has one node in the queue of candidates, kept by a thread of its own: it leads when its node
-/// comes first, and queues again, at the end, when it has lost leadership. No outage ends it: it
-/// keeps its place for as long as the server keeps the session, and queues anew in the next one.
-/// What ends it is [`leave`](Self::leave), a drop, the end of the session
-/// ([`close`](crate::ZkSession::close)), and a server that refuses it
-/// ([`Error::NoAuth`](crate::Error::NoAuth), [`Error::Auth`](crate::Error::Auth)).
+/// It has one node in the queue of candidates. A thread of its own takes care of the node. The
+/// candidate leads when its node comes first. When it has lost its leadership, it queues again, at
+/// the end. No outage ends it: it keeps its place while the server keeps the session, and queues
+/// anew in the next session. It ends in these cases:
 ///
-/// It is no lock: it is bound to no thread, and all threads may share it by reference or in an
-/// `Arc`.
+/// * The program calls [`leave`](Self::leave), or drops the candidate.
+/// * The session is closed ([`close`](crate::ZkSession::close)).
+/// * An ACL refuses it ([`Error::NoAuth`](crate::Error::NoAuth)), or the servers refuse the
+///   session's credentials ([`Error::Auth`](crate::Error::Auth)).
+///
+/// It belongs to no thread: all threads may share it by reference or in an `Arc`. It is a handle of
+/// its session and keeps the session open.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -81,7 +85,8 @@ impl ZkCandidate {
         &self.state.campaign.path
     }
 
-    /// Whether it leads now, validly. Cheap: no I/O, a clock and a flag.
+    /// Whether this candidate leads now. This is cheap: it does no I/O, and looks at a clock and a
+    /// flag.
     ///
     /// It is false at the latest when the lease ends, before any server can have let another
     /// candidate lead. An outage shorter than that changes nothing.
@@ -90,32 +95,34 @@ impl ZkCandidate {
         self.leadership().is_some()
     }
 
-    /// The term that lasts now, if it leads. No I/O.
+    /// The leadership, if this candidate leads now. This call does no I/O.
     pub fn leadership(&self) -> Option<Leadership> {
         self.state.leadership()
     }
 
-    /// Blocks until it leads.
+    /// Blocks until this candidate leads.
     ///
-    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says; the
-    /// candidate itself goes on after that.
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says. After that the call ends, and the candidate goes on.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when an outage outlasts the retry policy,
-    /// [`Error::Cancelled`](crate::Error::Cancelled) when the candidate leaves,
-    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the
-    /// server refuses it, [`Error::Server`](crate::Error::Server) as long as the server answers it
-    /// with another error.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when an outage lasts longer than the
+    ///   retry policy allows.
+    /// * [`Error::Cancelled`](crate::Error::Cancelled) when the candidate leaves.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
+    /// * [`Error::Server`](crate::Error::Server) while the server refuses the candidate with
+    ///   another error.
     #[doc(alias = "await")]
     pub fn wait_leader(&self) -> Result<Leadership> {
         until_got(|| self.state.wait(Mode::Wait, &Limit::NONE))
     }
 
-    /// As [`wait_leader`](Self::wait_leader), for up to `timeout`; `None` if somebody else led all
-    /// the time. The candidate goes on. A timeout of zero waits until a server has said who leads,
-    /// a sixth of the session timeout at most.
+    /// Waits until this candidate leads for `timeout` at most, and gives `None` if another
+    /// candidate led all that time. The candidate goes on. With a timeout of zero the call waits
+    /// until a server has said who leads, for a sixth of the session timeout at most.
     ///
     /// # Errors
     ///
@@ -125,57 +132,60 @@ impl ZkCandidate {
         self.wait_leader_with(Wait::timeout(timeout))
     }
 
-    /// As [`wait_leader`](Self::wait_leader), for as long as `wait` says; `None` if somebody else
-    /// led all that time, never where only a token can end the wait. The candidate goes on.
+    /// Waits until this candidate leads for as long as `wait` says: a timeout, a deadline and a
+    /// cancel token, or any of these. Gives `None` if another candidate led all that time, as
+    /// [`wait_leader_timeout`](Self::wait_leader_timeout) does. A wait that has neither a timeout
+    /// nor a deadline never gives `None`. The candidate goes on.
     ///
     /// # Errors
     ///
     /// As [`wait_leader_timeout`](Self::wait_leader_timeout), and
     /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     pub fn wait_leader_with(&self, wait: Wait) -> Result<Option<Leadership>> {
-        let operation_timeout = || self.state.campaign.session.timeout() / 6;
+        let operation_timeout = || self.state.campaign.session.core().operation_timeout();
         wait.acquire(operation_timeout, |mode, limit| self.state.wait(mode, &limit))
     }
 
-    /// What happens to it, from when it joined.
+    /// The events of this candidate, from when it joined.
     ///
-    /// There is one channel for all who ask: each event goes to one of them. It holds 64 events;
-    /// where nobody reads, the oldest are forgotten. It is disconnected after the last event.
+    /// All callers get the same channel: each event goes to one of them. It holds 64 events. If
+    /// nobody reads them, the oldest are dropped. The channel is disconnected after the last event.
     pub fn events(&self) -> &Receiver<ElectionEvent> {
         self.state.events.receiver()
     }
 
-    /// Ends the candidacy: leadership, if it led, ends at once, and who waits for it here gets
-    /// [`Error::Cancelled`](crate::Error::Cancelled). Then waits until its node is deleted, for up
-    /// to a sixth of the session timeout. To stand again, [`join`](crate::ZkElection::join) anew.
+    /// Ends the candidacy. If this candidate leads, its leadership ends at once. Threads that wait
+    /// in [`wait_leader`](Self::wait_leader) get [`Error::Cancelled`](crate::Error::Cancelled).
+    /// Then the call waits until the candidate's node is deleted, for up to a sixth of the session
+    /// timeout. To stand again, [`join`](crate::ZkElection::join) again.
     ///
-    /// A drop does the same without waiting for the server. A second call only waits.
+    /// A drop does the same, but does not wait until the node is deleted. A second call only waits.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has confirmed that the node
-    /// is gone. The candidate has left in any case; the node goes as soon as a server can be
-    /// reached, and at the latest with the session.
+    /// is deleted. The candidate has left all the same. The node is deleted as soon as a server can
+    /// be reached, and at the latest with the session.
     #[doc(alias = "close")]
     pub fn leave(&self) -> Result<()> {
         self.stop();
         self.state.created_nodes.until_gone(&self.state.campaign)
     }
 
-    /// Ends the thread, which waits for nothing that cannot be cancelled. Its node is a pending
-    /// delete then.
+    /// Ends the thread, and waits for its end. This is quick: every wait of that thread ends when
+    /// `left` is cancelled. After this the node is a pending delete.
     fn stop(&self) {
         self.state.left.cancel();
         if let Some(thread) = self.thread.lock().take() {
-            let _ = thread.join(); // a panic was printed
+            let _ = thread.join(); // a panic has been printed already
         }
     }
 }
 
 impl Drop for ZkCandidate {
     fn drop(&mut self) {
-        // Waited for, so that a program that ends now ends its session after this, and with it the
-        // node.
+        // Waits for the thread. The thread has a handle of the session: if the program ended first,
+        // the session would stay open at the server, and with it the node.
         self.stop();
     }
 }

@@ -1,33 +1,35 @@
-//! What happens to a candidate, for those who want to know.
+//! `ElectionEvent`, and the channel on which a candidate reports its events to the program.
 
 use crate::error::{Error, LossReason};
 use crate::fencing::FencingToken;
 use crate::world::{Mutex, Receiver, Sender, TrySendError, bounded};
 
-/// What happens to a candidate; from [`ZkCandidate::events`](crate::ZkCandidate::events).
+/// An event of a candidate. [`ZkCandidate::events`](crate::ZkCandidate::events) gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ElectionEvent {
-    /// It leads.
+    /// The candidate leads.
     Elected {
-        /// The token of this term.
+        /// The token of this leadership.
         token: FencingToken,
     },
-    /// Its leadership is lost. It queues again, by itself.
+    /// The leadership is lost. The candidate queues again by itself.
     Lost(LossReason),
-    /// It cannot stand for election at the moment, and tries on. (An outage of ZooKeeper is waited
-    /// for without a word: the session's events tell of it.)
+    /// The candidate cannot stand for election at the moment, and tries again by itself. (An outage
+    /// of ZooKeeper gives no event here: the session's events tell of it.)
     Trouble(Error),
-    /// It left, or was dropped; with that its leadership ended, if it led. The last event.
+    /// The candidate left, or was dropped. If it led, its leadership has ended. This is the last
+    /// event.
     Left,
-    /// It cannot go on: the session is closed, or the server refuses it. The last event.
+    /// The candidate cannot go on: the session is closed, or the server refuses it. This is the
+    /// last event.
     Failed(Error),
 }
 
 /// How many events a reader may be behind before the oldest are forgotten.
 const BACKLOG: usize = 64;
 
-/// A candidate's events. Nobody has to read them: there is room for so many, and no more.
+/// The events of a candidate. If nobody reads them, the oldest are dropped.
 pub(super) struct Events {
     sender: Mutex<Option<Sender<ElectionEvent>>>,
     receiver: Receiver<ElectionEvent>,
@@ -43,7 +45,7 @@ impl Events {
         &self.receiver
     }
 
-    /// Never waits: where there is no room, the oldest goes.
+    /// Never waits: if the channel is full, the oldest event is dropped.
     pub(super) fn publish(&self, event: ElectionEvent) {
         let sender = self.sender.lock();
         let Some(sender) = &*sender else { return };
@@ -56,7 +58,7 @@ impl Events {
         }
     }
 
-    /// Nothing comes after this one.
+    /// Publishes the last event and disconnects the channel.
     pub(super) fn end(&self, event: ElectionEvent) {
         self.publish(event);
         drop(self.sender.lock().take());

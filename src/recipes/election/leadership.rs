@@ -1,4 +1,5 @@
-//! Leadership: one hold, which its candidate begins and ends, and everybody may look at.
+//! `Leadership`: one term of a leader. The candidate or the runner begins and ends it; the program
+//! looks at it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -9,15 +10,17 @@ use crate::queue::{HeldNode, Release};
 
 /// One term of leadership, to look at.
 ///
-/// What can be asked of it is at [`Held`]: [`is_held`](Held::is_held) and [`check`](Held::check)
-/// say whether it lasts, [`lost`](Held::lost) becomes ready when it ends, in whatever way,
-/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to,
-/// [`valid_for`](Held::valid_for) how long it lasts if nothing more is heard of ZooKeeper.
+/// Its methods are those of [`Held`]. [`is_held`](Held::is_held) and [`check`](Held::check) say
+/// whether the term lasts. [`lost`](Held::lost) becomes ready when it ends, in whatever way.
+/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to.
+/// [`valid_for`](Held::valid_for) says how long the term lasts even if ZooKeeper never answers
+/// again.
 ///
-/// It is a view: any thread may have one, clones look at the same term, and dropping it ends
-/// nothing. The term ends when its candidate leaves or its runner's work returns
-/// ([`LossReason::Resigned`](crate::LossReason::Resigned)), or when it is lost, as any lock is;
-/// after that it never lasts again, though the same candidate may be elected anew.
+/// It is only a view. Any thread may have it, its clones show the same term, and if you drop it,
+/// the term goes on. It does not keep the session open. The term ends when its candidate leaves,
+/// when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
+/// or when it is lost, as any lock can be. A term that has ended never lasts again. If the same
+/// candidate is elected again, that is another term.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -36,7 +39,7 @@ use crate::queue::{HeldNode, Release};
 #[derive(Clone)]
 pub struct Leadership(Arc<Held>);
 
-/// The right to end a term, which ends with it.
+/// The owner of a term. The term ends when this is dropped.
 #[must_use = "the term ends with it"]
 pub(super) struct HeldTerm(Arc<Term>);
 

@@ -1,4 +1,8 @@
-//! `ZkElection`: one leader at a time, over all processes.
+//! `ZkElection`: of all candidates in all processes, one leads at a time.
+//!
+//! This file has the public type and its documentation. `candidate.rs` stands for election on a
+//! thread of its own, `runner.rs` on the thread of the caller. Both call `campaign.rs`, which
+//! queues for the leadership and guarantees that a candidate has one node at a time.
 
 mod campaign;
 mod candidate;
@@ -18,17 +22,15 @@ use crate::error::Result;
 use crate::queue::{Contender, Queue};
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
-use zk_wire::path;
 
-/// An election over ZooKeeper: of all its candidates, in all processes, one leads.
+/// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///
-/// Leadership is a lock that is held: candidates queue up, the first leads, and leadership is valid
-/// while [`is_held`](crate::Held::is_held), which ends before any server can have let the next one
-/// lead. There are two ways to stand:
+/// The candidates wait in a queue, as for a lock, and the first of them leads.
+/// There are two ways to stand for election:
 ///
-/// * as a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for
-///   as long as it lives; ask it, wait for it, or read its events;
-/// * as a runner: [`run`](Self::run) calls a closure on this thread whenever it leads.
+/// * As a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for
+///   as long as it lives. Ask whether it leads, wait until it leads, or read its events.
+/// * As a runner: [`run`](Self::run) calls a closure on this thread whenever it leads.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -61,30 +63,39 @@ use zk_wire::path;
 /// # Candidates
 ///
 /// Each `join` and each `run` is a candidate of its own, with a node of its own, also within one
-/// process and session. They lead in the order in which they joined; one that leaves from the
-/// middle promotes nobody. A candidate that lost leadership, be it that somebody deleted its node,
-/// joins again at the end. The path is made when the first candidate joins, and made again if
-/// somebody wipes it.
+/// process and session. A candidate that lost its leadership queues again, at the end, also if it
+/// lost the leadership because somebody deleted its node. The path is made when the first candidate
+/// joins, and made again if somebody deletes it.
+///
+/// # Fairness
+///
+/// The candidates lead in the order in which they joined. If a candidate leaves that does not lead,
+/// no other candidate becomes the leader by that.
 ///
 /// # When the session is lost
 ///
-/// Leadership is lost with it, and [`lost`](crate::Held::lost) says so; the candidate stands again
-/// in the next session. In a shorter outage a leader leads on, and the others keep their places. A
-/// leader may still be at work when its time is over (paused, swapped out): only what it writes to
-/// can refuse it, by the [`FencingToken`](crate::FencingToken).
+/// Leadership is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session, and so before another candidate can lead. When leadership
+/// is lost, its signal [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check)
+/// gives an error. The candidate stands again, in a new session. In an outage that is over before
+/// the lease ends, the leader goes on leading, and the others keep their places.
 ///
-/// # Other clients
+/// A leader may be paused until its time is over, and write when it wakes. Only the store can
+/// refuse that write, by the [`FencingToken`](crate::FencingToken).
 ///
-/// The nodes are those of Curator's `LeaderLatch` (`<path>/_c_<uuid>-latch-<n>`, the candidate's id
-/// in them), with which candidates of this crate share an election. Curator's `LeaderSelector` is
-/// built on `InterProcessMutex`: against it, stand with a [`ZkMutex`](crate::ZkMutex).
-/// `LeaderLatch` takes every child of the path for a candidate: leave the path to one election.
+/// # Differences from Curator's `LeaderLatch`
 ///
-/// A leader can be asked to resign by [`attempt_revoke`](Self::attempt_revoke), which writes over
-/// its id.
+/// * The nodes are the same (`<path>/_c_<uuid>-latch-<n>`, with the candidate's id in the data), so
+///   candidates of both stand in one election. `LeaderLatch` takes every child of the path for a
+///   candidate: use the path for nothing else.
+/// * A candidate of this crate goes on leading while the connection is away for less than the
+///   lease.
+/// * A leader can be asked to resign, by [`attempt_revoke`](Self::attempt_revoke). This overwrites
+///   its id.
+/// * Curator's `LeaderSelector` is built on `InterProcessMutex`. To stand against it, use a
+///   [`ZkMutex`](crate::ZkMutex).
 ///
-/// Unlike `LeaderLatch`, a candidate of this crate leads on while the connection is away for less
-/// than the lease.
+/// Source: Curator's `LeaderLatch`.
 #[derive(Clone)]
 pub struct ZkElection {
     campaign: Campaign,
@@ -96,17 +107,14 @@ impl ZkElection {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPath`](crate::Error::InvalidPath) for a path that ZooKeeper would refuse,
-    /// for `/` and for what is below `/zookeeper`;
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this process has a lock at this
-    /// path, or the same election with another ACL.
+    /// As [`build`](LockBuilder::build).
     pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
         ZkElection::builder(session, path).build()
     }
 
-    /// Begins to describe an election. Its [`data`](LockBuilder::data) is what tells our candidates
-    /// from others', as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders) show
-    /// it.
+    /// A builder, for an election with settings of its own. Its [`data`](LockBuilder::data) is the
+    /// id of our candidates, as the id of Curator's `LeaderLatch`: [`contenders`](Self::contenders)
+    /// shows it.
     pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkElection> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
@@ -116,39 +124,42 @@ impl ZkElection {
         &self.campaign.path
     }
 
-    /// Stands for election, in the background, until the candidate leaves or is dropped. Nothing is
-    /// waited for: there may be no server yet.
+    /// Stands for election, in the background, until the candidate leaves or is dropped. The call
+    /// waits for nothing: there may be no server yet.
     ///
     /// # Errors
     ///
     /// [`Error::Closed`](crate::Error::Closed) when the session is closed;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread. What
-    /// goes wrong later is told by the candidate.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when this machine gives no thread. The
+    /// candidate reports errors that come later.
     #[doc(alias = "start")]
     pub fn join(&self) -> Result<ZkCandidate> {
         ZkCandidate::start(self.campaign.clone())
     }
 
-    /// Stands for election on this thread, and calls `lead` with each leadership it gets.
+    /// Stands for election on this thread, and calls `lead` each time that it leads.
     ///
-    /// `lead` is called while we lead: what is lost between the election and the call is never
-    /// seen. That leadership is lost while it runs is told by
-    /// [`leadership.lost()`](crate::Held::lost), a channel; the sooner it returns then, the better:
-    /// the next leader does not wait for it. When it returns, leadership ends, and by what it
-    /// returns we stand again, at the end of the queue (`ControlFlow::Continue(())`), or are done
-    /// (`ControlFlow::Break(value)`). If it panics, leadership ends too, and the panic goes on.
+    /// `lead` is called only while this candidate leads. If leadership is lost while `lead` runs,
+    /// [`leadership.lost()`](crate::Held::lost) becomes ready, and `lead` should return soon: the
+    /// next leader does not wait for it. When `lead` returns, the leadership ends. Its return value
+    /// decides what follows:
     ///
-    /// No outage ends a run; only what is below does.
+    /// * `ControlFlow::Continue(())`: the candidate queues again, at the end.
+    /// * `ControlFlow::Break(value)`: the call returns this value.
+    ///
+    /// If `lead` panics, the leadership ends, and the panic goes on to the caller.
+    ///
+    /// No outage ends this call: it goes on until `lead` breaks, or until one of the errors below.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Auth`](crate::Error::Auth) when the
-    /// server refuses us.
+    /// [`Error::Closed`](crate::Error::Closed) when the session is closed;
+    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    /// [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
     ///
     /// # Panics
     ///
-    /// If `lead` does.
+    /// If `lead` panics.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -178,16 +189,17 @@ impl ZkElection {
         self.run_until_cancelled(&CancelToken::new(), lead)
     }
 
-    /// As [`run`](Self::run), until the token is cancelled. A `lead` that runs then is not stopped:
-    /// it may look at the token itself.
+    /// As [`run`](Self::run), until the token is cancelled. If `lead` runs at that moment, it is
+    /// not stopped: it may look at the token itself.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run), and [`Error::Cancelled`](crate::Error::Cancelled).
+    /// As [`run`](Self::run), and [`Error::Cancelled`](crate::Error::Cancelled) when the token is
+    /// cancelled.
     ///
     /// # Panics
     ///
-    /// If `lead` does.
+    /// If `lead` panics.
     pub fn run_until_cancelled<T>(
         &self,
         cancel: &CancelToken,
@@ -196,14 +208,16 @@ impl ZkElection {
         self.campaign.run(cancel, lead)
     }
 
-    /// All candidates, in the order in which they would lead: the first leads. Costs a listing, and
-    /// a read for each.
+    /// All contenders, in the order of the queue: the first leads, the others wait. Costs a
+    /// listing, and a read for each contender.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    /// takes longer than a sixth of the session timeout; [`Error::Closed`](crate::Error::Closed)
-    /// when the session is closed, [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an
+    ///   answer takes longer than a sixth of the session timeout.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
@@ -211,9 +225,9 @@ impl ZkElection {
         queue.contenders(session.core())
     }
 
-    /// Who leads, of whatever process: the first of the [`contenders`](Self::contenders), or
-    /// nobody. A leader whose time is over stays the first until its node goes. Costs a listing,
-    /// and a read.
+    /// The contender that leads, in any process: the first of the [`contenders`](Self::contenders).
+    /// The list is empty if nobody leads. A leader whose lease has ended stays the first until its
+    /// node is deleted. Costs a listing, and a read.
     ///
     /// # Errors
     ///
@@ -225,16 +239,18 @@ impl ZkElection {
         queue.holders(session.core())
     }
 
-    /// Asks one of the [`contenders`](Self::contenders) to resign, as
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke): a leader's
-    /// [`revoke_requested`](crate::Held::revoke_requested) becomes ready. That writes over its id.
+    /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to
+    /// resign: the signal [`revoke_requested`](crate::Held::revoke_requested) of its leadership
+    /// becomes ready. This overwrites the candidate's id.
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
+    /// call returns.
     ///
     /// # Errors
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let Campaign { session, path, .. } = &self.campaign;
-        session.attempt_revoke(&path::join(path, &contender.name))
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.revoke(session.core(), &contender.name)
     }
 }
 

@@ -1,4 +1,8 @@
-//! `ZkExclusiveLock`: the simple lock, one node that is there or is not.
+//! `ZkExclusiveLock`: the simple lock. One node exists or does not exist; there is no queue.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `attempt.rs` and `create_attempt.rs` guarantee that a node that was made
+//! is ours, and that no delete of ours hits the node of another client.
 
 mod attempt;
 mod lock;
@@ -15,16 +19,16 @@ use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
-/// The simple lock: whoever makes the one ephemeral node `lock` below the lock's path holds it, and
-/// everybody else watches that node and tries again when it goes. Not re-entrant; its guards may
-/// move between threads.
+/// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
+/// lock's path holds the lock. Every other client that wants it watches that node, and tries again
+/// when it is deleted. It is not re-entrant.
 ///
-/// It excludes all threads of all processes that lock the same path of the same ensemble with a
-/// `ZkExclusiveLock`, and every other client that makes an ephemeral node `lock` there and takes an
-/// existing one for somebody else's lock. It does **not** exclude with the locks that queue
-/// ([`ZkMutex`](crate::ZkMutex) and its kin): give each path one kind of lock. Two
-/// `ZkExclusiveLock` of one path on one session are the same lock; on two sessions they are two
-/// owners.
+/// All threads of all processes that lock the same path of the same ensemble with a
+/// `ZkExclusiveLock` exclude each other: there is one guard at a time. Any other client counts too
+/// if it makes an ephemeral node `lock` there, and respects such a node of others. The lock does
+/// **not** exclude the locks that have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path
+/// for one kind of lock. Two `ZkExclusiveLock` of one path on one session are the same lock. On two
+/// sessions they exclude each other.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -46,59 +50,70 @@ use crate::wait::Wait;
 ///
 /// # When to use it, and when not
 ///
-/// For a lock that few want and that is mostly asked for by [`try_lock`](Self::try_lock): a job
-/// that one of a few hosts runs, a file that one process imports. It is also the protocol to read
-/// first. Use [`ZkMutex`](crate::ZkMutex) where many wait, or wait long:
+/// Use it for a lock that few processes want, and that they mostly ask for with
+/// [`try_lock`](Self::try_lock): a job that one of a few hosts runs, or a file that one process
+/// imports. Its protocol is also the simplest. If many wait, or wait for long, use a
+/// [`ZkMutex`](crate::ZkMutex):
 ///
-/// * **It has a herd.** A release wakes every process that waits. Each of them sends a create, and
-///   all but one of them read the node and watch it again: with n waiting, some 2n requests a
-///   release, where the queue takes the same few for any n.
-/// * **It is not fair.** Whoever's create comes first has it, so a process can be passed over for
-///   ever. (Within one process threads take turns, first come, first served, and of these one at a
-///   time tries.)
-/// * **Nobody knows who waits**, only [who holds](Self::holders).
-/// * **A release takes three requests**, where a queue's takes one: since others use the same name,
+/// * **A release wakes every process that waits** (the herd). Each of them sends a create, and all
+///   but one of them read the node and watch it again. With n waiting processes a release causes
+///   about 2n requests. With a queue it causes the same few for any n.
+/// * **Waiting processes are not listed.** Only the [holder](Self::holders) has a node.
+/// * **A release takes three requests**, and with a queue one. All clients use the same name, so
 ///   each delete has to make sure that the node is still ours.
 ///
-/// # What makes a node ours
+/// # Which node is ours
 ///
-/// Its first line, a UUID made for each acquisition; behind it stands what
-/// [`data`](LockBuilder::data) says. A hold begins when a read behind an acknowledged write shows
-/// that line, even if the reply to the create itself was lost. A node is deleted only if, on the
-/// same connection, a write was acknowledged (so that no earlier delete of ours is still under way)
-/// and then a read showed our line and our session: a delete that is sent again cannot hit the node
-/// of whoever came next.
+/// The first line of the node's data is a UUID, a new one for each acquisition. Behind it stands
+/// the text that [`data`](LockBuilder::data) sets. A hold begins when a read that follows an
+/// acknowledged write shows that line, even if the reply to the create itself was lost.
+///
+/// A node is deleted only if, on the same connection, first a write was acknowledged (so that no
+/// earlier delete of ours is still on its way) and then a read showed our line and our session. So
+/// a delete that is sent again cannot hit the node of the next holder.
+///
+/// # Fairness
+///
+/// It is not fair: the lock goes to the process whose create arrives first, so a process can be
+/// passed over for ever. Within a process the threads take turns, first come, first served, and one
+/// thread at a time tries.
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](crate::Held::is_held); the lease behind that ends before any
-/// server can have expired the session. When it is lost, [`lost`](crate::Held::lost) becomes ready,
-/// and [`check`](crate::Held::check) is an error. Threads that wait for the lock keep waiting, in a
-/// new session.
+/// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session. When the guard is lost, its signal
+/// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
+/// Threads that wait for the lock go on waiting, in a new session.
 ///
 /// # Differences from `std::sync::Mutex`
 ///
-/// * It protects no value: what it protects is elsewhere, and shared with other machines.
-/// * Its guard is `Send`: any thread may end it. A second [`lock`](Self::lock) by a thread that
-///   holds it waits until somebody else ends the first, as std's may.
+/// * It contains no value: what it protects is elsewhere, and shared with other machines.
+/// * Its guard is `Send`: any thread may drop it. If a thread that holds the lock calls
+///   [`lock`](Self::lock) again, it waits until another thread drops the first guard.
 /// * There is no poisoning: a panic releases the lock like any other end of the guard's scope.
 /// * A guard can be lost while it lives.
-/// * `std::mem::forget` on a guard holds the lock until the session is closed.
+/// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
 ///
-/// The protocol is the one that ZooKeeper's paper calls "Simple Locks" ("ZooKeeper: Wait-free
-/// coordination for Internet-scale systems", P. Hunt and others, 2010), and what its session and
-/// its guards do beyond that is as in [`ZkMutex`](crate::ZkMutex).
+/// Source: "Simple Locks" in "ZooKeeper: Wait-free coordination for Internet-scale systems", P.
+/// Hunt and others, 2010. The proof that a node is ours, the lease and the signal of loss are this
+/// library's.
 #[derive(Clone)]
 pub struct ZkExclusiveLock {
     pub(crate) lock: Arc<ExclusiveHandle>,
 }
 
 guard! {
-    /// A hold of a [`ZkExclusiveLock`]. Released when it is dropped, by whichever thread: it may be
-    /// sent to another one.
+    /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any
+    /// thread: it may be sent to another thread.
     ///
-    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background; see
-    /// [`unlock`](Self::unlock) to wait. What can be asked of a guard is at [`Held`](crate::Held).
+    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
+    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
+    /// [`Held`](crate::Held).
+    ///
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
 }
 
@@ -112,7 +127,7 @@ impl ZkExclusiveLock {
         ZkExclusiveLock::builder(session, path).build()
     }
 
-    /// Begins to describe a lock.
+    /// A builder, for a lock with settings of its own.
     pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkExclusiveLock> {
         LockBuilder::new(session.clone(), path.to_owned())
     }
@@ -122,28 +137,32 @@ impl ZkExclusiveLock {
         self.lock.path()
     }
 
-    /// Blocks until the lock is held. A thread that holds it already waits for itself, or for
-    /// whoever it gave its guard to.
+    /// Blocks until this call holds the lock. A thread that holds it already waits too, for ever if
+    /// no other thread drops that guard.
     ///
-    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none
-    /// gives the answer that is needed, for longer than the retry policy allows,
-    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also to read the node of
-    /// whoever has the lock. Whatever was made is removed.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also the ACL of the holder's
+    ///   node if it does not let us read, and [`Error::Auth`](crate::Error::Auth) when the servers
+    ///   refuse the session's credentials.
+    ///
+    /// After an error this call has no node, or the node is being deleted.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock(&self) -> Result<ZkExclusiveGuard> {
         self.lock.lock().map(ZkExclusiveGuard::new)
     }
 
-    /// The lock if it is free, `None` if somebody else has it. "Somebody" may be a guard of this
-    /// process that was lost and still lives: its node goes when it is dropped. A node of ours that
-    /// is on its way out is waited for. Costs one write, unless another thread of this process has
-    /// the lock.
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one write, or nothing if another thread of this process has the lock. "Somebody
+    /// else" may also be a guard of this process that was lost and still lives: its node is deleted
+    /// when the guard is dropped. If a node of ours is being deleted, the call waits for that.
     ///
     /// # Errors
     ///
@@ -155,36 +174,38 @@ impl ZkExclusiveLock {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// The lock within `timeout`, or `None` if others had it all the time; our node is gone then,
-    /// or about to go, if one was made.
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call has no node, or the node is about to be deleted.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout
-    /// of zero is [`try_lock`](Self::try_lock); any other that is shorter than a round trip can
-    /// only give that error.
+    /// out in an outage, or before the server answered. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
+    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel
-    /// token, or any of these. `None` if others had it all that time, as with
-    /// [`lock_timeout`](Self::lock_timeout); never where only a token can end the wait.
+    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. Gives `None` if others had it all that time, as
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
+    /// when the token is cancelled.
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkExclusiveGuard>> {
         Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
     }
 
-    /// Who holds the lock, of whatever process, or nobody. Costs one read. Those who wait have no
-    /// nodes, so nobody knows them.
+    /// The contender that holds the lock, in any process. The list is empty if nobody holds the
+    /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Several holds as one: the guard of a multi-lock.
+//! `ZkMultiGuard`: the holds of all members of a multi-lock as one. It guarantees that all of them
+//! are released together, and that the loss of any of them is a loss of the whole.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,15 +11,23 @@ use crate::guard::{Held, StaysOnItsThread};
 use crate::session::LostSignal;
 use crate::world::Instant;
 
-/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members, as one. They are released
-/// when it is dropped, the last taken first.
+/// A hold of a [`ZkMultiLock`](crate::ZkMultiLock): of all its members together. All of them are
+/// released when the guard is dropped, the last taken first.
 ///
-/// It stands while each of them does. Once one is lost the rest are still held, and keep others
-/// out, until the guard is dropped.
+/// The guard is valid while all members are held. When one of them is lost, the others are still
+/// held, and keep others out, until the guard is dropped.
 ///
-/// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
-/// [`unlock`](Self::unlock) to wait. It stays on its thread, as a
-/// [`ZkMutexGuard`](crate::ZkMutexGuard) does.
+/// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background. To wait
+/// until they are deleted, call [`unlock`](Self::unlock).
+///
+/// The guard borrows nothing, so it can be stored in a struct. It is a handle of its members'
+/// sessions and keeps them open. If it is the last handle of a session, its end also closes that
+/// session. Then the drop, or `unlock`, waits for that for up to 0.95 s for each such session. Keep
+/// a [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
+///
+/// # Threads
+///
+/// A guard stays on the thread that took it, as a [`ZkMutexGuard`](crate::ZkMutexGuard) does.
 ///
 /// ```compile_fail,E0277
 /// # fn main() -> zk_mutex::Result<()> {
@@ -31,7 +40,7 @@ use crate::world::Instant;
 /// ```
 #[must_use = "if unused the ZkMultiLock will immediately unlock"]
 pub struct ZkMultiGuard {
-    /// As they were taken, each with its member's number.
+    /// In the order in which they were taken, each with its member's number.
     holds: Vec<(usize, Held)>,
     lost: LostSignal,
     _here: StaysOnItsThread,
@@ -42,7 +51,7 @@ impl ZkMultiGuard {
         ZkMultiGuard { holds: Vec::new(), lost: LostSignal::common(), _here: PhantomData }
     }
 
-    /// What was taken of a member.
+    /// Adds the hold of a member.
     pub(super) fn add(&mut self, member: usize, held: Held) {
         held.join(&self.lost);
         self.holds.push((member, held));
@@ -52,44 +61,45 @@ impl ZkMultiGuard {
         &self.lost
     }
 
-    /// Whether all holds stand now. Cheap: no I/O, a clock and a flag for each. Once false, it
-    /// stays false.
+    /// Whether all members are held now. This is cheap: it does no I/O, and looks at a clock, and
+    /// at a flag for each member. Once it is false, it stays false.
     pub fn is_held(&self) -> bool {
         self.holds.iter().all(|(_, held)| held.is_held())
     }
 
-    /// As [`is_held`](Self::is_held), for `?`.
+    /// As [`is_held`](Self::is_held), but an error if a member is lost: for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the node and the reason of the first, in the order in which the members
-    /// were given, that is lost.
+    /// [`Error::Lost`] with the node and the reason of a member that is lost. If several are lost,
+    /// it names the first of them in the order in which the members were given.
     pub fn check(&self) -> Result<()> {
         self.holds().try_for_each(Held::check)
     }
 
-    /// A signal that becomes ready as soon as any of the holds is lost, never at a release. Does no
-    /// I/O.
+    /// A signal that becomes ready when the first member is lost, and never when the guard is
+    /// released. This call does no I/O.
     ///
-    /// Asking for it also makes sure that a deletion of a node by somebody else is noticed, as with
-    /// [`Held::lost`].
+    /// From this call on the nodes are watched, so that the sessions notice if somebody else
+    /// deletes one, as with [`Held::lost`].
     pub fn lost(&self) -> LostSignal {
         self.holds.iter().for_each(|(_, held)| held.ask_for_watch());
         self.lost.clone()
     }
 
-    /// Why the hold that was lost first was lost, if any was.
+    /// Why the member that was lost first was lost, if one was.
     pub fn lost_reason(&self) -> Option<LossReason> {
-        self.is_held(); // the clock may have something to say
+        self.is_held(); // finds a lease that has just ended
         self.lost.reason()
     }
 
-    /// How long all holds stand even if nothing more is heard of ZooKeeper; zero once one is lost.
+    /// How long all members stay held even if ZooKeeper never answers again; zero if one is lost.
+    /// See [`Held::valid_for`].
     pub fn valid_for(&self) -> Duration {
         self.holds.iter().map(|(_, held)| held.valid_for()).min().unwrap_or_default()
     }
 
-    /// Until when all holds stand even if nothing more is heard of ZooKeeper; `None` once one is
+    /// Until when all members stay held even if ZooKeeper never answers again; `None` if one is
     /// lost. See [`Held::valid_until`].
     pub fn valid_until(&self) -> Option<Instant> {
         let now = Instant::now(); // before the leases are looked at
@@ -97,37 +107,40 @@ impl ZkMultiGuard {
         (!left.is_zero()).then(|| now + left)
     }
 
-    /// The tokens of all members, in the order in which they were given: each store gets that of
-    /// the lock that protects it. See [`Held::fencing_token`].
+    /// The tokens of all members, in the order in which the members were given. Give each store the
+    /// token of the lock that protects it. See [`Held::fencing_token`].
     pub fn fencing_tokens(&self) -> Vec<FencingToken> {
         self.holds().map(Held::fencing_token).collect()
     }
 
-    /// Each member's hold by itself, in the order in which they were given.
+    /// The hold of each member, in the order in which the members were given.
     pub fn holds(&self) -> impl Iterator<Item = &Held> {
         let mut given: Vec<&(usize, Held)> = self.holds.iter().collect();
         given.sort_by_key(|(member, _)| *member);
         given.into_iter().map(|(_, held)| held)
     }
 
-    /// Releases all members, the last taken first, and waits until their nodes are deleted: for up
-    /// to a sixth of the (longest) session timeout in all, since all deletes are sent before the
-    /// first answer is waited for. A release that fails stops no other.
+    /// Releases all members, the last taken first, and waits until their nodes are deleted, for up
+    /// to a sixth of the longest session timeout. All deletes are sent before the call waits for
+    /// the first answer. If one release fails, the others go on.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] when a member was lost before, as [`check`](Self::check) says; otherwise
-    /// what failed, as with [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock), and if more than
-    /// one member failed, [`Error::Several`] with each of them. All are let go in any case, and
-    /// their nodes go at the latest with their sessions.
+    /// * [`Error::Lost`] when a member was lost before, as [`check`](Self::check) gives it.
+    /// * Otherwise the error of the release that failed, as
+    ///   [`ZkMutexGuard::unlock`](crate::ZkMutexGuard::unlock) gives it.
+    /// * [`Error::Several`] when several releases failed, with the error of each.
+    ///
+    /// After any error all members are released all the same, and each node is deleted when its
+    /// session ends, if not before.
     #[doc(alias = "release")]
     pub fn unlock(mut self) -> Result<()> {
         let was_lost = self.check();
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_unlock()).collect();
-        // The owners stay until the last outcome is there: one of them may be the last handle of
-        // its session, whose end would keep the others waiting.
+        // The owners are kept until the last outcome is known. One of them may be the last handle
+        // of its session: its drop closes the session, and the other outcomes would wait for that.
         let (owners, outcomes): (Vec<_>, Vec<_>) =
             begun.into_iter().map(|outcome| outcome()).unzip();
         let mut failures: Vec<Error> = outcomes.into_iter().filter_map(Result::err).collect();
@@ -139,7 +152,8 @@ impl ZkMultiGuard {
         failures.pop().map_or(Ok(()), Err)
     }
 
-    /// The node may go on in other hands, and its loss is not ours then.
+    /// Separates a hold from this guard's signal. Its node may go on with another thread, and a
+    /// later loss of the node must not make the signal ready.
     fn let_go(&self, held: Held) -> Held {
         held.part(&self.lost);
         held
@@ -148,7 +162,7 @@ impl ZkMultiGuard {
 
 impl Drop for ZkMultiGuard {
     fn drop(&mut self) {
-        // All are let go before the first of them may close its session, which takes its time.
+        // All members are released before the first session may be closed, which takes time.
         let holds = std::mem::take(&mut self.holds);
         let begun: Vec<_> =
             holds.into_iter().rev().map(|(_, held)| self.let_go(held).begin_drop()).collect();

@@ -1,4 +1,5 @@
-//! What a multi-lock is made of: any lock of this crate, asked for in one way.
+//! `Member`: any lock of this crate, as a part of a multi-lock. The multi-lock calls each member in
+//! the same way, through `Part`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,29 +18,30 @@ use crate::recipes::semaphore::{ZkSemaphore, ZkSemaphoreMutex};
 use crate::session::ZkSession;
 use crate::world::thread::ThreadId;
 
-/// What a multi-lock asks of each of its members.
+/// How a multi-lock calls each of its members.
 pub(super) trait Part: Send + Sync {
     fn kind(&self) -> &'static str;
 
     fn session(&self) -> &ZkSession;
 
-    /// As the user gave it.
+    /// The lock's path, as the program gave it.
     fn path(&self) -> &str;
 
-    /// `None` if somebody else has it; nothing is left behind then, nor after an error.
+    /// Takes the lock. `None` if somebody else has it. After `None` and after an error this call
+    /// has no node, or the node is being deleted.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>>;
 
-    /// Whether this thread would wait for itself, as far as that can be known; an error if it has
-    /// guards of a lost hold.
+    /// Whether this thread holds the lock already, and so would wait for itself. False also where
+    /// guards belong to no thread. An error if the thread has guards of a lost hold.
     fn is_held_by(&self, thread: ThreadId) -> Result<bool>;
 }
 
 /// One lock of a [`ZkMultiLock`](crate::ZkMultiLock), and how it is to be held.
 ///
-/// A [`ZkMutex`], a [`ZkSemaphoreMutex`] and a [`ZkExclusiveLock`] are members by themselves; a
-/// [`ZkRwLock`] is one to [`read`](Self::read) or to [`write`](Self::write), a [`ZkSemaphore`] is
-/// one with so many [`permits`](Self::permits). A member keeps its lock and its session alive, as a
-/// clone of the lock does.
+/// A [`ZkMutex`], a [`ZkSemaphoreMutex`] and a [`ZkExclusiveLock`] are members as they are. A
+/// [`ZkRwLock`] is a member to [`read`](Self::read) or to [`write`](Self::write), and a
+/// [`ZkSemaphore`] is a member with a number of [`permits`](Self::permits). A member keeps its lock
+/// and its session alive, as a clone of the lock does.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -56,23 +58,22 @@ pub(super) trait Part: Send + Sync {
 pub struct Member(Arc<dyn Part>);
 
 impl Member {
-    /// A read/write lock, to read.
+    /// A read/write lock that is to be held to read.
     pub fn read(lock: &ZkRwLock) -> Self {
         Member(Arc::new(Half { lock: lock.clone(), kind: Kind::Read }))
     }
 
-    /// A read/write lock, to write.
+    /// A read/write lock that is to be held to write.
     pub fn write(lock: &ZkRwLock) -> Self {
         Member(Arc::new(Half { lock: lock.clone(), kind: Kind::Write }))
     }
 
-    /// A semaphore, for so many of its permits at once.
+    /// A semaphore of which so many permits are to be held, taken together.
     pub fn permits(semaphore: &ZkSemaphore, permits: u32) -> Self {
         Member(Arc::new(Permits { semaphore: semaphore.clone(), permits }))
     }
 
-    /// The lock's path, as it was given.
-    pub fn path(&self) -> &str {
+    pub(super) fn path(&self) -> &str {
         self.0.path()
     }
 
@@ -98,8 +99,8 @@ impl From<&Member> for Member {
     }
 }
 
-/// A lock that is a member by itself; how it is asked for, and whether a thread holds it, where its
-/// guards are of a thread.
+/// A lock that is a member as it is: its kind, how it is taken, and whether a thread holds it
+/// (false where guards belong to no thread).
 macro_rules! by_itself {
     ($($lock:ty, $kind:literal, |$me:ident, $mode:ident, $limit:ident| $acquired:expr, |$this:ident, $thread:ident| $held:expr;)+) => {
         $(
@@ -205,7 +206,7 @@ impl Part for Permits {
         self.semaphore.lock.acquire(self.permits, mode, limit)
     }
 
-    /// Its permits are no thread's.
+    /// Permits belong to no thread.
     fn is_held_by(&self, _: ThreadId) -> Result<bool> {
         Ok(false)
     }

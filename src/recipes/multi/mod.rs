@@ -1,4 +1,8 @@
 //! `ZkMultiLock`: several locks as one.
+//!
+//! This file takes the members one after the other, and releases those that it has when one fails.
+//! `order.rs` guarantees that all multi-locks take them in one order. `member.rs` makes a member of
+//! each kind of lock. `guard.rs` is the guard of all of them together.
 
 mod guard;
 mod member;
@@ -16,10 +20,11 @@ use crate::queue::Mode;
 use crate::wait::{Wait, until_got};
 use crate::world::thread;
 
-/// Several locks as one: all are held, or none.
+/// Several locks as one: a guard holds all of them, or the call holds none.
 ///
 /// The members are any mix of this crate's locks, on one session or on several, on one ensemble or
-/// on several; see [`Member`]. A failure half-way releases what was taken.
+/// on several; see [`Member`]. If one of them cannot be taken, the members that were taken before
+/// are released.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -44,60 +49,66 @@ use crate::world::thread;
 ///
 /// # Deadlocks
 ///
-/// The members are taken one after the other, in the order of their ensemble (its hosts, sorted),
-/// of their full path (chroot included) and of their kind, whatever the order in which they were
-/// given. So multi-locks, of all processes, never wait for each other in a circle, provided that
+/// A call takes the members one after the other, always in one order: by their ensemble (its hosts,
+/// sorted), then by their full path (chroot included), then by their kind. The order in which they
+/// were given makes no difference. So multi-locks, of all processes, never wait for each other in a
+/// circle, on two conditions:
 ///
-/// * the thread holds nothing else when it asks: no lock outside the set for which somebody in the
-///   set may be waiting. A member that the thread holds already is refused, with
-///   [`Error::WouldDeadlock`]; but a permit, or a guard that may move between threads, belongs to
-///   no thread and cannot be seen;
-/// * all sessions, of all processes, name an ensemble by the same hosts, if a multi-lock has
-///   members on several ensembles. Within one, the order is that of the paths, however its hosts
-///   are written.
+/// * When a thread calls this lock, it holds no other lock for which a holder of a member may be
+///   waiting. If it holds a member already, the call gives [`Error::WouldDeadlock`]. But a permit
+///   belongs to no thread, and so does a guard that may move between threads: the library cannot
+///   see that this thread holds one.
+/// * If a multi-lock has members on several ensembles, all sessions, of all processes, name each
+///   ensemble by the same hosts. Within one ensemble the order is that of the paths, however its
+///   hosts are written.
 ///
-/// The same lock twice (also to read and to write, or through another session or chroot) would wait
-/// for itself, and is refused when the multi-lock is made. Two sessions are taken to be on the same
-/// ensemble if they name a host in common, by its name and port.
+/// If the same lock is given twice (also once to read and once to write, or through another session
+/// or chroot), the multi-lock would wait for itself: [`new`](Self::new) refuses it. Two sessions
+/// count as sessions of one ensemble if they name a host in common, by its name and port.
 ///
-/// A multi-lock is not re-entrant, even where its members are.
+/// A multi-lock is not re-entrant, even if its members are.
 ///
 /// # Fairness
 ///
-/// As its members: it stands in each one's queue, one at a time. Whoever holds the first keeps it
-/// while it waits for the rest, so few and briefly held members serve best.
+/// As with the members: the call waits in the queue of one member at a time. While it waits for one
+/// member, it keeps the members that it has taken. So use few members, and hold them briefly.
 ///
 /// # When the session is lost
 ///
-/// A guard is valid while [`is_held`](ZkMultiGuard::is_held): all members are. When the first is
-/// lost, [`lost`](ZkMultiGuard::lost) becomes ready, and [`check`](ZkMultiGuard::check) is an
-/// error. A member that is lost while another is waited for ends the wait: all are released, and
-/// the call gives [`Error::Lost`]. A thread that has nothing yet keeps waiting in a new session, as
-/// each lock does.
+/// A guard is valid while [`is_held`](ZkMultiGuard::is_held) says so: while all members are held.
+/// When the first of them is lost, the signal [`lost`](ZkMultiGuard::lost) of the guard becomes
+/// ready, and [`check`](ZkMultiGuard::check) gives an error. If a member is lost while the call
+/// waits for another, the call releases all members and gives [`Error::Lost`]. Threads that have no
+/// member yet go on waiting, in a new session.
 ///
-/// It is Curator's `InterProcessMultiLock`, with an order, one deadline for all, and a signal of
-/// loss.
+/// # Differences from Curator's `InterProcessMultiLock`
+///
+/// * The members are taken in one order everywhere, so multi-locks do not deadlock.
+/// * One timeout is for all members together.
+/// * The guard has one signal of loss for all members.
+///
+/// Source: Curator's `InterProcessMultiLock`.
 #[derive(Clone)]
 pub struct ZkMultiLock {
     set: Arc<Set>,
 }
 
 struct Set {
-    /// As they were given.
+    /// In the order in which the program gave them.
     members: Vec<Member>,
     /// Their numbers in the order in which they are taken.
     order: Vec<usize>,
 }
 
 impl ZkMultiLock {
-    /// Several locks as one. Nothing is sent.
+    /// The lock of these members. Nothing is sent.
     ///
-    /// Mutexes go in as they are: `ZkMultiLock::new([&one, &other])`.
+    /// Mutexes are members as they are: `ZkMultiLock::new([&one, &other])`.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] without a member; [`Error::WouldDeadlock`] when two are the same
-    /// lock, be it of different kinds.
+    /// [`Error::InvalidConfig`] without a member; [`Error::WouldDeadlock`] when two members are the
+    /// same lock, or are locks of different kinds on one path.
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
         let members: Vec<Member> = members.into_iter().map(M::into).collect();
         if members.is_empty() {
@@ -114,64 +125,72 @@ impl ZkMultiLock {
         }
     }
 
-    /// The members, as they were given.
-    pub fn members(&self) -> &[Member] {
-        &self.set.members
-    }
-
-    /// Blocks until all members are held.
+    /// Blocks until this thread holds all members.
     ///
-    /// An outage is waited for as each session's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// The call waits in an outage for as long as each session's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     ///
-    /// [`Error::WouldDeadlock`], at once, when this thread holds a member already; [`Error::Lost`]
-    /// when it has lost that hold and its guards still live. [`Error::Unavailable`] when no server
-    /// can be reached, or none gives the answer that is needed, for longer than the retry policy
-    /// allows, [`Error::Lost`] when a member was lost while others were waited for,
-    /// [`Error::Closed`] when a session is closed, [`Error::NoAuth`] when an ACL refuses; what a
-    /// member of permits refuses ([`Error::InvalidConfig`], [`Error::InconsistentLeases`]). It is
-    /// the first that went wrong; whatever was taken is released, and whatever was queued is
-    /// removed.
+    /// The call gives the first error that it meets:
+    ///
+    /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
+    /// * [`Error::Lost`] when this thread held a member before and lost it, and its guards still
+    ///   live, or when a member was lost while the call waited for another.
+    /// * [`Error::Unavailable`] when no server can be reached, or no server gives the answer that
+    ///   is needed, for longer than the retry policy allows.
+    /// * [`Error::Closed`] when a session is closed.
+    /// * [`Error::NoAuth`] when an ACL refuses, and [`Error::Auth`] when the servers refuse a
+    ///   session's credentials.
+    /// * [`Error::InvalidConfig`] and [`Error::InconsistentLeases`] when a semaphore refuses, as
+    ///   [`ZkSemaphore::acquire_many`](crate::ZkSemaphore::acquire_many) says.
+    ///
+    /// After an error all members are released. This call has no node in a queue, or the node is
+    /// being deleted.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock(&self) -> Result<ZkMultiGuard> {
         until_got(|| self.set.acquire(Mode::Wait, Limit::NONE))
     }
 
-    /// All members if all are free, `None` if somebody else has one: nothing is held then.
+    /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
+    /// that case no member is held.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a
-    /// sixth of the shortest session timeout, in all.
+    /// sixth of the shortest session timeout, for all members together.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// All members within `timeout`, or `None` if others had one of them all the time that was left
-    /// for it: nothing is held then.
+    /// Waits for all members for `timeout` at most, and gives `None` if others had one of them for
+    /// the time that was left for it. In that case no member is held.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or
-    /// before the server answered for the next member: `None` always means contention. A timeout of
-    /// zero is [`try_lock`](Self::try_lock).
+    /// before the server answered for the next member. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the servers'
+    /// answers. Any other timeout that is shorter than a round trip for each member mostly gives
+    /// this error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
         self.lock_with(Wait::timeout(timeout))
     }
 
-    /// As [`lock`](Self::lock), for as long as `wait` says: a timeout, a deadline and a cancel
-    /// token, or any of these. `None` if others had it all that time, as with
-    /// [`lock_timeout`](Self::lock_timeout); never where only a token can end the wait.
+    /// Waits for all members for as long as `wait` says: a timeout, a deadline and a cancel token,
+    /// or any of these. Gives `None` if others had one of them, as
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`].
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`]
+    /// when the token is cancelled.
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkMultiLock will immediately unlock"]
     pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMultiGuard>> {
@@ -180,8 +199,8 @@ impl ZkMultiLock {
 }
 
 impl Set {
-    /// Takes one member after the other. Whatever ends it half-way drops, and so releases, what was
-    /// taken.
+    /// Takes one member after the other. If the call ends before it has all of them, it drops, and
+    /// so releases, those that it has.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         let thread = thread::current().id();
         for member in &self.members {
@@ -214,11 +233,11 @@ impl Set {
         Ok(Some(all))
     }
 
-    /// A sixth of the shortest session timeout: the bound of single steps.
+    /// The shortest operation timeout of the members' sessions.
     fn operation_timeout(&self) -> Duration {
         self.members
             .iter()
-            .map(|member| member.part().session().timeout() / 6)
+            .map(|member| member.part().session().core().operation_timeout())
             .min()
             .unwrap_or_default()
     }
@@ -226,6 +245,6 @@ impl Set {
 
 impl fmt::Debug for ZkMultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkMultiLock").field("members", &self.members()).finish()
+        f.debug_struct("ZkMultiLock").field("members", &self.set.members).finish()
     }
 }

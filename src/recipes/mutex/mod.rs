@@ -1,4 +1,8 @@
-//! `ZkMutex`: one holder at a time, over all processes.
+//! `ZkMutex`: of all threads of all processes, one holds the lock at a time.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive its
+//! session.
 
 mod lock;
 mod persist;
@@ -22,10 +26,10 @@ use crate::world::thread;
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
-/// Of all threads of all processes that lock the same path of the same ensemble, one holds the lock
-/// at a time, clients in other languages included (see [`Layout`](crate::Layout)). Two `ZkMutex` of
-/// one path on one session are the same lock. On two sessions they exclude each other, even on the
-/// same thread.
+/// All threads of all processes that lock the same path of the same ensemble exclude each other:
+/// one of them holds the lock at a time. Clients in other languages count too (see
+/// [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one session are the same lock. On two
+/// sessions they exclude each other, even on the same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -52,10 +56,10 @@ use crate::world::thread;
 ///
 /// # Fairness
 ///
-/// Between processes the lock goes to the one whose node was made first. The threads of a session
-/// share one node. They take turns, first come, first served, and may hand the lock to each other
-/// without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
-/// default.
+/// Between processes, the lock goes to the process whose node was made first. The threads of a
+/// session share one node. They take turns, first come, first served. They may hand the lock to
+/// each other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20
+/// ms by default.
 ///
 /// # When the session is lost
 ///
@@ -72,8 +76,7 @@ use crate::world::thread;
 /// * A guard can be lost while it lives.
 /// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
 ///
-/// The protocol is the lock recipe of the ZooKeeper documentation as Curator's `InterProcessMutex`
-/// has it.
+/// Source: the lock recipe of the ZooKeeper documentation, as Curator's `InterProcessMutex` has it.
 #[derive(Clone)]
 pub struct ZkMutex {
     pub(crate) lock: Arc<MutexHandle>,
@@ -86,12 +89,15 @@ guard! {
     /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
     /// [`Held`](crate::Held).
     ///
-    /// The guard borrows nothing, so it can be stored in a struct. It keeps the session open.
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ///
     /// # Threads
     ///
-    /// Holds are counted by thread, so a guard stays on the thread that took it, as std's does. To
-    /// lock on one thread and unlock on another, use a
+    /// Guards are counted by thread, so a guard stays on the thread that took it, as a guard of
+    /// `std::sync::Mutex` does. To lock on one thread and unlock on another, use a
     /// [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex).
     ///
     /// ```compile_fail,E0277
@@ -150,12 +156,15 @@ impl ZkMutexGuard {
     /// # Errors
     ///
     /// After each error the lock is released, as by a drop.
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this thread has other guards on
-    /// the lock; [`Error::Lost`](crate::Error::Lost) when the hold was lost before it was certain
-    /// that the new node exists; [`Error::Unavailable`](crate::Error::Unavailable) when that took
-    /// longer than a sixth of the session timeout; [`Error::NoAuth`](crate::Error::NoAuth) when an
-    /// ACL refuses; [`Error::Server`](crate::Error::Server) when the queue's sequence numbers are
-    /// used up.
+    ///
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this thread has other guards on
+    ///   the lock.
+    /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before it was certain that the
+    ///   new node exists.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of
+    ///   the session timeout.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// * [`Error::Server`](crate::Error::Server) when the queue's sequence numbers are used up.
     ///
     /// If the call fails after the new node was made, the node is deleted in the background. It may
     /// stay behind only if the session is lost just then, or closed while no server can be reached.
@@ -193,22 +202,24 @@ impl ZkMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or none
-    /// gives the answer that is needed, for longer than the retry policy allows,
-    /// [`Error::Lost`](crate::Error::Lost) when this thread's own earlier hold was lost and its
-    /// guards still live (see [`clear_lost`](Self::clear_lost) for leaked ones),
-    /// [`Error::Closed`](crate::Error::Closed) when the session is closed,
-    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses. After an error this call has no
-    /// node in the queue, or the node is being deleted.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
+    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
+    ///
+    /// After an error this call has no node in the queue, or the node is being deleted.
     #[doc(alias = "acquire")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock(&self) -> Result<ZkMutexGuard> {
         self.lock.lock().map(ZkMutexGuard::new)
     }
 
-    /// Takes the lock if it is free, and gives `None` if somebody else has it. Then the call costs
-    /// one read and no write. "Somebody else" may also be a guard of this process that was lost and
-    /// still lives: its node is deleted when the guard is dropped.
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one read and no write. "Somebody else" may also be a guard of this process that
+    /// was lost and still lives: its node is deleted when the guard is dropped.
     ///
     /// # Errors
     ///
@@ -221,14 +232,14 @@ impl ZkMutex {
     }
 
     /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
-    /// Then this call's node is deleted, or about to be deleted.
+    /// In that case this call's node is deleted, or about to be deleted.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered: `None` always means contention. A timeout
-    /// of zero is [`try_lock`](Self::try_lock). Any other timeout that is shorter than a round trip
-    /// gives this error.
+    /// out in an outage, or before the server answered. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
+    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
     #[doc(alias = "try_lock_for")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard>> {
@@ -237,19 +248,20 @@ impl ZkMutex {
 
     /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
     /// any of these. Gives `None` if others had it all that time, as
-    /// [`lock_timeout`](Self::lock_timeout) does. A wait without a timeout and a deadline never
-    /// gives `None`.
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
     ///
     /// # Errors
     ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled).
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
+    /// when the token is cancelled.
     #[doc(alias = "try_lock_until")]
     #[must_use = "if unused the ZkMutex will immediately unlock"]
     pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMutexGuard>> {
         Ok(self.lock.lock_with(&wait)?.map(ZkMutexGuard::new))
     }
 
-    /// Whether the calling thread holds the lock now, validly.
+    /// Whether the calling thread holds the lock now. A lost hold does not count.
     pub fn is_owned_by_current_thread(&self) -> bool {
         self.lock.is_owned_by(thread::current().id())
     }
@@ -257,21 +269,22 @@ impl ZkMutex {
     /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
     /// lost node is deleted in the background, as by a drop.
     ///
-    /// While a thread has a guard on a lost hold, every further call on that thread gives
-    /// [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold without
-    /// noticing that others may have held the lock in between. But a leaked guard
+    /// While a thread has a guard on a lost hold, every further call that locks on that thread
+    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
+    /// without noticing that others may have held the lock in between. But a leaked guard
     /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
-    /// again. Then make sure that the work under the lost hold has stopped, and call this on the
-    /// thread that locked (it does nothing for other threads). If such a guard still exists, it
-    /// stays lost, and its drop does nothing.
+    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
+    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
+    /// it stays lost, and its drop does nothing.
     ///
     /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
     pub fn clear_lost(&self) -> bool {
         self.lock.clear_lost()
     }
 
-    /// Everybody who holds or waits for the lock, in queue order: the first holds it. The threads
-    /// of a session count as one contender. Costs a listing, and a read for each contender.
+    /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
+    /// The threads of a session count as one contender. Costs a listing, and a read for each
+    /// contender.
     ///
     /// # Errors
     ///
@@ -281,8 +294,9 @@ impl ZkMutex {
         self.lock.contenders()
     }
 
-    /// Who holds the lock, in any process: the first of the [`contenders`](Self::contenders), or
-    /// nobody. Costs a listing, and a read.
+    /// The contender that holds the lock, in any process: the first of the
+    /// [`contenders`](Self::contenders). The list is empty if nobody holds the lock. Costs a
+    /// listing, and a read.
     ///
     /// # Errors
     ///
@@ -299,12 +313,14 @@ impl ZkMutex {
     ///
     /// The client that was asked decides what to do, and when. It sends no answer, and nothing
     /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
-    /// process. It may also be a Curator client that called `makeRevocable`; other clients do not
-    /// listen. This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does:
-    /// from then on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the
-    /// old data. (It returns `__REVOKE__` if somebody asked before, and empty data if the node's
-    /// ACL does not let us read.) Any client that may write to the node can ask. A line in the log
-    /// at level info says who was asked, and by whom.
+    /// process. The client may also be a Curator program that called `makeRevocable`; other clients
+    /// do not listen.
+    ///
+    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
+    /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.
+    /// (It returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not
+    /// let us read.) Any client that may write to the node can ask. A line in the log at level info
+    /// names the client that was asked and the process that asked.
     ///
     /// ```no_run
     /// # fn main() -> zk_mutex::Result<()> {
@@ -322,11 +338,14 @@ impl ZkMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
-    /// sixth of the session timeout: the client may have been asked all the same, and to ask again
-    /// is safe; [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write;
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) for a name that is not a name of a
-    /// contender; [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
+    ///   sixth of the session timeout. The client may have been asked all the same, and to ask
+    ///   again is safe.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a contender's.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    ///
+    /// Source: Curator's `Revoker.attemptRevoke`.
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
         self.lock.revoke(contender)
     }
@@ -340,12 +359,13 @@ impl ZkMutex {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig) when `name` is not the name of a
-    /// contender with an id in it, or when the node belongs to a session: such a node is not
-    /// deleted. [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer
-    /// within a sixth of the session timeout: the lock may have been released all the same.
-    /// [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses;
-    /// [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when `name` is not the name of a
+    ///   contender with an id in it, or when the node belongs to a session: such a node is not
+    ///   deleted.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
+    ///   sixth of the session timeout. The lock may have been released all the same.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     pub fn release_persistent(&self, name: &str) -> Result<bool> {
         self.lock.release_persistent(name)
     }

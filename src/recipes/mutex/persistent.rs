@@ -1,10 +1,11 @@
-//! The name of a lock that has no owner any more.
+//! `PersistentLock`: where the node of a lock is that outlives its session. `persist` gives it to
+//! the program, which needs the node's name to release the lock later.
 
 use std::fmt;
 
-/// A lock that nobody's session keeps: it stands until somebody releases it by its name. From
-/// [`ZkMutexGuard::persist`](crate::ZkMutexGuard::persist), which see; the end of this value ends
-/// nothing.
+/// A lock whose node belongs to no session: the lock stays held until somebody releases it by the
+/// node's name. [`ZkMutexGuard::persist`](crate::ZkMutexGuard::persist) makes it, and explains it.
+/// If you drop this value, the lock stays held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[must_use = "nobody but you knows that this lock must be released, and by which name"]
 pub struct PersistentLock {
@@ -12,7 +13,7 @@ pub struct PersistentLock {
 }
 
 impl PersistentLock {
-    /// `path`: as the session shows it.
+    /// `path`: the path of the node, below the session's chroot.
     pub(super) fn new(path: String) -> Self {
         PersistentLock { path }
     }
@@ -22,9 +23,9 @@ impl PersistentLock {
         &self.path
     }
 
-    /// The name of its node, below the lock's path: what
-    /// [`release_persistent`](crate::ZkMutex::release_persistent) wants. Store it where whoever is
-    /// to release the lock finds it.
+    /// The name of its node, below the lock's path.
+    /// [`release_persistent`](crate::ZkMutex::release_persistent) takes it. Store it where the
+    /// process that will release the lock finds it.
     pub fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }

@@ -11,7 +11,7 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
 use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop};
+use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
 use crate::recipes::settings::Settings;
 use crate::session::{SessionState, ZkSession};
 use crate::wait::{Wait, until_got};
@@ -260,7 +260,13 @@ impl SemaphoreHandle {
 
     /// Asks a contender to let go.
     pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.settings.session.attempt_revoke(&path::join(&self.settings.path, &contender.name))
+        let core = self.settings.session.core();
+        let name = &contender.name;
+        if let Some(name) = name.strip_prefix("locks/") {
+            return self.shared.local.queue.revoke(core, name);
+        }
+        let name = name.strip_prefix("leases/").unwrap_or(name);
+        revoke_contender(core, &path::join(&self.settings.dir(), "leases"), name)
     }
 }
 

@@ -1,4 +1,8 @@
-//! `ZkSemaphore`: at most so many holders at a time, over all processes.
+//! `ZkSemaphore`: of all threads of all processes, so many hold a permit at a time.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.
+//! `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
 
 mod leases;
 mod lock;
@@ -17,17 +21,21 @@ use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
-/// A counting semaphore over ZooKeeper: at most as many permits are held at a time as it has, over
-/// all threads of all processes.
+/// A counting semaphore over ZooKeeper: a limited number of permits, of which a thread can take one
+/// or several.
 ///
-/// Permits are nobody's in particular: a thread may take several, hand them to other threads, and
-/// hold them while it asks for more (and so wait for itself: take together what is needed
-/// together).
+/// The limit holds for all threads of all processes that use the same path of the same ensemble.
+/// Clients in other languages count too: Curator's `InterProcessSemaphoreV2`. Two `ZkSemaphore` of
+/// one path on one session are the same semaphore.
+///
+/// A permit belongs to no thread. A thread may take several permits, or hand one to another thread.
+/// If a thread holds a permit and asks for one more when none is left, it waits for itself: if you
+/// need several permits, take them together, with [`acquire_many`](Self::acquire_many).
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
 /// use std::time::Duration;
-/// use zk_mutex::{ZkSemaphore, ZkSession};
+/// use zk_mutex::{Wait, ZkSemaphore, ZkSession};
 ///
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let downloads = ZkSemaphore::new(&session, "/limits/downloads", 4)?; // at most four at once
@@ -38,7 +46,7 @@ use crate::wait::Wait;
 /// if let Some(permit) = downloads.try_acquire()? {
 ///     std::thread::spawn(move || drop(permit)); // any thread may give it back
 /// }
-/// match downloads.acquire_many_timeout(3, Duration::from_secs(5))? {
+/// match downloads.acquire_many_with(3, Wait::timeout(Duration::from_secs(5)))? {
 ///     Some(permit) => println!("{} at once", permit.permits()),
 ///     None => println!("others have too many"),
 /// }
@@ -48,74 +56,99 @@ use crate::wait::Wait;
 ///
 /// # The number of permits
 ///
-/// It is kept as decimal text in the data of the node at the semaphore's path, where kazoo's
-/// `Semaphore` keeps it too. [`new`](Self::new) sends nothing. The first call that asks for a
-/// permit, or for the number, writes the number that was given to `new` if the node has none, and
-/// compares it if it has one: another is [`Error::InconsistentLeases`]. From then on the node
-/// rules: every grant goes by the number as it is then. [`set_permits`](Self::set_permits) changes
-/// it, as does anybody who writes there. Raising it lets waiters in at once; lowering it takes no
-/// permit away, and none is granted until enough are given back; 0 is a pause: none is granted, and
-/// whoever comes meanwhile is not refused. To tell all clients another number, change it here
-/// first, then what they are told. Data that is no number is ignored and left as it is, and
-/// everybody goes by the number that they saw last, or were told: then they had better been told
-/// the same. The node stays when nobody uses the semaphore any more (unless another client made it,
-/// see below); if somebody deletes it, it is made again with the number that was seen last.
+/// The node at the semaphore's path has the number in its data, as decimal text. This is where
+/// kazoo's `Semaphore` keeps it too. [`new`](Self::new) sends nothing. The first call that asks for
+/// a permit, or for the number, reads the node:
 ///
-/// # Other clients
+/// * If the node does not exist, or its data is empty, the call writes the number that was given to
+///   `new`.
+/// * If the node has another number, and that is not 0, the call gives
+///   [`Error::InconsistentLeases`].
+/// * If the data is no number, it is left as it is, with a warning in the log. Then each process
+///   goes by the number that it saw last or that was given to `new`, so give the same number to
+///   all.
 ///
-/// Nodes and algorithm are those of Curator's `InterProcessSemaphoreV2`, and it and this count each
-/// other's leases. But it goes by the number that it was given and never reads the node: give it
-/// the same. Where it comes first the node is a container, which goes, with a number that was
-/// changed, when nobody uses the semaphore.
+/// From then on the number in the node counts, at every grant. [`set_permits`](Self::set_permits)
+/// changes it. If you raise it, waiting threads get permits at once. If you lower it, nobody loses
+/// a permit, and no permit is granted until enough of them are given back. To change the number for
+/// all clients, call `set_permits` first, and then change the number that the programs give to
+/// `new`.
+///
+/// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also
+/// if this is their first call. A call that asks for more than one permit does not wait: it gets
+/// [`Error::InvalidConfig`] at once, as for every number above the one in the node.
+///
+/// The node stays when nobody uses the semaphore any more. If somebody deletes it, the next call
+/// makes it again, with the number that its process saw last.
 ///
 /// # Fairness
 ///
-/// First come, first served between processes. Whoever asks for many holds back those who come
-/// later and ask for few, and so is not starved by them. Within a process its threads queue up
-/// (first come, first served) behind one node, for as long as [`hand_over`](LockBuilder::hand_over)
-/// allows.
+/// Between processes, permits go to the process that asked first. A call that asks for many permits
+/// holds back later calls that ask for few, so those cannot starve it. The threads of a session
+/// share one node in the queue. They take turns, first come, first served, and hand their place in
+/// the queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
+/// default.
 ///
 /// # When the session is lost
 ///
-/// As with [`ZkMutex`](crate::ZkMutex): permits are lost ([`lost`](crate::Held::lost),
-/// [`check`](crate::Held::check)), waiters wait on in a new session. A waiter whose connection was
-/// away for longer than the lease lasts (see [`Held`](crate::Held)) queues up again behind the
-/// others.
+/// A permit is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session. When the permit is lost, its signal
+/// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
+/// Threads that wait for a permit go on waiting, in a new session. If the connection of a waiting
+/// thread was away for longer than the lease lasts (see [`Held`](crate::Held)), the thread queues
+/// again, behind the others.
 ///
 /// # Fencing
 ///
-/// A permit's [`fencing_token`](crate::Held::fencing_token) is the zxid of its own node. Among
-/// several holders there is no newest one, so a store cannot refuse all but the highest. It can
-/// refuse what is older than the oldest permit that may still be held (see
-/// [`holders`](Self::holders)), and it tells permits apart.
+/// The [`fencing_token`](crate::Held::fencing_token) of a permit is the zxid that created its own
+/// node. Several permits are valid at the same time, so a store must not refuse all tokens but the
+/// highest. It can refuse a token that is lower than the tokens of all permits that are still held
+/// (see [`holders`](Self::holders)), and it can tell permits apart by their tokens.
+///
+/// # Differences from Curator's `InterProcessSemaphoreV2`
+///
+/// * Nodes and protocol are the same, so each counts the permits of the other. But Curator goes by
+///   the number that its program gave, and never reads the node: give it the same number.
+/// * If Curator's client comes first, it makes the node as a container. The server deletes a
+///   container, and with it a number that was changed, when nobody uses the semaphore any more.
+/// * Several permits that are taken together are one guard. A call gets all of them or none.
+///
+/// Source: Curator's `InterProcessSemaphoreV2`.
 #[derive(Clone)]
 pub struct ZkSemaphore {
     pub(crate) lock: Arc<SemaphoreHandle>,
 }
 
 guard! {
-    /// A permit of a [`ZkSemaphore`], or several that were [taken
-    /// together](ZkSemaphore::acquire_many). It is given back when it is dropped, on whichever
-    /// thread: it may be sent to another one.
+    /// A permit of a [`ZkSemaphore`], or several permits that were [taken
+    /// together](ZkSemaphore::acquire_many). It is given back when it is dropped, on any thread: it
+    /// may be sent to another thread.
     ///
-    /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background; see
-    /// [`unlock`](Self::unlock) to wait. What can be asked of a permit is at [`Held`](crate::Held).
-    /// Several permits are one hold: it is held while all of them are, and lost with the first of
-    /// them that is lost. The nodes of the others stay then, and keep others out, until this is
-    /// dropped.
+    /// Several permits are one hold. The hold is valid while all of its permits are, and is lost
+    /// when the first of them is lost. The nodes of the other permits stay then, and keep others
+    /// out, until this guard is dropped.
+    ///
+    /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background. To
+    /// wait until they are deleted, call [`unlock`](Self::unlock). The methods of a permit are
+    /// those of [`Held`](crate::Held).
+    ///
+    /// The permit borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
     ZkPermit, unused: "the permit is given back at once"
 }
 
 impl ZkPermit {
-    /// How many permits it is.
+    /// How many permits this guard holds.
     pub fn permits(&self) -> u32 {
         u32::try_from(self.held.nodes()).unwrap_or(u32::MAX)
     }
 }
 
 impl ZkSemaphore {
-    /// The semaphore at `path` (below the session's chroot) that has `permits`, with the default
-    /// settings. Nothing is sent.
+    /// The semaphore with `permits` permits at `path` (below the session's chroot), with the
+    /// default settings. Nothing is sent.
     ///
     /// # Errors
     ///
@@ -124,7 +157,7 @@ impl ZkSemaphore {
         ZkSemaphore::builder(session, path, permits).build()
     }
 
-    /// Begins to describe a semaphore.
+    /// A builder, for a semaphore with settings of its own.
     pub fn builder(session: &ZkSession, path: &str, permits: u32) -> LockBuilder<ZkSemaphore> {
         LockBuilder::new(session.clone(), path.to_owned()).permits(permits)
     }
@@ -134,96 +167,86 @@ impl ZkSemaphore {
         self.lock.path()
     }
 
-    /// Blocks until there is a permit for us.
+    /// Blocks until there is a permit for this call.
     ///
-    /// An outage is waited for as the session's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when no server can be reached, or none gives the answer that is
-    /// needed, for longer than the retry policy allows, [`Error::InconsistentLeases`] when this is
-    /// the first use of the semaphore and its node says another number of permits than it was made
-    /// with, [`Error::Closed`] when the session is closed, [`Error::NoAuth`] when an ACL refuses.
-    /// Whatever was queued is removed.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
+    ///   number in its node is neither 0 nor the one that was given to [`new`](Self::new).
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
+    ///
+    /// After an error this call has no node in the queue, or the node is being deleted.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire(&self) -> Result<ZkPermit> {
         self.acquire_many(1)
     }
 
-    /// A permit if one is free, `None` if none is or others queue for those that are. Costs two
-    /// reads, and no write, while none is free; the first use of the semaphore reads the number
-    /// before that.
+    /// Takes a permit if one is free, and gives `None` if none is free or others wait for the free
+    /// ones. If none is free, the call costs two reads and no write. The first use of the semaphore
+    /// reads the number before that.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when ZooKeeper does not answer within
-    /// a sixth of the session timeout.
+    /// As [`acquire`](Self::acquire); [`Error::Unavailable`](crate::Error::Unavailable) when
+    /// ZooKeeper does not answer within a sixth of the session timeout.
     #[doc(alias = "tryAcquire")]
     #[must_use = "if unused the permit is given back at once"]
     pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
-        self.try_acquire_many(1)
+        self.acquire_timeout(Duration::ZERO)
     }
 
-    /// A permit within `timeout`, or `None` if others had them all or queued before us; our nodes
-    /// are gone then, or about to go.
+    /// Waits for a permit for `timeout` at most, and gives `None` if others had all of them, or
+    /// were ahead, all that time. In that case this call's nodes are deleted, or about to be
+    /// deleted.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when the time ran out in an outage, or
-    /// before the server answered: `None` always means contention. A timeout of zero is
-    /// [`try_acquire`](Self::try_acquire); any other that is shorter than a few round trips can
-    /// only give that error.
+    /// before the server answered. So `None` always means that somebody else was ahead. A timeout
+    /// of zero is [`try_acquire`](Self::try_acquire), which waits for the server's answers. Any
+    /// other timeout that is shorter than a few round trips gives this error.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
-        self.acquire_many_timeout(1, timeout)
+        self.acquire_with(Wait::timeout(timeout))
     }
 
-    /// As [`acquire`](Self::acquire), for as long as `wait` says: a timeout, a deadline and a
-    /// cancel token, or any of these. `None` if others had it all that time, as with
-    /// [`acquire_timeout`](Self::acquire_timeout); never where only a token can end the wait.
+    /// Waits for a permit for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. Gives `None` if others had all permits, or were ahead, all that time, as
+    /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a
+    /// deadline never gives `None`.
     ///
     /// # Errors
     ///
-    /// As [`acquire_timeout`](Self::acquire_timeout), and [`Error::Cancelled`].
+    /// As [`acquire_timeout`](Self::acquire_timeout), and
+    /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_with(&self, wait: Wait) -> Result<Option<ZkPermit>> {
         self.acquire_many_with(1, wait)
     }
 
-    /// Blocks until there are `n` permits for us: all of them, taken together and given back
-    /// together, or none.
+    /// Blocks until there are `n` permits for this call. It takes all of them together, or none.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] for none, and for more than the
-    /// semaphore has: at once, or when its number is lowered below `n` meanwhile, for who waits for
-    /// so many keeps everybody else waiting.
+    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] when `n` is 0, or when `n` is
+    /// more than 1 and more than the number of permits: at once, or when the number is lowered
+    /// below `n` while the call waits. (Such a call could wait for ever, and would keep all others
+    /// waiting.)
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
         self.lock.lock(n).map(ZkPermit::new)
     }
 
-    /// `n` permits if so many are free; see [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn try_acquire_many(&self, n: u32) -> Result<Option<ZkPermit>> {
-        self.acquire_many_timeout(n, Duration::ZERO)
-    }
-
-    /// `n` permits within `timeout`; see [`acquire_timeout`](Self::acquire_timeout).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_timeout`](Self::acquire_timeout) and [`acquire_many`](Self::acquire_many).
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_many_timeout(&self, n: u32, timeout: Duration) -> Result<Option<ZkPermit>> {
-        self.acquire_many_with(n, Wait::timeout(timeout))
-    }
-
-    /// `n` permits, for as long as `wait` says; see [`acquire_with`](Self::acquire_with).
+    /// Waits for `n` permits for as long as `wait` says, as [`acquire_with`](Self::acquire_with)
+    /// does for one. With [`Wait::timeout`] of zero the call takes them if so many are free, as
+    /// [`try_acquire`](Self::try_acquire) does.
     ///
     /// # Errors
     ///
@@ -233,8 +256,11 @@ impl ZkSemaphore {
         Ok(self.lock.lock_with(n, &wait)?.map(ZkPermit::new))
     }
 
-    /// How many permits the semaphore has, held or not, as its node says. If it says no number, the
-    /// one that the semaphore was made with is written there.
+    /// How many permits the semaphore has, held or not: the number in the data of its node.
+    ///
+    /// If the node does not exist or its data is empty, this call writes the number that this
+    /// process saw last or, if it saw none, the one that was given to [`new`](Self::new). If the
+    /// data is something else, the call leaves it alone and gives that number.
     ///
     /// # Errors
     ///
@@ -244,35 +270,38 @@ impl ZkSemaphore {
         self.lock.permits()
     }
 
-    /// Changes how many permits the semaphore has, for everybody; the last one to do so wins. What
-    /// is held stays held. With 0 nobody gets one until it is raised again.
+    /// Changes how many permits the semaphore has, for all clients. If several clients call this,
+    /// the last call counts. Nobody loses a permit. With 0 nobody gets a permit until the number is
+    /// raised again.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] when the node's data is no number: it is somebody else's;
-    /// [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session timeout
-    /// (it may have been done all the same); otherwise as [`acquire`](Self::acquire).
+    /// * [`Error::InvalidConfig`] when the data of the node is no number: then it is left as it is.
+    /// * [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session
+    ///   timeout. The number may have been changed all the same.
+    ///
+    /// Otherwise as [`acquire`](Self::acquire).
     pub fn set_permits(&self, permits: u32) -> Result<()> {
         self.lock.set_permits(permits)
     }
 
-    /// The permits that are held, in the order in which their nodes were made; last among them
-    /// perhaps those that whoever is first in the queue still waits for. Costs a listing, and a
-    /// read for each.
+    /// The permits that are held, in the order in which their nodes were made. At the end of the
+    /// list may be nodes of the call that is first in the queue: it has made them, and still waits
+    /// for its permits. Costs a listing, and a read for each permit.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when there is no connection, or an answer takes longer than a sixth
-    /// of the session timeout; otherwise as [`acquire`](Self::acquire).
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`acquire`](Self::acquire).
     #[doc(alias = "getParticipantNodes")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
         self.lock.holders()
     }
 
-    /// Everybody who holds a permit or waits for one: first the [`holders`](Self::holders), then
-    /// those who queue, in order; of each process one thread is seen there. The
-    /// [names](Contender::name) tell which: they begin with `leases/` or with `locks/`. Costs two
-    /// listings, and a read for each.
+    /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
+    /// the queue. The threads of a session that wait count as one contender. Their
+    /// [names](Contender::name) tell them apart: a permit's begins with `leases/`, and that of a
+    /// contender that waits with `locks/`. Costs two listings, and a read for each contender.
     ///
     /// # Errors
     ///
@@ -281,9 +310,12 @@ impl ZkSemaphore {
         self.lock.contenders()
     }
 
-    /// Asks one of the [`contenders`](Self::contenders) to give back what it holds by that node, as
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke). Permits that were taken
-    /// together are one hold: to ask for one of them is to ask for all.
+    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
+    /// up its permit, or its place in the queue: the signal
+    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
+    /// call returns.
+    /// Permits that were taken together are one hold: to ask for one of them is to ask for all.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-"""What the kazoo checks stand on: a table of checks, clients that get closed, and waits that end."""
+"""What the kazoo checks stand on: a table of checks, clients that get closed, and waits that
+end."""
 
 import logging
 import queue
@@ -185,8 +186,8 @@ def states_of(client):
 
 
 def settle(client):
-    """Returns when every event that the server sent so far has been handled: an event precedes the replies after
-    it, and handlers run in order."""
+    """Returns when every event that the server sent so far has been handled: an event precedes the
+    replies after it, and handlers run in order."""
     client.exists("/")
     handled = threading.Event()
     client.handler.dispatch_callback(Callback("watch", handled.set, ()))
@@ -216,8 +217,12 @@ def expire(client):
 
 
 def _take_over_and_close(client, session, password):
-    hello = struct.pack("!iqiqi", 0, 0, int(SESSION * 1000), session, len(password)) + password + b"\0"
-    frames = b"".join(struct.pack("!i", len(body)) + body for body in (hello, struct.pack("!ii", 1, -11)))
+    hello = (
+        struct.pack("!iqiqi", 0, 0, int(SESSION * 1000), session, len(password)) + password + b"\0"
+    )
+    frames = b"".join(
+        struct.pack("!i", len(body)) + body for body in (hello, struct.pack("!ii", 1, -11))
+    )
     with socket.create_connection(client._connection._socket.getpeername()[:2], SOON) as raw:
         raw.sendall(frames)
         said = b""
@@ -234,7 +239,7 @@ def _take_over_and_close(client, session, password):
 
 def main(arguments):
     if not arguments:
-        usage = "usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those whose name contains a NAME"
+        usage = "usage: kazoo_checks HOST:PORT [NAME..]   all checks, or those with a NAME in theirs"
         print(usage, file=sys.stderr)
         return 2
     hosts, names = arguments[0], arguments[1:]

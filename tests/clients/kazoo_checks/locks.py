@@ -35,8 +35,8 @@ def contend(locks, rounds, section):
 
 
 def in_line(scene, clients, path, make):
-    """Each client waits for a lock of its own, in that order. Gives (client, lock, task) of each, and the order in
-    which they get it."""
+    """Each client waits for a lock of its own, in that order. Gives (client, lock, task) of each,
+    and the order in which they get it."""
     order, line = Seen(), []
     for i, client in enumerate(clients):
         lock = make(client, path, "waiter %d" % i)
@@ -193,7 +193,9 @@ def readers_share_and_a_writer_is_alone(scene):
     raises(errors.LockTimeout, writer.acquire, timeout=SHORT)
     waits = Task(writer.acquire)
     until("the writer waits", lambda: writer.contenders() == ["r", "w"])
-    raises(errors.LockTimeout, late.acquire, timeout=SHORT)  # a reader behind a waiting writer waits
+    raises(
+        errors.LockTimeout, late.acquire, timeout=SHORT
+    )  # a reader behind a waiting writer waits
     true(waits.is_alive(), "a writer got in beside a reader")
     reader.release()
     equal(waits.result(), True)
@@ -225,6 +227,8 @@ def readers_never_see_what_a_writer_does(scene):
                 equal(pair, [first, first], "seen by a reader")
 
     clients = scene.clients(3)
-    for task in [Task(write, c) for c in clients[:2]] + [Task(read, c) for c in clients for _ in range(2)]:
+    for task in [Task(write, c) for c in clients[:2]] + [
+        Task(read, c) for c in clients for _ in range(2)
+    ]:
         task.result()
     equal((pair, section.count), ([16, 16], 16))

@@ -4,7 +4,13 @@ import time
 
 from kazoo import exceptions as errors
 from kazoo.protocol.states import EventType, KazooState
-from kazoo.security import OPEN_ACL_UNSAFE, Permissions, make_acl, make_digest_acl, make_digest_acl_credential
+from kazoo.security import (
+    OPEN_ACL_UNSAFE,
+    Permissions,
+    make_acl,
+    make_digest_acl,
+    make_digest_acl_credential,
+)
 
 from harness import SOON, Seen, check, cut_and_await, equal, raises, settle, states_of, true
 
@@ -27,7 +33,9 @@ def creates_nodes_of_all_its_modes(scene):
     equal(zk.create(at("unicode-\u00e4\u2713"), "\u00e4".encode()), at("unicode-\u00e4\u2713"))
     equal(
         sorted(zk.get_children(scene.path)),
-        sorted(["plain", "ephemeral", "e-0000000003", "s-0000000004", "made", "unicode-\u00e4\u2713"]),
+        sorted(
+            ["plain", "ephemeral", "e-0000000003", "s-0000000004", "made", "unicode-\u00e4\u2713"]
+        ),
     )
 
 
@@ -56,14 +64,18 @@ def keeps_data_and_its_stat(scene):
     before = time.time()
     zk.create(path, b"")
     first = zk.exists(path)
-    equal(first, (first.czxid, first.czxid, first.ctime, first.ctime, 0, 0, 0, 0, 0, 0, first.czxid))
+    equal(
+        first, (first.czxid, first.czxid, first.ctime, first.ctime, 0, 0, 0, 0, 0, 0, first.czxid)
+    )
     true(
         abs(first.created - before) < SOON,
         "created at %r by the server's clock, %r by ours" % (first.created, before),
     )
     second = zk.set(path, b"12345", 0)
     equal(second[:2] + second[4:], (first.czxid, second.mzxid, 1, 0, 0, 0, 5, 0, first.czxid))
-    true(second.mzxid > first.mzxid and second.mtime >= first.mtime, "%r after %r" % (second, first))
+    true(
+        second.mzxid > first.mzxid and second.mtime >= first.mtime, "%r after %r" % (second, first)
+    )
     zk.create(path + "/child")
     data, third = zk.get(path)
     equal((data, third.cversion, third.numChildren, third.mzxid), (b"12345", 1, 1, second.mzxid))
@@ -85,7 +97,10 @@ def carries_much_data_and_many_children(scene):
     zk.create(path, data)
     equal(zk.get(path)[0], data, "900 KiB")
     made = [zk.create_async(path + "/pipelined-", sequence=True) for _ in range(300)]
-    equal([one.get(timeout=SOON) for one in made], ["%s/pipelined-%010d" % (path, i) for i in range(300)])
+    equal(
+        [one.get(timeout=SOON) for one in made],
+        ["%s/pipelined-%010d" % (path, i) for i in range(300)],
+    )
     equal(sorted(zk.get_children(path)), ["pipelined-%010d" % i for i in range(300)])
 
 
@@ -104,11 +119,15 @@ def commits_a_transaction_whole_or_not_at_all(scene):
     batch.delete(at("goes"))
     done = batch.commit()
     equal(
-        (done[0], done[1], done[2], done[3], done[5]), (True, at("b"), at("b/s-0000000000"), at("mine"), True)
+        (done[0], done[1], done[2], done[3], done[5]),
+        (True, at("b"), at("b/s-0000000000"), at("mine"), True),
     )
     equal(done[4], zk.exists(at("a")), "the Stat of the setData in it")
     equal(
-        len({zk.exists(at(name)).czxid for name in ("b", "b/s-0000000000", "mine")} | {done[4].mzxid}),
+        len(
+            {zk.exists(at(name)).czxid for name in ("b", "b/s-0000000000", "mine")}
+            | {done[4].mzxid}
+        ),
         1,
         "zxids",
     )
@@ -124,7 +143,12 @@ def commits_a_transaction_whole_or_not_at_all(scene):
     kinds = [type(result) for result in batch.commit()]
     equal(
         kinds,
-        [errors.RolledBackError, errors.RolledBackError, errors.BadVersionError, errors.RuntimeInconsistency],
+        [
+            errors.RolledBackError,
+            errors.RolledBackError,
+            errors.BadVersionError,
+            errors.RuntimeInconsistency,
+        ],
     )
     equal((zk.get(at("a")), sorted(zk.get_children(scene.path))), before)
 
@@ -153,7 +177,9 @@ def keeps_strangers_out_by_acls(scene):
     shown = [entry.id.id for entry in stranger.get_acls(at("private"))[0]]
     equal(shown, ["127.0.0.1", "anna:x", "anyone"], "digests are shown to an admin only")
 
-    raises(errors.InvalidACLError, stranger.create, at("x"), acl=[make_acl("nonsense", "x", all=True)])
+    raises(
+        errors.InvalidACLError, stranger.create, at("x"), acl=[make_acl("nonsense", "x", all=True)]
+    )
     raises(errors.InvalidACLError, stranger.create, at("x"), acl=[make_acl("auth", "", all=True)])
     owner.create(at("auth"), acl=[make_acl("auth", "", read=True, admin=True)])
     (entry,) = owner.get_acls(at("auth"))[0]

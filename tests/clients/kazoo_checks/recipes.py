@@ -6,7 +6,19 @@ import threading
 from kazoo import exceptions as errors
 from kazoo.recipe.cache import TreeCache, TreeEvent
 
-from harness import SHORT, Gauge, Section, Seen, Task, check, cut_and_await, equal, raises, true, until
+from harness import (
+    SHORT,
+    Gauge,
+    Section,
+    Seen,
+    Task,
+    check,
+    cut_and_await,
+    equal,
+    raises,
+    true,
+    until,
+)
 
 
 @check
@@ -56,7 +68,10 @@ def semaphore_never_gives_more_leases_than_it_has(scene):
 @check
 def election_has_one_leader_at_a_time(scene):
     path, names, leaders, section = scene.at("election"), "abcd", Seen(), Section()
-    clients, steps_down = dict(zip(names, scene.clients(4))), {name: threading.Event() for name in names}
+    clients, steps_down = (
+        dict(zip(names, scene.clients(4))),
+        {name: threading.Event() for name in names},
+    )
     elections = {name: clients[name].Election(path, name) for name in names}
 
     def lead(name):
@@ -71,7 +86,9 @@ def election_has_one_leader_at_a_time(scene):
     for i, name in enumerate(names):
         # The second will be deposed, and not notice.
         tasks[name] = Task(elections[name].run, lead if name == "b" else lead_alone, name)
-        until("%s stands" % name, lambda: scene.zk.Election(path).contenders() == list(names[: i + 1]))
+        until(
+            "%s stands" % name, lambda: scene.zk.Election(path).contenders() == list(names[: i + 1])
+        )
     equal(leaders.next(), "a")
     steps_down["a"].set()
     equal(leaders.next(), "b")
@@ -118,7 +135,9 @@ def parties_know_their_members(scene):
         first.leave()
         equal(list(second), ["two"])
     two.stop()
-    equal((len(one.Party(scene.at("Party"))), len(one.ShallowParty(scene.at("ShallowParty")))), (0, 0))
+    equal(
+        (len(one.Party(scene.at("Party"))), len(one.ShallowParty(scene.at("ShallowParty")))), (0, 0)
+    )
 
 
 @check
@@ -175,7 +194,9 @@ def queues_give_each_entry_once(scene):
     queues[0].put(b"first", priority=1)
     equal((len(queues[1]), queues[1].get(), queues[0].get()), (11, b"first", b"0"))
     got = [Task(lambda q=q: list(iter(q.get, None))) for q in queues]
-    equal(sorted(entry for task in got for entry in task.result()), [b"%d" % i for i in range(1, 10)])
+    equal(
+        sorted(entry for task in got for entry in task.result()), [b"%d" % i for i in range(1, 10)]
+    )
 
     leaving, staying = scene.clients(2)
     path = scene.at("locking")
@@ -192,7 +213,9 @@ def queues_give_each_entry_once(scene):
 def tree_cache_mirrors_a_tree(scene):
     zk, path, events = scene.client(), scene.at("tree"), Seen()
     cache = TreeCache(zk, path)
-    cache.listen(lambda event: events.put((event.event_type, event.event_data and event.event_data.path)))
+    cache.listen(
+        lambda event: events.put((event.event_type, event.event_data and event.event_data.path))
+    )
     scene.zk.create(path + "/a/b", b"b", makepath=True)
     cache.start()
     events.skip_to((TreeEvent.INITIALIZED, None))

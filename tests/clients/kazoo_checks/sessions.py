@@ -9,7 +9,8 @@ from harness import Seen, check, cut_and_await, equal, expire, settle, states_of
 
 
 class Granted(logging.Handler):
-    """The session timeouts that the server granted, in milliseconds; kazoo tells them to its log only."""
+    """The session timeouts that the server granted, in milliseconds; kazoo tells them to its log
+    only."""
 
     def __init__(self):
         super().__init__(BLATHER)
@@ -51,7 +52,10 @@ def is_granted_the_timeout_asked_for_within_the_limits(scene):
 @check
 def answers_a_four_letter_word(scene):
     said = scene.zk.command(b"srvr")
-    true(said.startswith("Zookeeper version: 3.") and "\nMode: standalone" in said, "srvr says %r" % said)
+    true(
+        said.startswith("Zookeeper version: 3.") and "\nMode: standalone" in said,
+        "srvr says %r" % said,
+    )
 
 
 @check
@@ -95,7 +99,8 @@ def is_sent_each_watch_once_and_before_the_answer(scene):
 def data_watch_and_children_watch_follow_a_node(scene):
     zk, other, path, data, children = scene.zk, scene.client(), scene.at("node"), Seen(), Seen()
     zk.DataWatch(
-        path, lambda value, stat, event: data.put((value, stat and stat.version, event and event.type))
+        path,
+        lambda value, stat, event: data.put((value, stat and stat.version, event and event.type)),
     )
     equal(data.next(), (None, None, None))
     other.create(path, b"a")
@@ -115,7 +120,14 @@ def data_watch_and_children_watch_follow_a_node(scene):
 
 @check
 def keeps_its_session_over_a_dropped_connection(scene):
-    zk, other, path, data, children, once = scene.zk, scene.client(), scene.at("node"), Seen(), Seen(), Seen()
+    zk, other, path, data, children, once = (
+        scene.zk,
+        scene.client(),
+        scene.at("node"),
+        Seen(),
+        Seen(),
+        Seen(),
+    )
     zk.create(path, b"0", ephemeral=True)
     owner = zk.client_id[0]
     zk.DataWatch(path, lambda value, stat: data.put(value))

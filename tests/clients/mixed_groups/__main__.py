@@ -25,8 +25,8 @@ UNLOCKED = "unlocked"  # the client that is none
 
 
 class Place:
-    """Where a group queues. Its nodes are there before and stay: as containers they would be reaped when empty, and
-    their numbers start anew."""
+    """Where a group queues. Its nodes are there before and stay: as containers they would be reaped
+    when empty, and their numbers start anew."""
 
     def __init__(self, zk, group):
         self._zk, self.path = zk, "/mixed-%s/%s" % (uuid.uuid4().hex, group.name)
@@ -65,7 +65,9 @@ def start(members, group, broken, task):
             members.start("%s-%d" % (crew.client, number), crew.client, options)
     if broken:
         # As many as may be inside, so that whoever comes beside them is one too many.
-        members.start(UNLOCKED + "-0", UNLOCKED, {**task, "sessions": 1, "threads": group.leases or 1})
+        members.start(
+            UNLOCKED + "-0", UNLOCKED, {**task, "sessions": 1, "threads": group.leases or 1}
+        )
 
 
 def judge(group, directory, sections):
@@ -82,21 +84,29 @@ def judge(group, directory, sections):
     due = 0 if group.leases else total // 3 if group.recipe == "rwlock" else total
     due += 0 if group.leases else tally.sections[UNLOCKED]
     if (count, tally.writes) != (due, due):
-        raise Violation("the counter says %d, the ledger %d writes, %d were due" % (count, tally.writes, due))
+        raise Violation(
+            "the counter says %d, the ledger %d writes, %d were due" % (count, tally.writes, due)
+        )
     several = len(group.crews) > 1
     if several and tally.turns < total // 10:
         raise Violation("the clients did not contend: only %d turns" % tally.turns)
     words = ", ".join("%s %d" % (crew.client, tally.sections[crew.client]) for crew in group.crews)
-    said = ["%d sections of %d client%s (%s)" % (total, len(group.crews), "s" if several else "", words)]
+    said = [
+        "%d sections of %d client%s (%s)" % (total, len(group.crews), "s" if several else "", words)
+    ]
     if not group.leases:
         said += ["counter %d" % count, "in queue order"]
     if several:
         said.append("%d times from one client to another" % tally.turns)
     if group.leases or group.recipe == "rwlock":
         if tally.most < (group.leases or 2) or several and not tally.company:
-            raise Violation("never enough were inside at once, or of one client only: at most %d" % tally.most)
+            raise Violation(
+                "never enough were inside at once, or of one client only: at most %d" % tally.most
+            )
         at_once = "at most %d inside at once" % tally.most
-        said.append(at_once + (", %d times beside another client's" % tally.company if several else ""))
+        said.append(
+            at_once + (", %d times beside another client's" % tally.company if several else "")
+        )
     if tally.stays:
         said.append("%d writers stayed to read" % tally.stays)
     return ", ".join(said)
@@ -129,7 +139,10 @@ def show(zk, server, group, broken):
         noticed = broken and isinstance(what, Violation)
         print("%s %s: %s" % ("noticed" if noticed else "FAIL", group.name, what), flush=True)
         return noticed
-    print("%s %s" % ("FAIL, a member without a lock was not noticed:" if broken else "ok  ", said), flush=True)
+    print(
+        "%s %s" % ("FAIL, a member without a lock was not noticed:" if broken else "ok  ", said),
+        flush=True,
+    )
     return not broken
 
 

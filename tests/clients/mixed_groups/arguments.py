@@ -1,5 +1,5 @@
-"""What the groups are asked to do: [--broken] HOST:PORT [GROUP..]. Needs no kazoo, so that tests/clients/mixed can
-have it looked at before anything is built."""
+"""What the groups are asked to do: [--broken] HOST:PORT [GROUP..]. Needs no kazoo, so that
+tests/clients/mixed can have it looked at before anything is built."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""The members of a group: processes that are started, begin together, and are all ended in the end."""
+"""The members of a group: processes that are started, begin together, and are all ended in the
+end."""
 
 import os
 import select

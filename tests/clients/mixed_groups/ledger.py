@@ -1,7 +1,8 @@
 """What a group's members noted, and whether it is what one lock allows.
 
-Each note stands in the ledger in the order of events: it is written, at once, while the lock is held. So two sections
-that overlap in the ledger were inside at once, and two that were inside at once for longer than the notes take overlap.
+Each note stands in the ledger in the order of events: it is written, at once, while the lock is
+held. So two sections that overlap in the ledger were inside at once, and two that were inside at
+once for longer than the notes take overlap.
 """
 
 from collections import Counter
@@ -21,7 +22,11 @@ class Note:
     count: int  # what the counter said
 
     def __str__(self):
-        return "%s's %s%s" % (self.who, self.deed, "" if self.number is None else " (%d)" % self.number)
+        return "%s's %s%s" % (
+            self.who,
+            self.deed,
+            "" if self.number is None else " (%d)" % self.number,
+        )
 
     @property
     def client(self):
@@ -53,7 +58,8 @@ class Tally:
 
 
 class Replay:
-    """Goes through the notes; `leases` of a semaphore are reads that do not have to come in order."""
+    """Goes through the notes; `leases` of a semaphore are reads that do not have to come in
+    order."""
 
     def __init__(self, leases):
         self.tally, self._leases = Tally(), leases
@@ -72,7 +78,9 @@ class Replay:
         inside, tally = self._inside, self.tally
         self._have_room_for(note)
         if note.count != tally.writes:
-            raise Violation("%s finds a count of %d after %d writes" % (note, note.count, tally.writes))
+            raise Violation(
+                "%s finds a count of %d after %d writes" % (note, note.count, tally.writes)
+            )
         self._number(note)
         if any(other.client != note.client for other in inside.values()):
             tally.company += 1
@@ -124,4 +132,6 @@ class Replay:
         if note.deed == "write":
             self.tally.writes += 1
         if note.count != self.tally.writes:
-            raise Violation("%s leaves a count of %d after %d writes" % (note, note.count, self.tally.writes))
+            raise Violation(
+                "%s leaves a count of %d after %d writes" % (note, note.count, self.tally.writes)
+            )

@@ -4,11 +4,20 @@ from ledger import Replay, Violation
 
 ALONE = ["+ write 3 a-0.0 0", "- write 3 a-0.0 1"]
 
-# Each with the leases there are (0: a lock), and what has to be seen in it; nothing where all is well.
+# Each with the leases there are (0: a lock), and what has to be seen in it; nothing where all is
+# well.
 LEDGERS = [
     (ALONE + ["+ write 4 b-0.0 1", "- write 4 b-0.0 2"], 0, None),
-    (["+ read 1 a-0.0 0", "+ read 0 b-0.0 0", "- read 1 a-0.0 0", "- read 0 b-0.0 0"] + ALONE, 0, None),
-    (ALONE + ["+ stay 3 a-0.0 1", "+ read 4 b-0.0 1", "- stay 3 a-0.0 1", "- read 4 b-0.0 1"], 0, None),
+    (
+        ["+ read 1 a-0.0 0", "+ read 0 b-0.0 0", "- read 1 a-0.0 0", "- read 0 b-0.0 0"] + ALONE,
+        0,
+        None,
+    ),
+    (
+        ALONE + ["+ stay 3 a-0.0 1", "+ read 4 b-0.0 1", "- stay 3 a-0.0 1", "- read 4 b-0.0 1"],
+        0,
+        None,
+    ),
     (["+ read 2 a-0.0 0", "+ read 1 b-0.0 0", "- read 2 a-0.0 0", "- read 1 b-0.0 0"], 2, None),
     (["+ write 3 a-0.0 0", "+ write 4 b-0.0 0"], 0, "enters beside"),
     (["+ write 3 a-0.0 0", "+ read 4 b-0.0 0"], 0, "enters beside"),

@@ -1,4 +1,5 @@
-"""A member of a mixed group (tests/clients/mixed) that uses kazoo; see rust/main.rs for what a member is asked."""
+"""A member of a mixed group (tests/clients/mixed) that uses kazoo; see rust/main.rs for what a
+member is asked."""
 
 import logging
 import os
@@ -13,17 +14,22 @@ SOON = 30.0  # seconds: the longest wait for a connection
 
 
 class Ledger:
-    """One thread's access to the group's files: the counter, and the notes of who came and went when."""
+    """One thread's access to the group's files: the counter, and the notes of who came and went
+    when."""
 
     def __init__(self, task, thread):
         self._counter = os.path.join(task["dir"], "counter")
-        # Lines of all members, each written at once, come to stand in the order in which they were written.
+        # Lines of all members, each written at once, come to stand in the order in which they were
+        # written.
         self._lines = os.open(os.path.join(task["dir"], "ledger"), os.O_WRONLY | os.O_APPEND)
         self.who = "%s.%d" % (task["name"], thread)
-        self._pause = int(task["pause"]) / 1e6  # seconds: how long a section lasts, besides what it does
+        self._pause = (
+            int(task["pause"]) / 1e6
+        )  # seconds: how long a section lasts, besides what it does
 
     def section(self, deed, node):
-        """One section; `node` is the one that holds the lock, of which the number is noted: its place in the queue."""
+        """One section; `node` is the one that holds the lock, of which the number is noted: its
+        place in the queue."""
         count = self._count()
         self._note("+", deed, node, count)
         time.sleep(self._pause)
@@ -45,12 +51,16 @@ class Ledger:
         os.close(file)
 
     def _note(self, sign, deed, node, count):
-        os.write(self._lines, b"%s %s %s %s %d\n" % (
-            sign.encode(), deed.encode(), node[-10:].encode(), self.who.encode(), count))
+        os.write(
+            self._lines,
+            b"%s %s %s %s %d\n"
+            % (sign.encode(), deed.encode(), node[-10:].encode(), self.who.encode(), count),
+        )
 
 
 def writes(section, thread):
-    """Which sections of a thread write, where the recipe knows readers: every third, and no two threads in step."""
+    """Which sections of a thread write, where the recipe knows readers: every third, and no two
+    threads in step."""
     return (section + thread) % 3 == 0
 
 
@@ -67,8 +77,12 @@ def mutex(client, task, thread, ledger):
 
 
 def rwlock(client, task, thread, ledger):
-    reading = client.ReadLock(task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes"))
-    writing = client.WriteLock(task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes", "reads"))
+    reading = client.ReadLock(
+        task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes")
+    )
+    writing = client.WriteLock(
+        task["path"], ledger.who, extra_lock_patterns=patterns(task, "writes", "reads")
+    )
     for section in range(int(task["sections"])):
         deed, lock = ("write", writing) if writes(section, thread) else ("read", reading)
         with lock:

@@ -7,6 +7,7 @@ use super::prep::Prep;
 use super::session::{Owner, Sessions};
 use super::tree::Tree;
 use super::txn::{Stamp, Txn};
+use crate::clock;
 use std::sync::Arc;
 use std::time::Duration;
 use zk_wire::code::op;
@@ -111,7 +112,7 @@ impl Order {
         // In step with the looks so far, however many of them had nothing to find.
         let interval = self.reap_interval.as_nanos().max(1);
         let missed = (now - self.next_reaping).as_nanos() % interval;
-        let step = Duration::from_nanos_u128(interval - missed);
+        let step = clock::from_nanos(interval - missed);
         self.next_reaping = now.saturating_add(step);
         tree.due_for_reaping(wall_ms)
     }

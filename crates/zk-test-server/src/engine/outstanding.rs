@@ -72,7 +72,8 @@ impl Outstanding {
 
     /// Takes back what the multi with this zxid has changed.
     pub(crate) fn roll_back(&mut self, zxid: i64, before: Before) {
-        while let Some(change) = self.queue.pop_back_if(|change| change.zxid == zxid) {
+        while self.queue.back().is_some_and(|change| change.zxid == zxid) {
+            let Some(change) = self.queue.pop_back() else { break };
             self.by_path.remove(&change.path);
         }
         let Some(first) = self.queue.front().map(|change| change.zxid) else { return };
@@ -83,7 +84,8 @@ impl Outstanding {
 
     /// The changes up to this zxid are in the tree.
     pub(crate) fn applied(&mut self, zxid: i64) {
-        while let Some(change) = self.queue.pop_front_if(|change| change.zxid <= zxid) {
+        while self.queue.front().is_some_and(|change| change.zxid <= zxid) {
+            let Some(change) = self.queue.pop_front() else { break };
             if self.get(&change.path).is_some_and(|newest| Arc::ptr_eq(newest, &change)) {
                 self.by_path.remove(&change.path);
             }

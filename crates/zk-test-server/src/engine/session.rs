@@ -1,6 +1,7 @@
 //! Sessions, and their expiry by tick buckets (`SessionTrackerImpl`, `ExpiryQueue`).
 
 use super::HashMap;
+use crate::clock;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use zk_wire::code::err;
@@ -57,7 +58,7 @@ impl Sessions {
     fn bucket(&self, at: Duration) -> Duration {
         let tick = self.tick.as_nanos().max(1);
         let end = (at.as_nanos() / tick + 1).saturating_mul(tick);
-        Duration::from_nanos_u128(end.min(Duration::MAX.as_nanos()))
+        clock::from_nanos(end)
     }
 
     /// Puts the expiry off; false if there is no such session any more.

@@ -216,7 +216,8 @@ impl Leader {
                 self.advance(server);
             }
             Message::Ack { zxid } => {
-                while handler.unacknowledged.pop_front_if(|(oldest, _)| *oldest <= zxid).is_some() {
+                while handler.unacknowledged.front().is_some_and(|(oldest, _)| *oldest <= zxid) {
+                    handler.unacknowledged.pop_front();
                 }
                 if let Some(proposal) =
                     self.proposals.iter_mut().find(|p| p.entry.stamp.zxid == zxid)
@@ -293,9 +294,8 @@ impl Leader {
     /// Commits, in order, what a quorum has logged.
     fn commit(&mut self, server: &mut Server) {
         let quorum = server.quorum();
-        while let Some(Proposal { entry, .. }) =
-            self.proposals.pop_front_if(|oldest| oldest.acknowledged.len() >= quorum)
-        {
+        while self.proposals.front().is_some_and(|oldest| oldest.acknowledged.len() >= quorum) {
+            let Some(Proposal { entry, .. }) = self.proposals.pop_front() else { break };
             let zxid = entry.stamp.zxid;
             for handler in self.handlers.values_mut().filter(|handler| handler.is_forwarding) {
                 server.send(&mut handler.link, Message::Commit { zxid });

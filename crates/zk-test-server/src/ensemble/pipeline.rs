@@ -36,14 +36,18 @@ impl Pipeline {
     /// that a session sent over another server is not: clients that continue their xids on a new
     /// connection rely on that.)
     pub(super) fn committed(&mut self, session: i64, xid: i32) -> Option<Pending> {
-        self.uncommitted.pop_front_if(|oldest| *oldest == (session, xid))?;
+        if self.uncommitted.front() != Some(&(session, xid)) {
+            return None;
+        }
+        self.uncommitted.pop_front();
         Some(self.waiting.get_mut(&session)?.pop_front()?.request)
     }
 
     /// The next request of a session that need not wait any more.
     pub(super) fn next_ready(&mut self, session: i64) -> Option<Pending> {
         let waiting = self.waiting.get_mut(&session)?;
-        let ready = waiting.pop_front_if(|first| !first.needs_commit);
+        let is_ready = waiting.front().is_some_and(|first| !first.needs_commit);
+        let ready = if is_ready { waiting.pop_front() } else { None };
         if waiting.is_empty() {
             self.waiting.remove(&session);
         }

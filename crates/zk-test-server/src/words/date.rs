@@ -33,7 +33,7 @@ fn pick(names: &[&'static str], n: u64) -> &'static str {
 }
 
 fn is_leap(year: u64) -> bool {
-    year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
+    year % 4 == 0 && year % 100 != 0 || year % 400 == 0
 }
 
 fn days_of(year: u64) -> u64 {

@@ -89,7 +89,7 @@ impl Stage {
         let generation = self.generation();
         spawn(move || {
             advance(SPAN);
-            generation.lease.watch(BootTime::now());
+            generation.lease.end_if_due(BootTime::now());
         })
     }
 }
@@ -182,11 +182,11 @@ pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
         let generation = stage.generation();
         let folder = generation.folders.lock().unwrap().first().cloned().expect("it watches the lock");
         assert!(
-            (folder.tell)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
+            (folder.notify)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
             "it is alone"
         );
         let local_hold = stage.hold();
-        let event = spawn(move || (folder.tell)(Folder::Changed));
+        let event = spawn(move || (folder.notify)(Folder::Changed));
         let other = {
             let stage = stage.clone();
             spawn(move || stage.cycle(KEEP))
@@ -197,7 +197,7 @@ pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
         // What was made after the event is listed for itself.
         let folders = generation.folders.lock().unwrap().clone();
         folders.iter().skip(1).for_each(|folder| {
-            (folder.tell)(Folder::Changed);
+            (folder.notify)(Folder::Changed);
         });
         stage.is_clean(&generation);
     });
@@ -216,7 +216,7 @@ pub fn crowd_of_holders_whose_lease_ends() {
         for _ in 0..2 {
             let generation = stage.generation();
             advance(SPAN);
-            generation.lease.watch(BootTime::now());
+            generation.lease.end_if_due(BootTime::now());
         }
         users.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");

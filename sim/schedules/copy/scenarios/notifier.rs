@@ -25,20 +25,20 @@ fn wait(notifier: &Notifier) -> u8 {
 pub fn no_event_is_lost() {
     explore_up_to(BOUND, || {
         let notifier = Notifier::new();
-        let ringers = [ONE, TWO].map(|cause| {
+        let senders = [ONE, TWO].map(|mask| {
             let notifier = notifier.clone();
-            spawn(move || notifier.notify(cause))
+            spawn(move || notifier.notify(mask))
         });
         let mut heard = 0;
         while heard != ONE | TWO {
             heard |= wait(&notifier);
         }
-        ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
     });
 }
 
-/// The server changes a node, and tells those who had set a watch. The flag is the node: who reads
-/// it after the registration either finds the change or is told of it.
+/// The server changes a node, and notifies the threads that had set a watch. The flag is the node: a
+/// thread that reads it after the registration either finds the change or is notified of it.
 pub fn an_event_behind_the_registration_wakes_the_waiter() {
     explore_up_to(BOUND, || {
         let (registry, is_gone) = (Arc::new(WatchRegistry::<String>::default()), Arc::new(AtomicBool::new(false)));
@@ -62,19 +62,19 @@ pub fn an_event_and_a_deadline_at_the_same_instant() {
     explore_up_to(BOUND, || {
         let notifier = Notifier::new();
         let deadline = Instant::now() + SECOND;
-        let ringer = {
+        let sender = {
             let notifier = notifier.clone();
             spawn(move || notifier.notify(ONE))
         };
         let clock = spawn(|| advance(SECOND));
         let heard = match notifier.wait(&Limit::NONE.or_at(deadline)) {
             Ended::Got(mask) => mask,
-            // The wait that follows hears what this one has missed.
+            // The next wait gets the event that came too late for this one.
             Ended::Deadline => wait(&notifier),
             _ => panic!("nothing else ends this wait"),
         };
         assert_eq!(heard, ONE, "another event");
-        [ringer, clock].into_iter().for_each(|thread| thread.join().unwrap());
+        [sender, clock].into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
@@ -82,7 +82,7 @@ pub fn an_event_that_comes_while_another_is_cleared_is_kept() {
     explore_up_to(BOUND, || {
         let notifier = Notifier::new();
         notifier.notify(ONE);
-        let ringer = {
+        let sender = {
             let notifier = notifier.clone();
             spawn(move || notifier.notify(TWO))
         };
@@ -92,7 +92,7 @@ pub fn an_event_that_comes_while_another_is_cleared_is_kept() {
             heard |= wait(&notifier);
         }
         assert_eq!(heard, TWO, "what was cleared came back");
-        ringer.join().unwrap();
+        sender.join().unwrap();
         assert_eq!(notifier.events(), 0, "an event is told twice");
     });
 }
