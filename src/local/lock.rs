@@ -133,21 +133,22 @@ impl<S: Send + 'static> LocalLock<S> {
         let (node, turn) = (&local_hold.node, local_hold.turn.load(Ordering::Acquire));
         if node.loss().is_none() {
             let is_kept = !keep.is_zero() && self.keeper.is_alone(local_hold);
-            // This is read after `is_alone`: the keeper is told of a request to let go that comes
-            // later.
+            // This is read after `is_alone`: from then on the keeper is notified of a request to
+            // let go.
             if !node.leased().is_revoked() {
                 let goes_on = is_kept || node.age() < hand_over;
                 if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
                     return Release::of_guard_only(node, false);
                 }
-                // The hold is put away before the turn ends: the next thread must find it.
+                // The keeper gets the hold before the turn ends, so that the next thread finds it
+                // there.
                 if is_kept && self.keeper.put(local_hold, keep) {
                     self.turns.leave(turn);
                     return Release::of_guard_only(node, false);
                 }
             }
         }
-        // The delete is on its way before the next thread's create.
+        // The delete is sent before the next thread's create.
         let release = node.begin_release(wait);
         self.turns.leave(turn);
         release

@@ -1,5 +1,5 @@
-//! A held node: what every guard ends in, whatever the recipe. It knows whether its lock is still
-//! held, and how its node is deleted.
+//! A held node. Every guard, of whatever recipe, has one or several. It knows whether its lock is
+//! still held, and how its node is deleted.
 
 use std::iter;
 use std::sync::Arc;

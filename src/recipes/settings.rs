@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::limit::Limit;
 use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::LocalRequest;
 use crate::queue::name::Layout;
-use crate::queue::{HeldNode, Queue, WaitStrategy};
+use crate::queue::{HeldNode, Mode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
 use crate::world;
+use crate::world::thread::ThreadId;
 
 /// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
 const MAX_DATA: usize = (1 << 20) - (8 << 10);
@@ -84,6 +87,27 @@ impl Settings {
 
     pub(crate) fn self_deadlock(&self) -> SelfDeadlockDetector {
         SelfDeadlockDetector::new(self.key(), self.session.core().number())
+    }
+
+    /// One thread's request for this lock. It warns a thread that is about to wait for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cancelled`] if the caller has cancelled the call already.
+    pub(crate) fn request<'a>(
+        &'a self,
+        mode: Mode,
+        limit: Limit<'a>,
+        self_deadlock: &SelfDeadlockDetector,
+        thread: ThreadId,
+        is_held_here: &'a dyn Fn() -> bool,
+    ) -> Result<LocalRequest<'a>> {
+        let Settings { session, path, data, .. } = self;
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: path.clone() });
+        }
+        self_deadlock.warn(thread, path);
+        Ok(LocalRequest { session, path, mode, limit, data, is_held_here })
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes

@@ -34,13 +34,8 @@ pub(super) struct Campaign {
     /// As the user gave it.
     pub(super) path: String,
     pub(super) id: Vec<u8>,
-    pub(super) shared: Arc<Interned<SharedElection>>,
-}
-
-/// What all elections of one path on one session share. It is a type of its own, because the lock
-/// registry keeps other recipes off the path by the type.
-pub(super) struct SharedElection {
-    pub(super) queue: Queue,
+    /// The queue of candidates, which all elections of one path on one session share.
+    pub(super) queue: Arc<Interned<Queue>>,
 }
 
 impl Campaign {
@@ -63,7 +58,7 @@ impl Campaign {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
             }
-            let acquired = self.shared.queue.acquire(&QueueRequest {
+            let acquired = self.queue.acquire(&QueueRequest {
                 core: self.session.core(),
                 kind: Kind::Latch,
                 mode: Mode::Wait,

@@ -13,7 +13,7 @@ mod state;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use self::campaign::{Campaign, SharedElection};
+use self::campaign::Campaign;
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
@@ -221,8 +221,8 @@ impl ZkElection {
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.contenders(session.core())
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.contenders(session.core())
     }
 
     /// The contender that leads, in any process: the first of the [`contenders`](Self::contenders).
@@ -235,8 +235,8 @@ impl ZkElection {
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.holders(session.core())
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.holders(session.core())
     }
 
     /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to
@@ -249,19 +249,19 @@ impl ZkElection {
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.revoke(session.core(), &contender.name)
+        let Campaign { session, queue, .. } = &self.campaign;
+        queue.revoke(session.core(), &contender.name)
     }
 }
 
 impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
-        let shared = settings.share("election", |settings| SharedElection {
-            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
+        let queue = settings.share("election", |settings| {
+            Queue::of_candidates(settings.dir(), settings.acl.clone())
         })?;
-        settings.agree("election", &shared.queue)?;
+        settings.agree("election", &queue)?;
         let Settings { session, path, data: id, .. } = settings;
-        Ok(ZkElection { campaign: Campaign { session, path, id, shared } })
+        Ok(ZkElection { campaign: Campaign { session, path, id, queue } })
     }
 }
 

@@ -11,7 +11,7 @@ use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, LocalRequest, Turn};
+use crate::local::turn::{Admission, Turn};
 use crate::queue::{Contender, HeldNode, Mode, Release, query};
 use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
@@ -29,7 +29,7 @@ type Turns = LocalQueue<Infallible, Infallible>;
 /// The name of the one node, below the lock's path.
 const NODE: &str = "lock";
 
-/// One `ZkExclusiveLock`: the shared lock, and what is this user's own.
+/// One `ZkExclusiveLock`: the shared lock, and the settings of this user.
 pub(crate) struct ExclusiveHandle {
     pub(super) settings: Settings,
     shared: Arc<Interned<SharedExclusive>>,
@@ -74,19 +74,9 @@ impl ExclusiveHandle {
 
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.settings.path.clone() });
-        }
-        shared.self_deadlock.warn(thread, &self.settings.path);
-        let held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
-        let request = LocalRequest {
-            session: &self.settings.session,
-            path: &self.settings.path,
-            mode,
-            limit,
-            data: &self.settings.data,
-            is_held_here: &held_here,
-        };
+        let is_held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
+        let request =
+            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
         let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
             Some(Admission::Turn(turn, _)) => turn,
             Some(Admission::Share(never)) => match never {},

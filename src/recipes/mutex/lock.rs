@@ -11,7 +11,6 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
 use crate::queue::{Contender, HeldNode, Mode, Release};
 use crate::recipes::settings::Settings;
@@ -20,7 +19,7 @@ use crate::wait::{Wait, until_got};
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
 
-/// One `ZkMutex`: the shared lock, and what is this user's own.
+/// One `ZkMutex`: the shared lock, and the settings of this user.
 pub(crate) struct MutexHandle {
     // `shared` is dropped first. It may have a kept hold, which is released then. If the session in
     // `settings` were closed before that, the kept hold would be logged as a lost lock.
@@ -94,18 +93,9 @@ impl MutexHandle {
         if let Some(hold) = shared.reentry.hold_of(thread) {
             self.settings.check(&hold.local_hold.node)?;
         }
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.settings.path.clone() });
-        }
-        shared.self_deadlock.warn(thread, &self.settings.path);
-        let request = LocalRequest {
-            session: &self.settings.session,
-            path: &self.settings.path,
-            mode,
-            limit,
-            data: &self.settings.data,
-            is_held_here: &|| shared.reentry.any(|hold| hold.local_hold.node.is_held()),
-        };
+        let is_held_here = || shared.reentry.any(|hold| hold.local_hold.node.is_held());
+        let request =
+            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Lock)? else { return Ok(None) };
         let hold = shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold });
         shared.self_deadlock.holds(thread);

@@ -11,7 +11,7 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
-use crate::local::turn::{Admission, LocalRequest, Turn};
+use crate::local::turn::{Admission, Turn};
 use crate::queue::name::Kind;
 use crate::queue::{Contender, HeldNode, Mode, Release};
 use crate::recipes::settings::Settings;
@@ -20,7 +20,7 @@ use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
-/// One `ZkRwLock`: the shared lock, and what is this user's own.
+/// One `ZkRwLock`: the shared lock, and the settings of this user.
 pub(crate) struct RwLockHandle {
     settings: Settings,
     shared: Arc<Interned<SharedRwLock>>,
@@ -152,8 +152,9 @@ impl RwLockHandle {
                 why: "this thread reads and would wait for itself: drop its read guards first",
             });
         }
-        let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.request(mode, limit, &held_here, thread)?;
+        let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
+        let request =
+            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
         let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold });
         shared.self_deadlock.holds(thread);
@@ -201,8 +202,9 @@ impl RwLockHandle {
         thread: ThreadId,
     ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
-        let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request = self.request(mode, limit, &held_here, thread)?;
+        let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
+        let request =
+            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
@@ -210,7 +212,8 @@ impl RwLockHandle {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // The shared read was lost before this thread got it.
+                    // The shared read was lost before this thread got it. Its node is released with
+                    // its last member.
                     shared_read.leave();
                     continue;
                 }
@@ -253,27 +256,6 @@ impl RwLockHandle {
                 return;
             }
         }
-    }
-
-    fn request<'a>(
-        &'a self,
-        mode: Mode,
-        limit: Limit<'a>,
-        is_held_here: &'a dyn Fn() -> bool,
-        thread: ThreadId,
-    ) -> Result<LocalRequest<'a>> {
-        if limit.is_cancelled() {
-            return Err(Error::Cancelled { path: self.settings.path.clone() });
-        }
-        self.shared.self_deadlock.warn(thread, &self.settings.path);
-        Ok(LocalRequest {
-            session: &self.settings.session,
-            path: &self.settings.path,
-            mode,
-            limit,
-            data: &self.settings.data,
-            is_held_here,
-        })
     }
 
     /// Gives up this thread's guards on lost holds, of either kind; false if there are none.

@@ -19,7 +19,7 @@ use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
 use zk_wire::path;
 
-/// One user's semaphore: the shared one, and what is this user's own.
+/// One user's semaphore: the shared one, and the settings of this user.
 pub(crate) struct SemaphoreHandle {
     settings: Settings,
     /// The number at the server was compared with this user's, or needs no comparison.
