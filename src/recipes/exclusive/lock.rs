@@ -78,7 +78,12 @@ impl ExclusiveHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         shared.self_deadlock.warn(thread, &self.settings.path);
-        let held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
+        let held_here = || {
+            // `is_held` may find that the lease has ended. It logs then, and the application's
+            // logger must not run under this mutex.
+            let node = shared.hold.lock().upgrade();
+            node.is_some_and(|node| node.is_held())
+        };
         let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
