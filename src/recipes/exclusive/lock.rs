@@ -74,7 +74,12 @@ impl ExclusiveHandle {
 
     pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
-        let is_held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
+        let is_held_here = || {
+            // `is_held` may find that the lease has ended. It logs then, and the application's
+            // logger must not run under this mutex.
+            let node = shared.hold.lock().upgrade();
+            node.is_some_and(|node| node.is_held())
+        };
         let request =
             self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
         let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
