@@ -1,4 +1,4 @@
-//! How a [`TestServer`] is to be.
+//! `TestServerBuilder`: the settings of a [`TestServer`].
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,7 +12,8 @@ use super::net::Options;
 /// ZooKeeper's `jute.maxbuffer`.
 const MAX_FRAME: usize = 0xf_ffff;
 
-/// Describes a [`TestServer`]: [`TestServer::builder`] begins, [`start`](Self::start) ends.
+/// The settings of a [`TestServer`]. [`TestServer::builder`] makes a builder, and
+/// [`start`](Self::start) starts the server.
 #[derive(Clone, Debug)]
 #[must_use = "nothing runs before `start`"]
 pub struct TestServerBuilder {
@@ -52,8 +53,8 @@ impl TestServerBuilder {
     }
 
     /// The address to listen on. Default 127.0.0.1, where only this host can connect. The server
-    /// knows no encryption and no limits to what clients may store: think twice before you open it
-    /// to others.
+    /// has no encryption, and does not limit what clients store: think twice before you open it to
+    /// other hosts.
     pub fn host(mut self, host: IpAddr) -> Self {
         self.address.set_ip(host);
         self
@@ -93,14 +94,15 @@ impl TestServerBuilder {
         self
     }
 
-    /// Whether nodes and sessions outlive [`restart`](TestServer::restart). Default true.
+    /// Whether nodes and sessions stay at a [`restart`](TestServer::restart). Default true.
     pub fn keep_data(mut self, keep: bool) -> Self {
         self.keep_data = keep;
         self
     }
 
-    /// Lets the server's time stand still, but for [`advance`](TestServer::advance): sessions
-    /// expire, and containers and nodes with a time to live are reaped, only when the test says so.
+    /// Gives the server a clock that only [`advance`](TestServer::advance) moves. So sessions
+    /// expire, and containers and nodes with a time to live are deleted, only when the test says
+    /// so.
     pub fn virtual_clock(mut self) -> Self {
         self.is_virtual = true;
         self
@@ -114,7 +116,7 @@ impl TestServerBuilder {
     }
 
     /// The longest request taken, in bytes: ZooKeeper's `jute.maxbuffer`. Default 1,048,575, as
-    /// ZooKeeper has it. Who sends a longer one is cut off.
+    /// ZooKeeper has it. The server closes the connection of a client that sends a longer one.
     pub fn max_frame(mut self, bytes: usize) -> Self {
         self.options.max_frame = bytes;
         self

@@ -1,18 +1,21 @@
-//! Which faults are in force or planned, and what they mean for a request. No sockets.
+//! The faults that are in force or planned, and which of them a request gets. No sockets.
+//!
+//! `server.rs` has the calls that plan a fault. `net/serve.rs` asks `judge` for each request, and
+//! `net/outbox.rs` loses or delays the answers.
 
 use super::engine::ConnId;
 use super::matcher::Matcher;
-use super::request::Sketch;
+use super::request::RequestSummary;
 use std::time::Duration;
 
-/// What is planned for the next matching request.
+/// A fault for the next matching request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// It is applied; in the place of its answer the connection is cut.
+    /// The request is applied. The connection is cut instead of an answer.
     DropReply,
-    /// It is applied; in the place of its answer the connection falls silent.
+    /// The request is applied. The connection stays open instead of an answer, and is silent.
     SilenceReply,
-    /// It is not applied; its connection is cut.
+    /// The request is not applied. The connection is cut.
     DropRequest,
 }
 
@@ -22,7 +25,7 @@ pub(super) type HoldId = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
-    Strike(Plan),
+    Inject(Plan),
     Hold(HoldId),
 }
 
@@ -43,7 +46,7 @@ struct Hold {
     conns: Vec<ConnId>,
 }
 
-/// A matcher, and how many it let pass.
+/// A matcher, and how many matching requests it has let pass.
 #[derive(Debug)]
 struct Counted {
     matcher: Matcher,
@@ -55,7 +58,7 @@ impl Counted {
         Counted { matcher, passed: 0 }
     }
 
-    fn strikes(&mut self, request: &Sketch<'_>) -> bool {
+    fn selects(&mut self, request: &RequestSummary<'_>) -> bool {
         if !self.matcher.takes(request) {
             return false;
         }
@@ -74,15 +77,21 @@ impl Faults {
         self.planned.len()
     }
 
-    /// What becomes of a request. `after`: the hold that held it already and let it go, 0 for none.
-    pub(super) fn judge(&mut self, request: &Sketch<'_>, conn: ConnId, after: HoldId) -> Verdict {
+    /// Decides what happens to a request. `after`: the hold that has held the request and released
+    /// it, 0 for none.
+    pub(super) fn judge(
+        &mut self,
+        request: &RequestSummary<'_>,
+        conn: ConnId,
+        after: HoldId,
+    ) -> Verdict {
         let mut holds = self.holds.iter_mut().filter(|hold| hold.id > after);
-        if let Some(hold) = holds.find_map(|hold| hold.counted.strikes(request).then_some(hold)) {
+        if let Some(hold) = holds.find_map(|hold| hold.counted.selects(request).then_some(hold)) {
             hold.conns.push(conn);
             return Verdict::Hold(hold.id);
         }
-        match self.planned.iter_mut().position(|(_, counted)| counted.strikes(request)) {
-            Some(index) => Verdict::Strike(self.planned.remove(index).0),
+        match self.planned.iter_mut().position(|(_, counted)| counted.selects(request)) {
+            Some(index) => Verdict::Inject(self.planned.remove(index).0),
             None => Verdict::Pass,
         }
     }
@@ -107,7 +116,7 @@ impl Faults {
         }
     }
 
-    /// A connection is gone, and what was held of it.
+    /// Forgets a connection that is gone, and its held request.
     pub(super) fn forget(&mut self, conn: ConnId) {
         for hold in &mut self.holds {
             hold.conns.retain(|held| *held != conn);
@@ -120,22 +129,28 @@ mod tests {
     use super::*;
     use crate::request::Op;
 
-    const CREATE: Sketch<'_> =
-        Sketch { op: Op::Create, opcode: 1, path: Some("/a"), session: 1, xid: 1, watch: false };
-    const PING: Sketch<'_> = Sketch { op: Op::Ping, path: None, ..CREATE };
+    const CREATE: RequestSummary<'_> = RequestSummary {
+        op: Op::Create,
+        opcode: 1,
+        path: Some("/a"),
+        session: 1,
+        xid: 1,
+        watch: false,
+    };
+    const PING: RequestSummary<'_> = RequestSummary { op: Op::Ping, path: None, ..CREATE };
 
     #[test]
-    fn a_plan_strikes_once() {
+    fn a_plan_is_injected_once() {
         let mut faults = Faults::default();
         faults.plan(Plan::DropReply, Op::Create.into());
         assert_eq!(faults.judge(&PING, 1, 0), Verdict::Pass);
-        assert_eq!(faults.judge(&CREATE, 1, 0), Verdict::Strike(Plan::DropReply));
+        assert_eq!(faults.judge(&CREATE, 1, 0), Verdict::Inject(Plan::DropReply));
         assert_eq!(faults.judge(&CREATE, 1, 0), Verdict::Pass);
         assert_eq!(faults.planned(), 0);
     }
 
     #[test]
-    fn plans_strike_in_their_order_and_skip() {
+    fn plans_are_injected_in_their_order_and_skip() {
         let mut faults = Faults::default();
         faults.plan(Plan::DropReply, Matcher::from(Op::Create).skip(1));
         faults.plan(Plan::DropRequest, Matcher::from(Op::Create).skip(1));
@@ -144,8 +159,8 @@ mod tests {
             verdicts,
             [
                 Verdict::Pass,
-                Verdict::Strike(Plan::DropReply),
-                Verdict::Strike(Plan::DropRequest),
+                Verdict::Inject(Plan::DropReply),
+                Verdict::Inject(Plan::DropRequest),
                 Verdict::Pass
             ]
         );
@@ -162,7 +177,7 @@ mod tests {
         assert_eq!(faults.held(first), [7, 5]);
         assert_eq!(faults.release(first), [7, 5]);
         // A later hold sees it then, and may hold it in its turn.
-        assert_eq!(faults.judge(&CREATE, 7, first), Verdict::Strike(Plan::DropReply));
+        assert_eq!(faults.judge(&CREATE, 7, first), Verdict::Inject(Plan::DropReply));
         assert_eq!(faults.judge(&CREATE, 5, first), Verdict::Hold(second));
         faults.forget(5);
         assert!(faults.held(second).is_empty() && faults.release(first).is_empty());

@@ -1,4 +1,4 @@
-//! The handle on requests that are held back.
+//! `HeldRequests`: the handle of requests that are held back.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::net::Shared;
 /// Holds matching requests back until it is dropped: see
 /// [`hold_requests`](super::TestServer::hold_requests).
 #[derive(Debug)]
-#[must_use = "the requests are let go when this is dropped"]
+#[must_use = "the requests are released when this is dropped"]
 pub struct HeldRequests {
     server: Weak<Shared>,
     id: HoldId,
@@ -28,9 +28,9 @@ impl HeldRequests {
         server.wait(timeout, |core| (!core.faults.held(self.id).is_empty()).then_some(())).is_some()
     }
 
-    /// How many requests are held now: at most one of each connection, since what follows it there
-    /// waits behind it. A connection whose client has gone meanwhile stays counted: the server has
-    /// not read so far as to see it, and serves the request when it is let go.
+    /// How many requests are held now. Of each connection it is at most one, because later requests
+    /// wait behind it. A request still counts when its client has closed the connection meanwhile:
+    /// the server has not read the close yet, and serves the request when it is released.
     pub fn count(&self) -> usize {
         let server = self.server.upgrade();
         server.map_or(0, |server| server.look(|core| core.faults.held(self.id).len()))

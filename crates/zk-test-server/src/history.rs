@@ -1,4 +1,4 @@
-//! The log of requests and of watch events: two rings that forget the oldest.
+//! The log of requests and of watch events: two bounded lists, which forget the oldest.
 
 use super::matcher::Matcher;
 use super::request::{Event, Request};
@@ -13,7 +13,7 @@ pub(super) struct History {
     first: u64,
 }
 
-/// How far somebody who waits for a request has looked.
+/// How far a call that waits for a request has searched the log.
 #[derive(Debug)]
 pub(super) struct Search {
     matcher: Matcher,
@@ -62,7 +62,7 @@ impl History {
         all.saturating_sub(matcher.skips())
     }
 
-    /// Goes on looking where the last call ended.
+    /// Continues the search where the last call ended.
     pub(super) fn find(&self, search: &mut Search) -> Option<&Request> {
         let from = search.next.max(self.first);
         let start = usize::try_from(from - self.first).unwrap_or(usize::MAX);
@@ -88,10 +88,10 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Op, Sketch};
+    use crate::request::{Op, RequestSummary};
 
     fn request(xid: i32, op: Op) -> Request {
-        Sketch { op, opcode: 0, path: None, session: 1, xid, watch: false }.logged(true)
+        RequestSummary { op, opcode: 0, path: None, session: 1, xid, watch: false }.logged(true)
     }
 
     #[test]

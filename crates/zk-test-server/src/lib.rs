@@ -1,24 +1,26 @@
-//! A ZooKeeper server for tests: in memory, up in a millisecond, and it can be told to misbehave.
+//! A ZooKeeper server for tests. It runs in memory, starts in a millisecond, and fails when the
+//! test tells it to.
 //!
 //! [`TestServer`] is a ZooKeeper server inside the process: no JVM and nothing to install. It
-//! speaks ZooKeeper's protocol on a loopback port, to any client, and does what ZooKeeper 3.8 does.
-//! What no real server offers a test: it fails on command, exactly once, at exactly that request.
+//! speaks ZooKeeper's protocol on a loopback port, to any client, and answers as ZooKeeper 3.8
+//! does. A test can tell it to fail exactly once, at exactly one request. No real server can do
+//! that.
 //!
-//! **It is for development and tests only.** It keeps everything in memory and nothing on disk, and
-//! it stands alone.
+//! **It is for development and tests only.** It is a single server, and keeps everything in memory
+//! and nothing on disk.
 //!
 //! ```toml
 //! [dev-dependencies]
 //! zk-test-server = "0.1"
 //! ```
 //!
-//! The examples on this page use the client of the crate [`zookeeper`](https://docs.rs/zookeeper);
-//! any other will do.
+//! The examples on this page use the client of the crate [`zookeeper`](https://docs.rs/zookeeper).
+//! Any other client works as well.
 //!
 //! # An answer that is lost
 //!
-//! The hardest fault for any client: a create that was applied, but whose answer never came. What
-//! does the program make of it?
+//! The hardest fault for any client is a create that the server has applied, but whose answer never
+//! arrives. What does the program do then?
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,25 +35,34 @@
 //! server.drop_reply(Op::Create.on("/orders"));
 //! let made = client.create("/orders", vec![], Acl::open_unsafe().clone(), CreateMode::Persistent);
 //! assert_eq!(made, Err(ZkError::ConnectionLoss)); // the client cannot know
-//! assert_eq!(server.pending_faults(), 0, "the fault has struck");
+//! assert_eq!(server.pending_faults(), 0, "the fault was injected");
 //! assert_eq!(server.node_count(), nodes + 1, "and the node is there");
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`drop_request`](TestServer::drop_request) loses the request instead,
-//! [`silence_reply`](TestServer::silence_reply) answers nothing at all,
-//! [`hold_requests`](TestServer::hold_requests) keeps requests back until the test lets them go.
-//! For the network as a whole: [`cut_connections`](TestServer::cut_connections),
-//! [`refuse`](TestServer::refuse), [`black_hole`](TestServer::black_hole) and
-//! [`delay`](TestServer::delay); for the server, [`restart`](TestServer::restart) and
-//! [`wipe`](TestServer::wipe). Each is in force when its call returns, and stays so until it is
-//! ended.
+//! All faults:
+//!
+//! | call | what fails |
+//! | --- | --- |
+//! | [`drop_reply`](TestServer::drop_reply) | one answer is lost, and the connection is closed |
+//! | [`silence_reply`](TestServer::silence_reply) | one answer is lost, and the connection stays open and silent |
+//! | [`drop_request`](TestServer::drop_request) | one request is lost, and the connection is closed |
+//! | [`hold_requests`](TestServer::hold_requests) | requests wait until the test lets them go |
+//! | [`cut_connections`](TestServer::cut_connections) | all connections are closed |
+//! | [`refuse`](TestServer::refuse) | new connections are refused |
+//! | [`black_hole`](TestServer::black_hole) | connections stay open, and nothing passes |
+//! | [`delay`](TestServer::delay) | every answer and event is sent later |
+//! | [`expire_session`](TestServer::expire_session) | a session expires |
+//! | [`restart`](TestServer::restart), [`wipe`](TestServer::wipe) | the server stops and starts again, with its data or without |
+//!
+//! The first three faults happen once, at the next request that matches. The others are in force
+//! when their call returns; those that last go on until the test ends them.
 //!
 //! # A session that expires
 //!
-//! What does the program do when its session expires in the middle of its work, and its ephemeral
-//! nodes go?
+//! What does the program do when its session expires in the middle of its work, and the server
+//! deletes its ephemeral nodes?
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,7 +85,8 @@
 //! # Time that does not pass
 //!
 //! On a [virtual clock](TestServerBuilder::virtual_clock) a session of thirty seconds expires when
-//! the test says so, not half a minute later, and never by accident on a slow machine:
+//! the test says so. The test does not wait for half a minute, and no session expires by accident
+//! on a slow machine:
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,7 +102,7 @@
 //!
 //! server.advance(Duration::from_secs(20));
 //! assert!(is_alive());
-//! server.advance(Duration::from_secs(31)); // nothing was heard of it, by the server's clock
+//! server.advance(Duration::from_secs(31)); // its client was silent for too long
 //! assert!(!is_alive());
 //! # drop(client);
 //! # Ok(())
@@ -99,7 +111,7 @@
 //!
 //! Only the server's clock is virtual: clients measure their own timeouts in real time.
 //!
-//! # What was asked, and how often
+//! # Which requests came, and how many
 //!
 //! The server logs every request that reaches it ([`requests`](TestServer::requests),
 //! [`count`](TestServer::count)) and every watch event that it sends
@@ -139,31 +151,35 @@
 //!
 //! # Simulations
 //!
-//! [`ensemble`] has a leader and its followers as a state machine: bytes and the time go in, what
-//! is to be done comes out. It is made of the same parts as [`TestServer`].
+//! [`ensemble`] has a leader and its followers as a state machine. Its input is the bytes that
+//! arrive and the time, and its output says what is to be done. It is made of the same parts as
+//! [`TestServer`].
 //!
-//! # What is not as in the real server
+//! # Differences from the real server
 //!
-//! * Nothing is durable: there is no log, there are no snapshots, and with the process all is gone.
-//! * It stands alone: no ensemble, no observers, no `reconfig`, no read-only mode.
+//! * Nothing is durable. There is no log and no snapshot, and all data is gone when the process
+//!   ends.
+//! * It is a single server: there is no ensemble, no observer, no `reconfig` and no read-only mode.
 //! * No TLS and no SASL; for `addAuth`, the schemes `digest` and `ip`.
-//! * Quotas are not kept. A connection has at most 64 identities; credentials beyond are refused.
-//! * `createTTL` with flags that know no time, and a time of -1, is refused; it ends a real server
-//!   3.8.0.
-//! * There is no limit to the connections of a client, nor to what the nodes hold: the memory of
-//!   the process is the limit.
-//! * What clients do not read waits in memory, within limits. With more than 1 MB to be sent, a
-//!   connection is not read. It is closed, with a warning in the log, if there is more than 32 MB
-//!   (or four times [`max_frame`](TestServerBuilder::max_frame)) for its client to read and it has
-//!   taken nothing for two seconds; and if more than 256 MB (or eight times `max_frame`) is unsent
-//!   on all connections together, the connection with the most of it.
-//! * Up to 1,000 requests, from all connections, are taken in one batch and overlap as they do in
-//!   the real server's pipeline; about every 10 ms, be a batch full or not, it looks at all sockets
-//!   again.
-//! * It serves on one thread: a request is answered before the next batch is read, so less overlaps
-//!   than on a busy real server; and no answer waits for a disk.
-//! * Of the four-letter words' numbers, latencies are always zero, and what only a JVM or an
-//!   ensemble has is left out. `srvr` names it for what it is.
+//! * Quotas are not enforced. A connection has at most 64 identities; further credentials are
+//!   refused.
+//! * `createTTL` is refused if its flags allow no time to live and the time is -1. Such a request
+//!   makes a real server 3.8.0 exit.
+//! * The number of a client's connections and the size of all nodes are limited only by the memory
+//!   of the process.
+//! * Answers that a client does not read wait in memory, within limits. While more than 1 MB waits
+//!   for one connection, the server does not read from this connection. The server closes it, with
+//!   a warning in the log, if more than 32 MB (or four times
+//!   [`max_frame`](TestServerBuilder::max_frame)) waits and the client has read nothing for two
+//!   seconds. If more than 256 MB (or eight times `max_frame`) waits on all connections together,
+//!   the server closes the connection for which most waits.
+//! * The server takes up to 1,000 requests, from all connections, in one batch. The requests of a
+//!   batch overlap as they do in the real server's pipeline. About every 10 ms it looks at all
+//!   sockets again, whether the batch is full or not.
+//! * It serves on one thread, and answers a batch before it reads the next one. So fewer requests
+//!   overlap than on a busy real server. No answer waits for a disk.
+//! * In the answers to four-letter words, latencies are always zero, and numbers that only a JVM or
+//!   an ensemble has are left out. `srvr` says that this is a test server.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -1,6 +1,6 @@
-//! Which requests a fault strikes, or a count counts.
+//! Selects requests: those that a fault is injected into, or those that a call counts.
 
-use super::request::{Op, Request, Sketch};
+use super::request::{Op, Request, RequestSummary};
 
 /// Says which requests are meant. Made from an [`Op`], and narrowed:
 ///
@@ -10,7 +10,7 @@ use super::request::{Op, Request, Sketch};
 /// let matcher: Matcher = Op::Create.into(); // any create
 /// let matcher = Op::Create.on("/locks/orders/"); // creates below that node
 /// let matcher = Op::Create.on("/locks").skip(1); // but let the first one pass
-/// let matcher = Matcher::any().session(0x1234); // whatever that session sends, heartbeats included
+/// let matcher = Matcher::any().session(0x1234); // all requests of that session
 /// ```
 #[derive(Clone, Debug)]
 pub struct Matcher {
@@ -51,7 +51,7 @@ impl Matcher {
         self.skip
     }
 
-    pub(super) fn takes(&self, request: &Sketch<'_>) -> bool {
+    pub(super) fn takes(&self, request: &RequestSummary<'_>) -> bool {
         self.fits(request.op, request.path, request.session)
     }
 
@@ -87,8 +87,8 @@ impl Op {
 mod tests {
     use super::*;
 
-    fn request(op: Op, path: Option<&str>, session: i64) -> Sketch<'_> {
-        Sketch { op, opcode: 0, path, session, xid: 1, watch: false }
+    fn request(op: Op, path: Option<&str>, session: i64) -> RequestSummary<'_> {
+        RequestSummary { op, opcode: 0, path, session, xid: 1, watch: false }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum Op {
     SetWatches,
     /// A persistent watch is added.
     AddWatch,
-    /// It is asked whether a watch is set.
+    /// `checkWatches`: the client asks whether a watch is set.
     CheckWatches,
     /// A watch is removed.
     RemoveWatches,
@@ -149,8 +149,8 @@ pub struct Request {
     /// Whether it asks for a watch: a read with the watch flag, `addWatch`, `setWatches`. A read
     /// that fails leaves none (but an `exists` of no node does).
     pub watch: bool,
-    /// Whether the server went on to apply it. False only where
-    /// [`drop_request`](super::TestServer::drop_request) struck.
+    /// Whether the server went on to apply it. False only if the test lost the request with
+    /// [`drop_request`](super::TestServer::drop_request).
     pub applied: bool,
 }
 
@@ -200,9 +200,9 @@ impl Event {
     }
 }
 
-/// A request as it stands in its frame.
+/// A summary of a request: what faults, the log and the quotas need to know of its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sketch<'a> {
+pub(super) struct RequestSummary<'a> {
     pub(super) op: Op,
     pub(super) opcode: i32,
     pub(super) path: Option<&'a str>,
@@ -211,13 +211,13 @@ pub(super) struct Sketch<'a> {
     pub(super) watch: bool,
 }
 
-impl<'a> Sketch<'a> {
-    /// The first frame of a connection; `None` if it is none.
-    pub(super) fn connect(frame: &'a [u8]) -> Option<Sketch<'a>> {
+impl<'a> RequestSummary<'a> {
+    /// Reads the first frame of a connection; `None` if it is no connect request.
+    pub(super) fn connect(frame: &'a [u8]) -> Option<RequestSummary<'a>> {
         let mut r = Reader::new(frame);
         let (_version, _zxid, _timeout) = (r.i32().ok()?, r.i64().ok()?, r.i32().ok()?);
         let session = r.i64().ok()?;
-        Some(Sketch {
+        Some(RequestSummary {
             op: Op::Connect,
             opcode: op::CREATE_SESSION,
             path: None,
@@ -227,8 +227,8 @@ impl<'a> Sketch<'a> {
         })
     }
 
-    /// A later frame; `None` if it has not even a header.
-    pub(super) fn request(frame: &'a [u8], session: i64) -> Option<Sketch<'a>> {
+    /// Reads a later frame; `None` if it is too short for a header.
+    pub(super) fn request(frame: &'a [u8], session: i64) -> Option<RequestSummary<'a>> {
         let mut r = Reader::new(frame);
         let (xid, opcode) = (r.i32().ok()?, r.i32().ok()?);
         let op = match opcode {
@@ -245,7 +245,7 @@ impl<'a> Sketch<'a> {
             || op.ends_with_a_watch_flag()
                 && path.is_some()
                 && frame.last().is_some_and(|flag| *flag != 0);
-        Some(Sketch { op, opcode, path, session, xid, watch })
+        Some(RequestSummary { op, opcode, path, session, xid, watch })
     }
 
     pub(super) fn logged(&self, applied: bool) -> Request {
@@ -295,31 +295,31 @@ mod tests {
     #[test]
     fn reads_what_a_request_is_about() {
         let frame = body(Writer::request(7, 12).buffer(b"/locks").bool(true).frame());
-        let request = Sketch::request(&frame, 5).unwrap();
+        let request = RequestSummary::request(&frame, 5).unwrap();
         assert_eq!((request.op, request.opcode, request.xid), (Op::GetChildren, 12, 7));
         assert_eq!((request.path, request.session, request.watch), (Some("/locks"), 5, true));
         let frame = body(Writer::request(7, 3).buffer(b"/locks").bool(false).frame());
-        assert!(!Sketch::request(&frame, 5).unwrap().watch);
+        assert!(!RequestSummary::request(&frame, 5).unwrap().watch);
         let frame =
             body(Writer::request(8, 15).buffer(b"/a").buffer(b"data").i32(0).i32(0).frame());
-        let request = Sketch::request(&frame, 5).unwrap();
+        let request = RequestSummary::request(&frame, 5).unwrap();
         assert_eq!((request.op, request.path, request.watch), (Op::Create, Some("/a"), false));
         let frame = body(Writer::request(-2, 11).frame());
-        assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Ping);
+        assert_eq!(RequestSummary::request(&frame, 5).unwrap().op, Op::Ping);
         let frame = body(Writer::request(1, 4242).frame());
-        assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Other(4242));
+        assert_eq!(RequestSummary::request(&frame, 5).unwrap().op, Op::Other(4242));
         let frame = body(Writer::request(1, -10).frame());
-        assert_eq!(Sketch::request(&frame, 5).unwrap().op, Op::Other(-10));
-        assert_eq!(Sketch::request(&[0; 7], 5), None);
+        assert_eq!(RequestSummary::request(&frame, 5).unwrap().op, Op::Other(-10));
+        assert_eq!(RequestSummary::request(&[0; 7], 5), None);
     }
 
     #[test]
     fn a_transaction_is_about_its_first_node() {
         let multi = Writer::request(3, 14).i32(13).bool(false).i32(-1).buffer(b"/first").i32(0);
         let frame = body(multi.i32(-1).bool(true).i32(-1).frame());
-        assert_eq!(Sketch::request(&frame, 1).unwrap().path, Some("/first"));
+        assert_eq!(RequestSummary::request(&frame, 1).unwrap().path, Some("/first"));
         let empty = body(Writer::request(3, 14).i32(-1).bool(true).i32(-1).frame());
-        assert_eq!(Sketch::request(&empty, 1).unwrap().path, None);
+        assert_eq!(RequestSummary::request(&empty, 1).unwrap().path, None);
     }
 
     #[test]
@@ -327,9 +327,9 @@ mod tests {
         let request =
             ConnectRequest { last_zxid: 1, timeout_ms: 4000, session_id: 77, password: &[0; 16] };
         let frame = body(request.frame());
-        let sketch = Sketch::connect(&frame).unwrap();
-        assert_eq!((sketch.op, sketch.session), (Op::Connect, 77));
-        assert_eq!(Sketch::connect(&frame[..20]), None);
+        let summary = RequestSummary::connect(&frame).unwrap();
+        assert_eq!((summary.op, summary.session), (Op::Connect, 77));
+        assert_eq!(RequestSummary::connect(&frame[..20]), None);
     }
 
     #[test]
@@ -343,10 +343,10 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_does_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..80), opcode in -12i32..110) {
-            let _ = Sketch::connect(&bytes);
-            let _ = Sketch::request(&bytes, 1);
+            let _ = RequestSummary::connect(&bytes);
+            let _ = RequestSummary::request(&bytes, 1);
             let frame = [&[0, 0, 0, 1], &opcode.to_be_bytes()[..], &bytes].concat();
-            let _ = Sketch::request(&frame, 1).map(|sketch| sketch.logged(true));
+            let _ = RequestSummary::request(&frame, 1).map(|summary| summary.logged(true));
         }
     }
 }

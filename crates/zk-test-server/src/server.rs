@@ -1,4 +1,4 @@
-//! [`TestServer`]: what a test holds in its hand.
+//! [`TestServer`]: the server as a test uses it.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,11 +17,11 @@ use super::matcher::Matcher;
 use super::net::{Options, Shared};
 use super::request::{Event, Request};
 
-/// A ZooKeeper server in this process, in memory, that can be told to misbehave; see the
+/// A ZooKeeper server in this process, in memory, which fails when a test tells it to; see the
 /// [page](crate) about testing with it. Dropping it stops it.
 ///
-/// It is `Send` and `Sync`: share it by reference or in an `Arc`. A method that changes something
-/// has done it when it returns.
+/// It is `Send` and `Sync`: share it by reference or in an `Arc`. If a method changes something,
+/// the change is in force when the method returns.
 #[derive(Debug)]
 #[must_use = "it stops when dropped"]
 pub struct TestServer {
@@ -41,7 +41,7 @@ impl TestServer {
         TestServer::builder().start()
     }
 
-    /// Begins to describe a server.
+    /// A builder, for a server with settings of its own.
     pub fn builder() -> TestServerBuilder {
         TestServerBuilder::new()
     }
@@ -57,8 +57,8 @@ impl TestServer {
         Ok(TestServer { shared, thread: Some(thread), address, keep_data })
     }
 
-    /// What clients connect to: `"127.0.0.1:41873"`. For a server that listens everywhere, a
-    /// loopback address.
+    /// The connect string for clients: `"127.0.0.1:41873"`. For a server that listens on all
+    /// addresses, this is a loopback address.
     pub fn connect_string(&self) -> String {
         let host = match self.address.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -79,21 +79,21 @@ impl TestServer {
         drop(self);
     }
 
-    /// Lets the time of a server with a [virtual clock](TestServerBuilder::virtual_clock) go on by
-    /// `time`.
+    /// Moves the [virtual clock](TestServerBuilder::virtual_clock) of the server forward by `time`.
     ///
-    /// What clients had sent before is served first, on new connections too. Then all that falls
-    /// due on the way happens in its order: sessions that were not heard of for their timeout, on
-    /// this clock, expire at their ticks; containers and nodes with a time to live are reaped. It
-    /// has happened when this returns.
+    /// The server first serves the requests that clients have sent before, also on new connections.
+    /// Then it does everything that becomes due in this time, in order. A session expires if its
+    /// client was silent for the session timeout on this clock. Empty containers are deleted, and
+    /// so are nodes whose time to live is over. All this is done when the call returns.
     ///
-    /// Clients send their heartbeats by their own clocks: one step longer than the timeout of a
-    /// session expires it, however well its client is. To let some live, go in shorter steps, and
-    /// wait for their next [`Op::Ping`](super::Op::Ping) in between.
+    /// Clients send their heartbeats by their own, real clocks. So one step that is longer than a
+    /// session timeout expires that session, although its client lives. To keep a session alive,
+    /// take shorter steps, and wait for the client's next [`Op::Ping`](super::Op::Ping) between two
+    /// steps.
     ///
     /// # Panics
     ///
-    /// On a server whose clock is real.
+    /// If the server's clock is real.
     #[track_caller]
     pub fn advance(&self, time: Duration) {
         let is_virtual = self.shared.act(|core| core.advance(time));
@@ -103,69 +103,73 @@ impl TestServer {
         );
     }
 
-    /// Lets a session expire as if its time had come: its ephemeral nodes are deleted, watches on
-    /// them strike, its connection is closed. Its client learns of the expiry when it connects
-    /// again. What clients had sent before is served first. `false`: no such session lives.
+    /// Expires a session, as if its client had been silent for the session timeout. The session's
+    /// ephemeral nodes are deleted, the watches on them fire, and its connection is closed. The
+    /// client learns of the expiry when it connects again. Requests that clients have sent before
+    /// are served first. Returns `false` if there is no such session.
     pub fn expire_session(&self, id: i64) -> bool {
         self.shared.act(|core| core.expire(id))
     }
 
-    /// Closes every connection, those that it had not yet accepted included. What clients had sent
-    /// before is served first, as far as no other fault stands in the way; what was not sent to
-    /// them yet is lost. Sessions live on until they expire, and clients that connect again get
-    /// them back.
+    /// Closes every connection, also those that the server has not accepted yet. Requests that
+    /// clients have sent before are served first, unless another fault prevents it. Answers that
+    /// were not sent yet are lost. The sessions go on until they expire, and a client that connects
+    /// again gets its session back.
     pub fn cut_connections(&self) {
         self.shared.act(|core| core.cut_connections());
     }
 
-    /// Refuses new connections, as a host does on which no server runs, until called with `false`.
-    /// The port stays the server's own meanwhile (elsewhere than on Linux, somebody else might take
-    /// it). The connections there are stay, and are served:
-    /// [`cut_connections`](Self::cut_connections) as well makes it a dead server, whose sessions
-    /// expire unless it comes back in time.
+    /// With `true`, refuses new connections, as a host does on which no server runs; `false` ends
+    /// this. Meanwhile the server keeps its port (on Linux; on other systems another process might
+    /// take it). Existing connections stay open and are served. To test a server that is down, call
+    /// [`cut_connections`](Self::cut_connections) too: sessions then expire unless the server
+    /// accepts connections again in time.
     pub fn refuse(&self, refuse: bool) {
         self.shared.act(|core| core.refuse(refuse));
     }
 
-    /// Lets nothing through, in either direction, until called with `false`: connections stay open,
-    /// and new ones are taken, but no byte is read and none is sent. Clients see no error, only
-    /// silence. Sessions are not heard of and expire in time. When it ends, what waited on both
-    /// sides passes.
+    /// With `true`, lets no byte through in either direction; `false` ends this. Connections stay
+    /// open, and new ones are accepted, but the server reads nothing and sends nothing. Clients see
+    /// no error, only silence. The server hears nothing of their sessions, so these expire. When
+    /// the fault ends, the bytes that waited on both sides pass.
     pub fn black_hole(&self, black_hole: bool) {
         self.shared.act(|core| core.black_hole(black_hole));
     }
 
-    /// Sends every answer, every event and every close that much later, in their order; in real
-    /// time also where the clock is virtual. [`Duration::ZERO`] ends it: what still waited is sent
-    /// at once. Requests are applied without delay: only that is heard of later.
+    /// Sends every answer, event and close later by `delay`, in the same order. The delay is in
+    /// real time, also if the server's clock is virtual. [`Duration::ZERO`] ends the fault:
+    /// everything that still waits is sent at once. Requests are applied without delay; only their
+    /// answers are late.
     ///
-    /// What waits is kept in memory, and a connection with more than a megabyte of it is not read.
+    /// Answers that wait are kept in memory. While more than a megabyte waits for one connection,
+    /// the server does not read from this connection.
     pub fn delay(&self, delay: Duration) {
         self.shared.act(|core| core.set_delay(delay));
     }
 
-    /// Plans that the next matching request is applied, and its answer lost: in its place the
-    /// connection is closed. The client sees its connection end, and cannot know whether the
-    /// request was applied.
+    /// Plans a fault for the next matching request: the server applies the request, and then closes
+    /// the connection instead of sending the answer. The client sees that its connection ends, and
+    /// cannot know whether the request was applied.
     ///
-    /// Answers and events before it are sent; nothing behind it on its connection is served, were
-    /// it sent along with it. A request that is never answered is struck all the same. Each call
-    /// plans one strike; several strike one after the other.
+    /// Answers and events before this answer are sent. Requests behind it on the same connection
+    /// are not served, even if they were sent together with it. The fault is also injected into a
+    /// request that has no answer. Each call plans one fault. Several planned faults are injected
+    /// one after the other, each into a matching request of its own.
     pub fn drop_reply(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::DropReply, matcher.into());
     }
 
-    /// The same, but the connection stays open, and silent: from then on nothing is sent to it, and
-    /// what it sends is thrown away, until its client closes it, or
-    /// [`cut_connections`](Self::cut_connections) or [`restart`](Self::restart) does. The client
-    /// sees a request that is never answered. Others are served.
+    /// As [`drop_reply`](Self::drop_reply), but the connection stays open and silent. From then on
+    /// the server sends nothing on it, and throws away what arrives on it, until the client closes
+    /// it, or [`cut_connections`](Self::cut_connections) or [`restart`](Self::restart) does. The
+    /// client sees a request that is never answered. Other connections are served.
     pub fn silence_reply(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::SilenceReply, matcher.into());
     }
 
-    /// Plans that the next matching request is lost on its way: it is not applied, and its
-    /// connection is closed in its place. Nothing behind it on that connection is served. To the
-    /// client that is no different from [`drop_reply`](Self::drop_reply). It is in the
+    /// Plans a fault for the next matching request: the server does not apply the request, and
+    /// closes the connection. Requests behind it on the same connection are not served. The client
+    /// cannot tell this from [`drop_reply`](Self::drop_reply). The request is in the
     /// [log](Self::requests), with [`applied`](Request::applied) false.
     pub fn drop_request(&self, matcher: impl Into<Matcher>) {
         self.plan(Plan::DropRequest, matcher.into());
@@ -175,11 +179,12 @@ impl TestServer {
         self.shared.act(|core| core.faults.plan(plan, matcher));
     }
 
-    /// Holds matching requests back, from now on and until the handle is dropped; what follows one
-    /// on its connection waits behind it. So their sessions, not being heard of, may expire
-    /// meanwhile; to the client the server is slow. When the handle is dropped, they are served in
-    /// the order in which they came, and have been when the drop returns, as far as no other fault
-    /// stands in the way. They are in the [log](Self::requests) once they are served.
+    /// Holds matching requests back until the handle is dropped. Requests that follow a held one on
+    /// the same connection wait behind it. The client sees a slow server. The server hears nothing
+    /// more on such a connection, so the client's session may expire meanwhile. When the handle is
+    /// dropped, the requests are served in the order in which they came; the drop returns when this
+    /// is done, unless another fault prevents it. A request is in the [log](Self::requests) once it
+    /// is served.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -207,31 +212,32 @@ impl TestServer {
         HeldRequests::new(&self.shared, id)
     }
 
-    /// How many of the planned strikes ([`drop_reply`](Self::drop_reply),
-    /// [`silence_reply`](Self::silence_reply), [`drop_request`](Self::drop_request)) have not
-    /// struck yet. A test that ends with one left has not tested what it meant to.
+    /// How many planned faults ([`drop_reply`](Self::drop_reply),
+    /// [`silence_reply`](Self::silence_reply), [`drop_request`](Self::drop_request)) were not
+    /// injected yet. If one is left at the end of a test, no request matched it, and the test has
+    /// not tested that fault.
     pub fn pending_faults(&self) -> usize {
         self.shared.look(|core| core.faults.planned())
     }
 
-    /// Kills the server and starts it again. What clients had sent before is served first. Then
-    /// every connection is closed; those that come meanwhile are refused. Nodes and sessions are as
-    /// they were (without [`keep_data`](TestServerBuilder::keep_data): gone), each session with its
-    /// whole timeout before it; watches are gone, and clients set them again. Planned faults and
-    /// the log stay.
+    /// Stops the server and starts it again. Requests that clients have sent before are served
+    /// first. Then every connection is closed, and connections that come before the new start are
+    /// refused. Nodes and sessions stay, unless [`keep_data`](TestServerBuilder::keep_data) is
+    /// false, and each session has its whole timeout again. Watches are gone, and clients set them
+    /// again. Planned faults and the log stay.
     pub fn restart(&self) {
         self.shared.act(|core| core.restart(self.keep_data));
     }
 
-    /// As [`restart`](Self::restart), but all nodes and sessions are gone. A client that has seen
-    /// more of the former life than there is of the new one is refused, as ZooKeeper does it, until
-    /// it begins anew.
+    /// As [`restart`](Self::restart), but all nodes and sessions are gone. If a client has seen a
+    /// higher zxid than the new server has, the server refuses its session, as ZooKeeper does; the
+    /// client has to connect as a new client.
     pub fn wipe(&self) {
         self.shared.act(|core| core.restart(false));
     }
 
-    /// Lets the next sequential child of `parent` have the number `next`: to see what happens near
-    /// 2147483647, where the counter ends.
+    /// Gives the next sequential child of `parent` the number `next`. With it a test can see what
+    /// happens near 2147483647, where the counter ends.
     ///
     /// # Errors
     ///
@@ -250,8 +256,8 @@ impl TestServer {
     }
 
     /// The watch events that the server sent, oldest first; the log forgets the oldest beyond its
-    /// [capacity](TestServerBuilder::log_capacity). One that a fault kept from its client is here
-    /// all the same.
+    /// [capacity](TestServerBuilder::log_capacity). An event that a fault kept from its client is
+    /// here all the same.
     pub fn events(&self) -> Vec<Event> {
         self.shared.look(|core| core.history.events().cloned().collect())
     }
@@ -267,24 +273,24 @@ impl TestServer {
         self.shared.act(|core| core.history.clear());
     }
 
-    /// The first matching request in the log; if there is none yet, waits for it. `None` if none
-    /// came in time. When this returns, the request has been applied and answered, as far as no
-    /// fault stands in the way.
+    /// The first matching request in the log; if there is none yet, waits for it. `None` if no such
+    /// request came in time. When this returns, the request has been applied and answered, unless a
+    /// fault prevents it.
     #[must_use = "None if there was no such request in time"]
     pub fn wait_request(&self, matcher: impl Into<Matcher>, timeout: Duration) -> Option<Request> {
         let mut search = Search::new(matcher.into());
         self.shared.wait(timeout, |core| core.history.find(&mut search).cloned())
     }
 
-    /// The first watch event in the log of which `is_it` says so; if there is none yet, waits for
-    /// it. `None` if none was sent in time.
+    /// The first watch event in the log for which `is_it` returns true; if there is none yet, waits
+    /// for it. `None` if no such event was sent in time.
     #[must_use = "None if there was no such event in time"]
     pub fn wait_event(&self, is_it: impl Fn(&Event) -> bool, timeout: Duration) -> Option<Event> {
         let deadline = Instant::now().checked_add(timeout);
         let mut seen = 0;
         loop {
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            // What the caller says runs without the lock: it may ask the server.
+            // The caller's function runs without the server's lock, because it may call the server.
             let (all, new) = self.shared.wait(left, |core| core.events_after(seen))?;
             if let Some(found) = new.into_iter().find(|event| is_it(event)) {
                 return Some(found);
@@ -293,7 +299,7 @@ impl TestServer {
         }
     }
 
-    /// The sessions that live, oldest first.
+    /// The sessions that have not ended, oldest first.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.shared.look(|core| core.engine.sessions())
     }
@@ -303,7 +309,7 @@ impl TestServer {
         self.shared.look(|core| core.engine.watch_count())
     }
 
-    /// How many nodes there are (`zk_znode_count`), those included that an empty server has.
+    /// How many nodes there are (`zk_znode_count`), with those that an empty server has.
     pub fn node_count(&self) -> usize {
         self.shared.look(|core| core.engine.node_count())
     }

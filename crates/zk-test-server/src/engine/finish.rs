@@ -1,4 +1,4 @@
-//! The second half of a request: transactions are applied, watches strike, answers go out, in this
+//! The second half of a request: transactions are applied, watches fire, answers go out, in this
 //! order (`FinalRequestProcessor`).
 
 use super::ConnId;

@@ -4,7 +4,7 @@
 use super::tree::is_special;
 use super::*;
 use crate::net::framing::{Input, Next};
-use crate::request::Sketch;
+use crate::request::RequestSummary;
 use crate::words;
 use zk_wire::code::{event, xid};
 use zk_wire::fuzz::Script;
@@ -228,9 +228,12 @@ impl World {
             };
             let frame = client.input.frame(&at).to_vec();
             client.input.consume(&at);
-            let sketch =
-                if client.is_first { Sketch::connect(&frame) } else { Sketch::request(&frame, 1) };
-            let Some(request) = sketch else { return self.hang_up(conn) };
+            let summary = if client.is_first {
+                RequestSummary::connect(&frame)
+            } else {
+                RequestSummary::request(&frame, 1)
+            };
+            let Some(request) = summary else { return self.hang_up(conn) };
             assert!(request.logged(true).path.is_none_or(|path| path.len() <= 1024));
             self.next_tag += 1;
             let asked = if client.is_first { (0, 0) } else { (request.opcode, request.xid) };

@@ -3,7 +3,7 @@
 //!
 //! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes
 //! are checked and numbered), later *finished* (`finish.rs`: transactions are applied, watches
-//! strike, the answer goes out). Requests that are prepared together overlap, as those of a busy
+//! fire, the answer goes out). Requests that are prepared together overlap, as those of a busy
 //! real server do.
 
 pub(crate) mod acl;

@@ -43,7 +43,7 @@ pub(crate) struct Reading<'a> {
     pub(crate) conn: ConnId,
     pub(crate) session: i64,
     pub(crate) who: &'a [Id],
-    /// Watches that strike while they are set.
+    /// The events of watches that fire while they are set.
     pub(crate) events: &'a mut Vec<Event>,
 }
 
@@ -172,7 +172,7 @@ impl Reading<'_> {
         Ok(multi_end(w))
     }
 
-    /// Watches of a client that comes back: what it has missed strikes at once.
+    /// Watches of a client that comes back: what the client has missed fires at once.
     fn set_watches(&mut self, op: i32, body: &[u8], w: Writer) -> Result<Writer> {
         let mut r = Reader::new(body);
         let since = r.i64()?;
@@ -183,26 +183,26 @@ impl Reading<'_> {
         };
         let Store { tree, watches } = &mut *self.store;
         let conn = self.conn;
-        let mut strike = |kind, path: String| {
+        let mut fire = |kind, path: String| {
             self.events.push(Event { conn, kind, path: Arc::from(path), acl: None });
         };
         for path in data {
             match tree.get(&path) {
-                None => strike(event::DELETED, path),
-                Some(node) if node.stat.mzxid > since => strike(event::DATA_CHANGED, path),
+                None => fire(event::DELETED, path),
+                Some(node) if node.stat.mzxid > since => fire(event::DATA_CHANGED, path),
                 Some(_) => watches.data.add(&path, conn, Mode::OneShot),
             }
         }
         for path in exist {
             match tree.get(&path) {
-                Some(_) => strike(event::CREATED, path),
+                Some(_) => fire(event::CREATED, path),
                 None => watches.data.add(&path, conn, Mode::OneShot),
             }
         }
         for path in child {
             match tree.get(&path) {
-                None => strike(event::DELETED, path),
-                Some(node) if node.stat.pzxid > since => strike(event::CHILDREN_CHANGED, path),
+                None => fire(event::DELETED, path),
+                Some(node) if node.stat.pzxid > since => fire(event::CHILDREN_CHANGED, path),
                 Some(_) => watches.children.add(&path, conn, Mode::OneShot),
             }
         }

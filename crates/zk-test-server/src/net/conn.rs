@@ -13,7 +13,7 @@ use crate::faults::HoldId;
 
 /// With more than this to send, a connection is not read until half of it has gone.
 const FULL: usize = 1 << 20;
-/// Who has more to read, and takes nothing for so long, does not read at all.
+/// A client that takes nothing for so long, although more waits for it, does not read any more.
 const STALLED: Duration = Duration::from_secs(2);
 /// What an idle connection may keep of its buffer.
 const KEPT: usize = 4 << 10;
@@ -26,12 +26,12 @@ pub(super) enum Stage {
     Connecting,
     /// Requests.
     Open,
-    /// Its end is decided: nothing more that it says is heard, and the close, the cut or the
-    /// silence is on its way behind what is to be sent before.
-    Deaf,
+    /// Its end is decided. Nothing more that arrives is served. The close, the cut or the silence
+    /// follows when everything before it is sent.
+    Ending,
     /// Nothing more is read; to be closed when all is sent.
     Closing,
-    /// Nothing is heard and nothing said, until the client goes or the connection is cut.
+    /// Nothing is read and nothing is sent, until the client goes or the connection is cut.
     Silent,
 }
 
@@ -52,9 +52,9 @@ pub(super) struct Conn {
     is_readable: bool,
     is_full: bool,
     pub(super) at_end: bool,
-    /// It stands in the queue of those that have something to serve.
+    /// It is in the queue of connections that have something to serve.
     pub(super) is_queued: bool,
-    /// It stands in the list of those that have something to send.
+    /// It is in the list of connections that have something to send.
     pub(super) is_dirty: bool,
     /// A fault holds its next request.
     pub(super) held: Option<HoldId>,
@@ -110,16 +110,16 @@ impl Conn {
         self.is_served() || self.is_ignored()
     }
 
-    /// Nothing more of it is served.
-    pub(super) fn deafen(&mut self) {
-        self.stage = Stage::Deaf;
+    /// From now on nothing that has arrived or arrives here is served.
+    pub(super) fn stop_reading(&mut self) {
+        self.stage = Stage::Ending;
         self.held = None;
         self.input.clear();
     }
 
     /// Whether what it sends is thrown away.
     pub(super) fn is_ignored(&self) -> bool {
-        matches!(self.stage, Stage::Deaf | Stage::Silent)
+        matches!(self.stage, Stage::Ending | Stage::Silent)
     }
 
     /// Reads once; `false` if nothing new came, be it that the stream ended.

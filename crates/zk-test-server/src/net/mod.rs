@@ -54,18 +54,18 @@ pub(super) struct Core {
     registry: Registry,
     conns: HashMap<ConnId, Conn>,
     next_id: ConnId,
-    /// Those that may have something to serve, first come, first served.
+    /// Connections that may have something to serve, first come, first served.
     ready: VecDeque<ConnId>,
-    /// Those that have something to send.
+    /// Connections that have something to send.
     dirty: Vec<ConnId>,
-    /// Connections whose answer is to be lost, in the batch that is being served.
-    struck: Vec<(ConnId, Plan)>,
+    /// Connections whose answer is to be lost, in the batch that is being served, and the faults.
+    to_inject: Vec<(ConnId, Plan)>,
     /// What a `delay` holds back.
     delayed: VecDeque<Delayed>,
-    /// When to look whether a connection says nothing, or takes nothing.
+    /// When to check whether a connection sends nothing, or takes nothing.
     deadlines: BinaryHeap<turn::Deadline>,
     made: Instant,
-    /// How many bytes may be said before all that is unsent is counted again.
+    /// How many bytes may be added before all that is unsent is counted again.
     slack: usize,
     /// What is read comes here first.
     buffer: Vec<u8>,
@@ -140,7 +140,7 @@ impl Shared {
             next_id: FIRST_CONN,
             ready: VecDeque::new(),
             dirty: Vec::new(),
-            struck: Vec::new(),
+            to_inject: Vec::new(),
             delayed: VecDeque::new(),
             deadlines: BinaryHeap::new(),
             made: Instant::now(),

@@ -1,4 +1,4 @@
-//! What the engine says, on its way to the sockets: lost, delayed, sent.
+//! The engine's answers and events, on their way to the sockets: they are lost, delayed or sent.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ const FLOODED: usize = 32 << 20;
 /// than this.
 const UNSENT: usize = 256 << 20;
 
-/// Something for one connection. The order of all of them stands.
+/// Something for one connection. All items of a connection keep their order.
 #[derive(Debug)]
 enum Item {
     Bytes(Vec<u8>),
     /// It is closed when all is sent.
     Close,
-    /// The same, by a fault: the engine does not know yet.
+    /// The same, by a fault: the engine does not know of it yet.
     Cut,
-    /// By a fault, it is neither read nor written from now on.
+    /// By a fault, the connection is neither read nor written from now on.
     Silence,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Delayed {
 }
 
 impl Core {
-    /// Takes what the engine has said.
+    /// Takes the engine's outputs.
     pub(super) fn deliver(&mut self) {
         for output in self.engine.take_outputs() {
             match output {
@@ -56,7 +56,7 @@ impl Core {
                         self.connected(conn, &bytes);
                     }
                     match tag.plan() {
-                        Some(_) => self.strike(conn),
+                        Some(_) => self.inject(conn),
                         None => self.pass(conn, Item::Bytes(bytes)),
                     }
                 }
@@ -69,25 +69,25 @@ impl Core {
                     }
                 }
                 Output::Close { conn } => {
-                    self.deafen(conn);
-                    self.strike(conn); // a silent connection stays open all the same
+                    self.stop_reading(conn);
+                    self.inject(conn); // a silent connection stays open all the same
                     self.pass(conn, Item::Close);
                 }
             }
         }
     }
 
-    /// Does to a connection what is planned in the place of its answer, if anything is.
-    fn strike(&mut self, id: ConnId) {
-        if let Some(at) = self.struck.iter().position(|(struck, _)| *struck == id) {
-            let (_, plan) = self.struck.swap_remove(at);
+    /// Injects the fault that is planned in the place of this connection's answer, if there is one.
+    fn inject(&mut self, id: ConnId) {
+        if let Some(at) = self.to_inject.iter().position(|(planned, _)| *planned == id) {
+            let (_, plan) = self.to_inject.swap_remove(at);
             self.pass(id, Item::of(plan));
         }
     }
 
-    /// The same for requests that had no answer to lose.
-    pub(super) fn strike_unanswered(&mut self) {
-        for (id, plan) in std::mem::take(&mut self.struck) {
+    /// Injects the faults that are left: those of requests that had no answer.
+    pub(super) fn inject_unanswered(&mut self) {
+        for (id, plan) in std::mem::take(&mut self.to_inject) {
             self.pass(id, Item::of(plan));
         }
     }
@@ -99,15 +99,15 @@ impl Core {
         }
     }
 
-    /// Cuts the connection behind what was said to it.
+    /// Cuts the connection when everything before is sent.
     pub(super) fn cut(&mut self, id: ConnId) {
-        self.deafen(id);
+        self.stop_reading(id);
         self.pass(id, Item::Cut);
     }
 
-    /// Says the last words to a connection.
+    /// Sends these last bytes to a connection, and closes it.
     pub(super) fn finish(&mut self, id: ConnId, bytes: Vec<u8>) {
-        self.deafen(id);
+        self.stop_reading(id);
         self.pass(id, Item::Bytes(bytes));
         self.pass(id, Item::Close);
     }

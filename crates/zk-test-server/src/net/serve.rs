@@ -8,7 +8,7 @@ use super::conn::{Conn, Stage};
 use super::framing::Next;
 use crate::engine::ConnId;
 use crate::faults::{Plan, Verdict};
-use crate::request::Sketch;
+use crate::request::RequestSummary;
 use crate::words;
 use zk_wire::Malformed;
 
@@ -46,7 +46,7 @@ impl Quota {
         self.frames == 0 || self.bytes == 0 || self.large == 0 || Instant::now() >= self.until
     }
 
-    fn spend(&mut self, request: &Sketch<'_>, bytes: usize) {
+    fn spend(&mut self, request: &RequestSummary<'_>, bytes: usize) {
         self.frames = self.frames.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
         if request.op.is_large() {
@@ -166,7 +166,7 @@ impl Core {
         }
         self.engine.apply();
         self.deliver();
-        self.strike_unanswered();
+        self.inject_unanswered();
         for (id, then) in thens {
             self.then(id, then);
         }
@@ -202,16 +202,16 @@ impl Core {
             };
             let frame = conn.input.frame(&at);
             let request = if is_first {
-                Sketch::connect(frame)
+                RequestSummary::connect(frame)
             } else {
-                Sketch::request(frame, conn.session)
+                RequestSummary::request(frame, conn.session)
             };
             let Some(request) = request else {
                 return Visit::Then(Then::Close(format!("a request of {} bytes", frame.len())));
             };
             let plan = match self.faults.judge(&request, id, conn.after) {
                 Verdict::Pass => None,
-                Verdict::Strike(plan) => Some(plan),
+                Verdict::Inject(plan) => Some(plan),
                 Verdict::Hold(hold) => {
                     conn.held = Some(hold);
                     self.has_news = true;
@@ -233,8 +233,8 @@ impl Core {
             self.history.request(logged);
             self.has_news = true;
             if let Some(plan) = plan {
-                conn.deafen(); // nothing behind it is served, however soon it came
-                self.struck.push((id, plan));
+                conn.stop_reading(); // nothing behind it is served, even if it has arrived already
+                self.to_inject.push((id, plan));
                 return Visit::More;
             }
             if is_first {

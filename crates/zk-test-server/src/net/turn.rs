@@ -166,11 +166,12 @@ impl Core {
         }
     }
 
-    /// Nothing more that this connection says is heard, nor what it said before and was not served.
-    pub(super) fn deafen(&mut self, id: ConnId) {
+    /// From now on nothing of this connection is served, also not what arrived before and was not
+    /// served yet.
+    pub(super) fn stop_reading(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if matches!(conn.stage, Stage::First | Stage::Connecting | Stage::Open) {
-            conn.deafen();
+            conn.stop_reading();
             self.faults.forget(id);
             self.queue(id);
         }
