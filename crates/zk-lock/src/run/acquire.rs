@@ -1,0 +1,174 @@
+//! The way to the lock: which one it is, and how long it is waited for.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use zk_mutex::crossbeam_channel::{RecvTimeoutError, bounded};
+use zk_mutex::{
+    Contender, Error, LockBuilder, Member, Wait, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    ZkSession,
+};
+
+use super::hold::HeldLocks;
+use super::signals::Signals;
+use crate::cli::{Common, RunArgs};
+use crate::exit::Failure;
+use crate::output::Output;
+
+/// After so long a wait its reason is told, and again each time it has doubled.
+const FIRST_REPORT: Duration = Duration::from_secs(3);
+
+/// How long to wait, counted from the start of the program.
+pub struct Patience {
+    started: Instant,
+    /// Zero: not at all. `None`: for ever.
+    timeout: Option<Duration>,
+}
+
+impl Patience {
+    pub fn new(started: Instant, try_once: bool, timeout: Option<Duration>) -> Patience {
+        Patience { started, timeout: if try_once { Some(Duration::ZERO) } else { timeout } }
+    }
+
+    /// A limit of one step on the way, which is not to last longer than the whole.
+    pub fn bound(&self, limit: Duration) -> Duration {
+        match self.timeout {
+            Some(timeout) if !timeout.is_zero() => limit.min(timeout),
+            _ => limit,
+        }
+    }
+
+    pub fn wait(&self, signals: &Signals) -> Wait {
+        let wait = match self.timeout {
+            None => Wait::forever(),
+            Some(Duration::ZERO) => Wait::timeout(Duration::ZERO),
+            Some(timeout) => Wait::until(self.started + timeout),
+        };
+        wait.cancelled_by(&signals.cancel)
+    }
+}
+
+/// The locks of `run`, not yet held.
+pub struct Locks {
+    paths: Vec<String>,
+    locks: Vec<Lock>,
+    all: ZkMultiLock,
+}
+
+/// One of them.
+enum Lock {
+    Mutex(ZkMutex),
+    Shared(ZkRwLock),
+    Semaphore(ZkSemaphore),
+}
+
+impl Locks {
+    pub fn new(session: &ZkSession, common: &Common, args: &RunArgs) -> Result<Locks, Failure> {
+        let acl = super::plan::acl(common, &args.child)?;
+        let (mut locks, mut members) = (Vec::new(), Vec::new());
+        for path in &args.paths {
+            let (lock, member) = match args.permits {
+                Some(permits) => {
+                    let of = match args.of {
+                        Some(of) => of,
+                        None => standing_permits(session, path)?,
+                    };
+                    let semaphore =
+                        ZkSemaphore::builder(session, path, of).acl(acl.clone()).build()?;
+                    let member = Member::permits(&semaphore, permits);
+                    (Lock::Semaphore(semaphore), member)
+                }
+                None if args.read || args.write => {
+                    let lock = ZkRwLock::builder(session, path).acl(acl.clone()).build()?;
+                    let member =
+                        if args.read { Member::read(&lock) } else { Member::write(&lock) };
+                    (Lock::Shared(lock), member)
+                }
+                None => {
+                    let builder: LockBuilder<ZkMutex> = ZkMutex::builder(session, path);
+                    let lock = builder.acl(acl.clone()).build()?;
+                    let member = Member::from(&lock);
+                    (Lock::Mutex(lock), member)
+                }
+            };
+            locks.push(lock);
+            members.push(member);
+        }
+        let all = ZkMultiLock::new(members)?;
+        Ok(Locks { paths: args.paths.clone(), locks, all })
+    }
+
+    /// All of them, or `None` if others have one. A signal ends the wait, and nothing stays in a
+    /// queue.
+    pub fn acquire(
+        &self,
+        patience: &Patience,
+        signals: &Signals,
+        output: &Output,
+    ) -> Result<Option<HeldLocks>, Failure> {
+        let (done, is_done) = bounded::<()>(0);
+        let acquired = std::thread::scope(|scope| {
+            let report = || {
+                let mut pause = FIRST_REPORT;
+                while is_done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                    self.report(output);
+                    pause *= 2;
+                }
+            };
+            // Without this thread nobody is told why it takes so long, and that is all.
+            let _ = std::thread::Builder::new().name("report".into()).spawn_scoped(scope, report);
+            let acquired = self.all.lock_with(patience.wait(signals));
+            drop(done);
+            acquired
+        });
+        match acquired {
+            Ok(guard) => Ok(guard.map(|guard| HeldLocks { paths: self.paths.clone(), guard })),
+            Err(Error::Cancelled { .. }) => match signals.ending() {
+                Some(signal) => Err(Failure::signalled(signal)),
+                None => Err(Failure::system("the wait was cancelled")),
+            },
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Says who is waited for.
+    fn report(&self, output: &Output) {
+        for (path, lock) in self.paths.iter().zip(&self.locks) {
+            let holders = match lock {
+                Lock::Mutex(lock) => lock.holders(),
+                Lock::Shared(lock) => lock.holders(),
+                Lock::Semaphore(lock) => lock.holders(),
+            };
+            match holders {
+                Ok(holders) if holders.is_empty() => {}
+                Ok(holders) => {
+                    let all = holders.iter().map(Contender::to_string).collect::<Vec<_>>();
+                    let text = format!("waiting for {path}, held by {}", all.join(" and by "));
+                    output.hint("waiting", &text, json!({"path": path, "holders": all}));
+                }
+                Err(e) => {
+                    let text = format!("waiting for {path}: {e}");
+                    output.hint("waiting", &text, json!({"path": path}));
+                }
+            }
+        }
+    }
+}
+
+/// The number that stands in the semaphore's node.
+fn standing_permits(session: &ZkSession, path: &str) -> Result<u32, Failure> {
+    // What the path breaks is said before anything is read.
+    ZkSemaphore::new(session, path, 1)?;
+    let none = || {
+        Failure::usage(format!(
+            "the semaphore {path} has no number of permits yet: say how many it has with --of"
+        ))
+    };
+    match crate::zk::data(session, path)? {
+        Some((data, _)) => std::str::from_utf8(&data)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .ok_or_else(none),
+        None => Err(none()),
+    }
+}

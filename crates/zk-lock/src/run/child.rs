@@ -1,0 +1,239 @@
+//! The command and its process group.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, wait,
+};
+
+use super::guard::{self, Guard};
+use super::plan::Plan;
+use super::starter;
+use super::terminal::Terminal;
+use crate::exit::{self, Failure};
+
+/// How long the command of --on-loss may take.
+const ON_LOSS_LIMIT: Duration = Duration::from_secs(30);
+
+const ABORT_LIMIT: Duration = Duration::from_secs(3);
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Exited(i32),
+    Signalled(i32),
+}
+
+impl Status {
+    pub fn code(self) -> u8 {
+        match self {
+            Status::Exited(status) => u8::try_from(status).unwrap_or(255),
+            Status::Signalled(signal) => exit::of_signal(signal),
+        }
+    }
+}
+
+pub struct Child {
+    /// Of the command, and of its process group.
+    pub pid: Pid,
+    pub guard: Guard,
+    terminal: Option<Terminal>,
+    /// Gone once the command has begun.
+    gate: Option<UnixStream>,
+    pub status: Option<Status>,
+    /// It, or its group, was stopped from the terminal.
+    pub is_stopped: bool,
+    /// The command of --on-loss, while it runs, and since when.
+    on_loss: Option<(Pid, Instant)>,
+}
+
+impl Child {
+    /// Starts the process that is to become the command, and lets it wait.
+    pub fn prepare(
+        command: &[OsString],
+        variables: &[(String, String)],
+        mut guard: Guard,
+    ) -> Result<Child, Failure> {
+        let failed = |e: std::io::Error| Failure::system(format!("cannot start a process: {e}"));
+        // Orphans of the group become children of ours, so that their end is noticed.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+        let (gate, theirs) = UnixStream::pair().map_err(failed)?;
+        let child = Command::new(guard::program())
+            .arg0("zk-lock")
+            .arg(starter::NAME)
+            .args(command)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(OwnedFd::from(theirs))
+            .process_group(0)
+            .spawn()
+            .map_err(failed)?;
+        let pid = guard::pid(child.id())?;
+        // If this fails, the gate ends, and with it the process that waits there.
+        guard.watch(pid)?;
+        Ok(Child {
+            pid,
+            guard,
+            terminal: None,
+            gate: Some(gate),
+            status: None,
+            is_stopped: false,
+            on_loss: None,
+        })
+    }
+
+    /// Lets the command begin.
+    pub fn begin(&mut self) -> Result<(), Failure> {
+        let failed = |e: std::io::Error| Failure::system(format!("cannot start the command: {e}"));
+        self.terminal = Terminal::ours();
+        if let Some(terminal) = &self.terminal {
+            terminal.give(self.pid);
+        }
+        if let Some(gate) = self.gate.take() {
+            starter::release(&gate, rustix::stdio::stdin()).map_err(failed)?;
+        }
+        // Stdin and stdout are the command's alone: whoever is at their other ends sees them end
+        // with the command, not with zk-lock.
+        if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+        }
+        Ok(())
+    }
+
+    pub fn signal(&self, signal: i32) {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Asks the group to end.
+    pub fn end(&mut self, signal: i32) {
+        self.guard.ending();
+        self.signal(signal);
+        // A stopped process gets no signal but SIGKILL.
+        self.signal(Signal::CONT.as_raw());
+    }
+
+    pub fn kill(&self) {
+        let _ = kill_process_group(self.pid, Signal::KILL);
+    }
+
+    /// Whether no process of the group is left. It is not asked for before the command was reaped.
+    pub fn group_is_gone(&self) -> bool {
+        self.status.is_some() && test_kill_process_group(self.pid).is_err()
+    }
+
+    /// Takes note of all children that have ended or stopped. This alone reaps, on the thread that
+    /// alone sends signals: none of them can reach a process that was given the id of another.
+    pub fn reap(&mut self, plan: &Plan) -> Result<(), Failure> {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            if status.stopped() {
+                self.is_stopped |= pid == self.pid;
+                continue;
+            }
+            let ended = match (status.exit_status(), status.terminating_signal()) {
+                (Some(status), _) => Status::Exited(status),
+                (_, Some(signal)) => Status::Signalled(signal),
+                _ => continue,
+            };
+            if pid == self.pid {
+                self.status = Some(ended);
+            } else if pid == self.guard.pid && self.status.is_none() {
+                // Somebody killed it: the command must not be without one.
+                self.guard = Guard::start(plan)?;
+                self.guard.watch(self.pid)?;
+            } else if self.on_loss.is_some_and(|(helper, _)| helper == pid) {
+                self.on_loss = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// The command was stopped with ctrl-z: zk-lock gives the terminal back to its shell and stops
+    /// too. Returns when it is continued.
+    pub fn stop_with_it(&mut self) {
+        self.is_stopped = false;
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.pid, false);
+            let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+            // The signal may reach another thread first; this one sleeps until it is stopped.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Continues the command after that.
+    pub fn go_on(&self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.give(self.pid);
+        }
+        self.signal(Signal::CONT.as_raw());
+    }
+
+    pub fn has_terminal(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    /// Starts the command of --on-loss.
+    pub fn run_on_loss(
+        &mut self,
+        words: &[String],
+        variables: &[(String, String)],
+        reason: &str,
+    ) -> std::io::Result<()> {
+        let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+        let child = Command::new(program)
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .env("ZK_LOCK_LOSS", reason)
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        self.on_loss = id.map(|id| (id, Instant::now()));
+        Ok(())
+    }
+
+    /// The group is gone: tidies up.
+    pub fn finish(mut self, plan: &Plan) {
+        self.give_terminal_back();
+        while let Some((helper, since)) = self.on_loss {
+            if since.elapsed() > ON_LOSS_LIMIT {
+                let _ = kill_process_group(helper, Signal::KILL);
+            }
+            std::thread::sleep(SHORT_PAUSE);
+            let _ = self.reap(plan);
+        }
+        self.guard.dismiss();
+    }
+
+    /// Something failed: ends the group at once.
+    pub fn abort(mut self) {
+        let end = Instant::now() + ABORT_LIMIT;
+        while Instant::now() < end && !self.group_is_gone() {
+            self.kill();
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+                if pid == self.pid {
+                    self.status = status.terminating_signal().map(Status::Signalled).or(self.status);
+                    self.status = status.exit_status().map(Status::Exited).or(self.status);
+                }
+            }
+            std::thread::sleep(SHORT_PAUSE);
+        }
+        self.give_terminal_back();
+        self.guard.dismiss();
+    }
+
+    fn give_terminal_back(&self) {
+        if let Some(terminal) = &self.terminal {
+            let was_killed = matches!(self.status, Some(Status::Signalled(_)) | None);
+            terminal.take_back(self.pid, was_killed);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The terminal, where zk-lock runs in one.
+//!
+//! A command in a process group of its own could not read from the terminal, and ctrl-c would not
+//! reach it. So its group gets the terminal, as a shell does it for its jobs, and zk-lock takes it
+//! back in the end.
+
+use std::os::fd::OwnedFd;
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::process::{Pid, getpgrp};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+pub struct Terminal {
+    tty: OwnedFd,
+    /// As it was before the command could change it.
+    settings: Option<Termios>,
+}
+
+impl Terminal {
+    /// The terminal at stdin, if it is one and zk-lock is in its foreground.
+    pub fn ours() -> Option<Terminal> {
+        let stdin = rustix::stdio::stdin();
+        if !rustix::termios::isatty(stdin) || tcgetpgrp(stdin).ok()? != getpgrp() {
+            return None;
+        }
+        let tty = rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?;
+        // Whoever takes the terminal back is in the background and would be stopped for it.
+        let mut blocked = SigSet::empty();
+        blocked.add(Signal::SIGTTOU);
+        blocked.thread_block().ok()?;
+        let settings = tcgetattr(&tty).ok();
+        Some(Terminal { tty, settings })
+    }
+
+    /// Lets this group have it.
+    pub fn give(&self, group: Pid) {
+        let _ = tcsetpgrp(&self.tty, group);
+    }
+
+    /// Takes it from this group, if it has it.
+    pub fn take_back(&self, group: Pid, restore: bool) {
+        let holder = tcgetpgrp(&self.tty);
+        // A group that is gone may still be the one that has it.
+        if holder.is_ok_and(|holder| holder != group && holder != getpgrp())
+            && rustix::process::test_kill_process_group(group).is_ok()
+        {
+            return;
+        }
+        let _ = tcsetpgrp(&self.tty, getpgrp());
+        // A command that was killed could not tidy up.
+        if let Some(settings) = self.settings.as_ref().filter(|_| restore) {
+            let _ = tcsetattr(&self.tty, OptionalActions::Drain, settings);
+        }
+    }
+
+    /// Whether zk-lock is in the foreground now.
+    pub fn is_ours(&self) -> bool {
+        tcgetpgrp(&self.tty).is_ok_and(|holder| holder == getpgrp())
+    }
+}
