@@ -1,0 +1,7 @@
+//! The program as a process, against the embedded server.
+
+mod run;
+mod run_faults;
+mod run_processes;
+mod support;
+mod terminal;

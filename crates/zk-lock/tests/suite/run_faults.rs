@@ -1,0 +1,198 @@
+//! `run` where the network, the server or the lock itself goes wrong.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::support::{
+    Notes, Raw, Running, Signal, children, is_alive, pause, server, until_dead, wait_children,
+    zk_lock,
+};
+
+const LOCK: &str = "/locks/orders";
+
+#[test]
+fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
+    let polite = "trap 'echo > $D/asked; exit 0' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
+    let stubborn = "trap '' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
+    for (script, is_polite) in [(polite, true), (stubborn, false)] {
+        let server = server();
+        let notes = Notes::new();
+        let script = notes.script(script);
+        let on_loss = format!("sh {}", notes.path("on-loss").display());
+        std::fs::write(notes.path("on-loss"), notes.script("echo \"$ZK_LOCK_LOSS\" > $D/loss"))
+            .expect("a script");
+        let running = Running::start(zk_lock(
+            &server,
+            &["run", "--session", "3s", "--grace", "300ms", "--on-loss", &on_loss, LOCK, "--", "sh", "-c", &script],
+        ));
+        let child = notes.wait_pid("child");
+        let session = server.sessions()[0].id;
+        server.black_hole(true);
+        until_dead(child);
+        assert!(
+            server.sessions().iter().any(|living| living.id == session),
+            "the server has not expired the session"
+        );
+        server.black_hole(false);
+        let ended = running.end();
+        assert_eq!(ended.code, 123, "{ended:?}");
+        assert!(ended.err.contains("ZooKeeper does not answer"), "{ended:?}");
+        assert_eq!(ended.err.contains("SIGKILL to the command's"), !is_polite, "{ended:?}");
+        assert_eq!(notes.read("asked").is_some(), is_polite);
+        assert!(notes.wait("loss").contains("ZooKeeper has not answered"));
+    }
+}
+
+#[test]
+fn a_short_outage_costs_nothing() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 8");
+    let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    notes.wait("began");
+    for _ in 0..3 {
+        server.restart();
+        pause(200);
+    }
+    std::fs::write(notes.path("go"), "").expect("a file");
+    let ended = running.end();
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert_eq!(children(&server, LOCK), [""; 0]);
+}
+
+#[test]
+fn a_command_whose_lock_somebody_deletes_is_killed_at_once() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("trap '' TERM; echo $$ > $D/child; while :; do sleep 0.05; done");
+    let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    let child = notes.wait_pid("child");
+    let node = wait_children(&server, LOCK, 1).remove(0);
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.delete(&format!("{LOCK}/{node}")).expect("it is there");
+    until_dead(child);
+    let ended = running.end();
+    assert_eq!(ended.code, 123, "{ended:?}");
+    assert!(ended.err.contains("somebody deleted its node"), "{ended:?}");
+}
+
+#[test]
+fn a_command_whose_session_expires_is_killed() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; sleep 300");
+    let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    let child = notes.wait_pid("child");
+    assert!(server.expire_session(server.sessions()[0].id));
+    until_dead(child);
+    let ended = running.end();
+    assert_eq!(ended.code, 123, "{ended:?}");
+    assert!(ended.err.contains("/locks/orders is lost"), "{ended:?}");
+}
+
+#[test]
+fn a_release_in_an_outage_does_not_change_the_status() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 8");
+    let arguments = ["run", "--session", "5s", "--grace", "200ms", LOCK, "--", "sh", "-c", &script];
+    let running = Running::start(zk_lock(&server, &arguments));
+    notes.wait("began");
+    server.black_hole(true);
+    std::fs::write(notes.path("go"), "").expect("a file");
+    let ended = running.end();
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert!(ended.err.contains("the release is not confirmed"), "{ended:?}");
+    server.black_hole(false);
+    wait_children(&server, LOCK, 0);
+}
+
+#[test]
+fn an_outage_while_waiting_keeps_the_place_and_a_signal_still_ends_it() {
+    let server = server();
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; sleep 300");
+    let holder = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    let child = notes.wait_pid("child");
+    let waiter = Running::start(zk_lock(&server, &["run", LOCK, "--", "true"]));
+    wait_children(&server, LOCK, 2);
+    server.refuse(true);
+    server.cut_connections();
+    pause(300);
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code, 143);
+    assert!(is_alive(child), "its lease goes on");
+    server.refuse(false);
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().code, 143);
+}
+
+/// What a script of an operator looks like; the whole is played by `scripts/count`, this is a part.
+#[test]
+fn scripts_that_count_under_the_lock_are_exact_while_the_server_restarts() {
+    const RUNS: usize = 15;
+    let server = server();
+    let notes = Notes::new();
+    let script = "i=0\n\
+        while [ $i -lt $RUNS ]; do\n\
+          $ZK_LOCK run /locks/counter -- sh -c '\n\
+            n=$(cat $COUNTER); sleep 0.001; echo $((n + 1)) > $COUNTER' || exit 1\n\
+          i=$((i + 1))\n\
+        done";
+    std::fs::write(notes.path("counter"), "0\n").expect("a file");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let count = || {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", script]);
+            command.env("RUNS", RUNS.to_string()).env("COUNTER", notes.path("counter"));
+            command.env("ZK_LOCK", env!("CARGO_BIN_EXE_zk-lock"));
+            command.env("ZK_CONNECT", server.connect_string()).output().expect("sh runs")
+        };
+        let scripts: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
+        let restarts = scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(150));
+                server.restart();
+            }
+        });
+        for script in scripts {
+            let output = script.join().expect("no panic");
+            assert!(output.status.success(), "{output:?}");
+        }
+        is_over.store(true, Ordering::SeqCst);
+        restarts.join().expect("no panic");
+    });
+    assert_eq!(notes.wait("counter"), (4 * RUNS).to_string());
+    assert_eq!(children(&server, "/locks/counter"), [""; 0]);
+}
+
+#[test]
+fn a_holder_that_is_asked_lets_go_if_it_said_so() {
+    let server = server();
+    let revoke = || {
+        let node = wait_children(&server, LOCK, 1).remove(0);
+        let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+        raw.set_data(&format!("{LOCK}/{node}"), b"__REVOKE__").expect("it is there");
+    };
+    let notes = Notes::new();
+    let script = notes.script("echo $$ > $D/child; sleep 300");
+    let running =
+        Running::start(zk_lock(&server, &["run", "--revocable", LOCK, "--", "sh", "-c", &script]));
+    notes.wait("child");
+    revoke();
+    let ended = running.end();
+    assert_eq!(ended.code, 143, "{ended:?}");
+    assert!(ended.err.contains("somebody asks for /locks/orders: SIGTERM"), "{ended:?}");
+
+    let notes = Notes::new();
+    let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 8");
+    let running = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
+    notes.wait("began");
+    revoke();
+    pause(300);
+    std::fs::write(notes.path("go"), "").expect("a file");
+    let ended = running.end();
+    assert_eq!(ended.code, 8, "{ended:?}");
+    assert!(ended.err.contains("with --revocable that would end the command"), "{ended:?}");
+}

@@ -1,0 +1,1 @@
+//! zk-lock in a pseudo-terminal.
