@@ -24,6 +24,7 @@ pub struct Cli {
 
 const EXIT_STATUS: &str = "Exit status:
     0    done; of `run` and `elect`, the status of the command
+    1    nobody holds the lock, or the node has gone; `doctor` found a fault
   128+n  the command, or zk-lock while it waited, was ended by the signal n
   123    the lock was lost, or was about to be, and the command was ended
   124    others held the lock (--try, --timeout); -E sets another status
@@ -79,6 +80,22 @@ pub enum Source {
 pub enum Command {
     /// Run a command while a lock is held
     Run(RunArgs),
+    /// Run a command while this process leads an election, or watch who leads
+    Elect(ElectArgs),
+    /// List the locks that are in use
+    Ls(LsArgs),
+    /// Show who holds a lock and who waits for it
+    Show(PathArgs),
+    /// Show a lock's queue as it changes
+    Watch(WatchArgs),
+    /// Ask the holders of a lock to let go
+    Revoke(RevokeArgs),
+    /// Delete the node of one contender
+    Break(BreakArgs),
+    /// Check the ensemble, and say what to do
+    Doctor(DoctorArgs),
+    /// Measure locking and unlocking against your ensemble
+    Bench(BenchArgs),
     /// Print the man page
     #[command(hide = true)]
     Man,
@@ -157,6 +174,100 @@ pub struct RunArgs {
     /// The command and its arguments; no shell reads them
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ElectArgs {
+    /// The election
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Take no part: print who leads, each time that changes
+    #[arg(long, conflicts_with = "command")]
+    pub observe: bool,
+    /// With --observe: end after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = time::parse, requires = "observe")]
+    pub duration: Option<Duration>,
+    /// Wait to become the leader no longer than this
+    #[arg(long, short = 'w', value_name = "DURATION", value_parser = time::parse)]
+    pub timeout: Option<Duration>,
+    /// The exit status if others lead all that time
+    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::exit::NOT_OBTAINED)]
+    pub conflict_exit_code: u8,
+    #[command(flatten)]
+    pub child: ChildArgs,
+    /// The command and its arguments; no shell reads them
+    #[arg(last = true, required_unless_present = "observe", value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct LsArgs {
+    /// Where to begin
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub path: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct PathArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WatchArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// End after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = time::parse)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RevokeArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Ask this contender only, by its name in `show`
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct BreakArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// The contender, by its name in `show`
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// A lock, or a folder of locks: where to write for a moment, and whose ACL to judge
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub path: String,
+    /// The session timeout that your programs ask for
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
+    pub session: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// The lock to measure with; it should be nobody's
+    #[arg(value_name = "PATH", default_value = "/zk-lock-bench")]
+    pub path: String,
+    /// How long each part takes
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = time::parse)]
+    pub seconds: Duration,
+    /// How many sessions contend in the second part
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub sessions: u16,
 }
 
 fn credentials(text: &str) -> Result<Credentials, String> {

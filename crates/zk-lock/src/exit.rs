@@ -2,6 +2,8 @@
 
 use zk_mutex::{Cause, Error};
 
+/// There was nothing to do, or a check failed.
+pub const NOTHING: u8 = 1;
 /// `sysexits.h`: the command line is wrong.
 pub const USAGE: u8 = 64;
 /// `sysexits.h`: no ZooKeeper server could be reached, or none gave an answer.

@@ -6,6 +6,7 @@
 mod cli;
 mod connect;
 mod exit;
+mod look;
 mod output;
 mod run;
 mod time;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, WatchArgs};
 use crate::exit::{Failure, USAGE};
 use crate::output::Output;
 
@@ -44,6 +45,19 @@ fn main() -> ExitCode {
 fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
     match &cli.command {
         Command::Run(args) => run::run(&cli.common, args, output),
+        Command::Elect(args) if args.observe => look::watch::observe(
+            &cli.common,
+            &WatchArgs { path: args.path.clone(), duration: args.duration },
+            output,
+        ),
+        Command::Elect(args) => run::elect::elect(&cli.common, args, output),
+        Command::Ls(args) => look::list::run(&cli.common, args, output),
+        Command::Show(args) => look::show::run(&cli.common, args, output),
+        Command::Watch(args) => look::watch::run(&cli.common, args, output),
+        Command::Revoke(args) => look::free::revoke(&cli.common, args, output),
+        Command::Break(args) => look::free::break_lock(&cli.common, args, output),
+        Command::Doctor(args) => look::doctor::run(&cli.common, args, output),
+        Command::Bench(args) => look::bench::run(&cli.common, args, output),
         Command::Man => cli::print_man(),
         Command::Completions { shell } => cli::print_completions(*shell),
     }

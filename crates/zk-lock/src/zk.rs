@@ -5,9 +5,29 @@ use zk_mutex::zookeeper::{Acl, Stat, ZkError};
 
 use crate::exit::{DENIED, Failure, SOFTWARE, UNREACHABLE};
 
+/// What the server knows of a node, as far as this program asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The number of its creation.
+    pub czxid: i64,
+    /// When it was made, in milliseconds since 1970 by the server's clock.
+    pub ctime: i64,
+    pub version: i32,
+    /// The session that it goes with; 0 of none.
+    pub owner: i64,
+}
+
+impl From<Stat> for Meta {
+    fn from(stat: Stat) -> Meta {
+        let Stat { czxid, ctime, version, ephemeral_owner, .. } = stat;
+        Meta { czxid, ctime, version, owner: ephemeral_owner }
+    }
+}
+
 /// A node's data; `None` if there is no node.
-pub fn data(session: &ZkSession, path: &str) -> Result<Option<(Vec<u8>, Stat)>, Failure> {
-    found("read", path, session.client()?.get_data(path, false))
+pub fn data(session: &ZkSession, path: &str) -> Result<Option<(Vec<u8>, Meta)>, Failure> {
+    let read = found("read", path, session.client()?.get_data(path, false))?;
+    Ok(read.map(|(data, stat)| (data, stat.into())))
 }
 
 /// The names of a node's children; `None` if there is no node.

@@ -63,7 +63,7 @@ impl Hold for HeldLocks {
     }
 }
 
-fn variables<'h>(
+pub fn variables<'h>(
     session: &ZkSession,
     paths: &[String],
     holds: impl Iterator<Item = &'h Held>,

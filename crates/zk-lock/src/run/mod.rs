@@ -13,6 +13,7 @@
 
 mod acquire;
 mod child;
+pub mod elect;
 mod guard;
 mod hold;
 mod plan;

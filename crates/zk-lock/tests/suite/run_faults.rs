@@ -127,10 +127,11 @@ fn an_outage_while_waiting_keeps_the_place_and_a_signal_still_ends_it() {
     assert_eq!(holder.end().code, 143);
 }
 
-/// What a script of an operator looks like; the whole is played by `scripts/count`, this is a part.
+/// What a script of an operator looks like. `ZK_LOCK_TEST_RUNS=200` plays the whole of it.
 #[test]
 fn scripts_that_count_under_the_lock_are_exact_while_the_server_restarts() {
-    const RUNS: usize = 15;
+    let runs: usize =
+        std::env::var("ZK_LOCK_TEST_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let server = server();
     let notes = Notes::new();
     let script = "i=0\n\
@@ -145,14 +146,14 @@ fn scripts_that_count_under_the_lock_are_exact_while_the_server_restarts() {
         let count = || {
             let mut command = std::process::Command::new("sh");
             command.args(["-c", script]);
-            command.env("RUNS", RUNS.to_string()).env("COUNTER", notes.path("counter"));
+            command.env("RUNS", runs.to_string()).env("COUNTER", notes.path("counter"));
             command.env("ZK_LOCK", env!("CARGO_BIN_EXE_zk-lock"));
             command.env("ZK_CONNECT", server.connect_string()).output().expect("sh runs")
         };
         let scripts: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
         let restarts = scope.spawn(|| {
             while !is_over.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(150));
+                std::thread::sleep(Duration::from_millis(700));
                 server.restart();
             }
         });
@@ -163,7 +164,7 @@ fn scripts_that_count_under_the_lock_are_exact_while_the_server_restarts() {
         is_over.store(true, Ordering::SeqCst);
         restarts.join().expect("no panic");
     });
-    assert_eq!(notes.wait("counter"), (4 * RUNS).to_string());
+    assert_eq!(notes.wait("counter"), (4 * runs).to_string());
     assert_eq!(children(&server, "/locks/counter"), [""; 0]);
 }
 
