@@ -41,7 +41,14 @@ const EXIT_STATUS: &str = "Exit status:
 #[command(next_help_heading = "Options of all commands")]
 pub struct Common {
     /// The servers, and perhaps a chroot: zk1:2181,zk2:2181/app
-    #[arg(long, short = 'c', global = true, env = "ZK_CONNECT", value_name = "SERVERS")]
+    #[arg(
+        long,
+        short = 'c',
+        global = true,
+        env = "ZK_CONNECT",
+        hide_env_values = true,
+        value_name = "SERVERS"
+    )]
     pub connect: Option<String>,
     /// Credentials: a scheme, and the file or the environment variable that holds them
     ///
@@ -278,8 +285,10 @@ fn credentials(text: &str) -> Result<Credentials, String> {
             let source = if is_file { Source::File(place) } else { Source::Env(place) };
             Ok(Credentials { scheme: scheme.to_owned(), source })
         }
-        _ => Err("write SCHEME:FILE or SCHEME:VARIABLE, for instance digest:/etc/zk.secret"
-            .to_owned()),
+        _ => {
+            Err("write SCHEME:FILE or SCHEME:VARIABLE, for instance digest:/etc/zk.secret"
+                .to_owned())
+        }
     }
 }
 

@@ -99,8 +99,7 @@ fn measure(common: &Common, args: &BenchArgs, sessions: usize) -> Result<Part, F
         Ok(all)
     };
     let outcomes: Vec<Result<Vec<Duration>, Failure>> = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            locks.iter().map(|(_, lock)| scope.spawn(|| cycle(lock))).collect();
+        let threads: Vec<_> = locks.iter().map(|(_, lock)| scope.spawn(|| cycle(lock))).collect();
         let failed = || Failure::system("a measuring thread failed");
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
     });

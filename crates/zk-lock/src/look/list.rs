@@ -62,9 +62,8 @@ fn walk(
                 // Below a lock there may be others: /locks can be a lock and a folder.
                 let is_part =
                     |child: &String| queue.contenders.iter().any(|part| part.name == *child);
-                let of_semaphore = |child: &str| {
-                    queue.kind == "semaphore" && matches!(child, "leases" | "locks")
-                };
+                let of_semaphore =
+                    |child: &str| queue.kind == "semaphore" && matches!(child, "leases" | "locks");
                 let others = children.iter().filter(|c| !is_part(c) && !of_semaphore(c.as_str()));
                 todo.extend(others.map(|child| zk::join(&path, child)));
                 if !queue.contenders.is_empty() {

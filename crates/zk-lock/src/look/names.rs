@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Curator's `Revoker` writes this into a node, and zk-mutex too.
+pub const REVOKE: &[u8] = b"__REVOKE__";
+
 /// What a contender wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -130,6 +133,8 @@ impl Name {
     pub fn client(&self, data: &[u8]) -> Client {
         match self.id {
             Id::Curator | Id::Kazoo if host_and_pid(data).is_some() => Client::ZkMutex,
+            // The request to let go has taken the place of what told them apart.
+            Id::Curator | Id::Kazoo if data == REVOKE => Client::Unknown,
             Id::Curator => Client::Curator,
             Id::Kazoo => Client::Kazoo,
             Id::Go => Client::GoZookeeper,
@@ -141,7 +146,8 @@ impl Name {
 /// `host:4711`, as zk-mutex writes it.
 pub fn host_and_pid(data: &[u8]) -> Option<(&str, u32)> {
     let (host, pid) = std::str::from_utf8(data).ok()?.rsplit_once(':')?;
-    let is_host = !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    let is_host =
+        !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
     pid.parse().ok().filter(|_| is_host).map(|pid| (host, pid))
 }
 
@@ -190,7 +196,9 @@ mod tests {
 
     #[test]
     fn other_nodes_are_no_contenders() {
-        for name in ["locks", "leases", "lock-1", "block-0000000001", "", "0000000001", "-", "-lock-"] {
+        for name in
+            ["locks", "leases", "lock-1", "block-0000000001", "", "0000000001", "-", "-lock-"]
+        {
             assert_eq!(parse(name), None, "{name}");
         }
     }

@@ -5,13 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use zk_mutex::ZkSession;
 
-use super::names::{self, Client, Kind};
+use super::names::{self, Client, Kind, REVOKE};
 use crate::exit::Failure;
 use crate::time::show;
 use crate::zk::{self, Meta};
-
-/// Curator's `Revoker` writes this, and zk-mutex too.
-const REVOKE: &[u8] = b"__REVOKE__";
 
 /// A node in a lock's queue.
 #[derive(Clone, Debug)]
@@ -155,8 +152,7 @@ fn exclusive(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> 
     let Some((data, stat)) = zk::data(session, path)? else { return Ok(None) };
     let line = data.iter().position(|byte| *byte == b'\n');
     let nonce = line.and_then(|end| std::str::from_utf8(&data[..end]).ok());
-    let (Some(end), true, true) = (line, stat.owner != 0, nonce.is_some_and(names::is_uuid))
-    else {
+    let (Some(end), true, true) = (line, stat.owner != 0, nonce.is_some_and(names::is_uuid)) else {
         return Ok(None);
     };
     let holder = Contender {

@@ -48,8 +48,7 @@ fn connect(host: &str) -> Result<TcpStream, String> {
 
 /// The sessions that watch a node, of all servers that tell (`wchp`); `None` if none does.
 pub fn watchers(connect: &str) -> Option<Vec<(String, String)>> {
-    let answers: Vec<String> =
-        hosts(connect).iter().filter_map(|host| ask(host, "wchp")).collect();
+    let answers: Vec<String> = hosts(connect).iter().filter_map(|host| ask(host, "wchp")).collect();
     if answers.is_empty() {
         return None;
     }

@@ -46,7 +46,8 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
 
 /// The queue as a table.
 pub fn render(queue: &Queue, watchers_of: &dyn Fn(&str) -> Option<Vec<String>>) -> String {
-    let permits = queue.permits.map_or_else(String::new, |permits| format!(" of {permits} permits"));
+    let permits =
+        queue.permits.map_or_else(String::new, |permits| format!(" of {permits} permits"));
     let (holders, waiting) = (queue.holders().count(), queue.waiting());
     let title = format!(
         "{}: {}{permits}, {holders} hold{} it, {waiting} wait{}",
@@ -58,9 +59,12 @@ pub fn render(queue: &Queue, watchers_of: &dyn Fn(&str) -> Option<Vec<String>>) 
     let heads = ["", "KIND", "CLIENT", "HOST:PID OR DATA", "SESSION", "AGE", "WATCHED BY", "NODE"];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     for contender in &queue.contenders {
-        let watchers = watchers_of(&contender.path).map_or_else(|| "?".to_owned(), |all| {
-            if all.is_empty() { "-".to_owned() } else { all.join(" ") }
-        });
+        let watchers = watchers_of(&contender.path).map_or_else(
+            || "?".to_owned(),
+            |all| {
+                if all.is_empty() { "-".to_owned() } else { all.join(" ") }
+            },
+        );
         rows.push(vec![
             if contender.holds { "holds" } else { "waits" }.to_owned(),
             contender.kind.name().to_owned(),

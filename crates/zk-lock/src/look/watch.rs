@@ -41,7 +41,8 @@ fn follow(
                 is_away = false;
                 let key = |queue: &Option<Queue>| {
                     let all = queue.iter().flat_map(|queue| &queue.contenders);
-                    all.map(|one| (one.path.clone(), one.holds, one.stat.version)).collect::<Vec<_>>()
+                    all.map(|one| (one.path.clone(), one.holds, one.stat.version))
+                        .collect::<Vec<_>>()
                 };
                 if before.as_ref().is_none_or(|before| key(before) != key(&now)) {
                     changed(before.as_ref().and_then(Option::as_ref), now.as_ref())?;
@@ -105,9 +106,8 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
 pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
     let mut known: Option<Option<String>> = None;
     follow(common, args, output, |_, now| {
-        let leader = now.and_then(|queue| {
-            queue.holders().find(|contender| contender.kind == Kind::Candidate)
-        });
+        let leader = now
+            .and_then(|queue| queue.holders().find(|contender| contender.kind == Kind::Candidate));
         let path = leader.map(|leader| leader.path.clone());
         if known.as_ref() == Some(&path) {
             return Ok(());

@@ -80,8 +80,7 @@ impl Locks {
                 }
                 None if args.read || args.write => {
                     let lock = ZkRwLock::builder(session, path).acl(acl.clone()).build()?;
-                    let member =
-                        if args.read { Member::read(&lock) } else { Member::write(&lock) };
+                    let member = if args.read { Member::read(&lock) } else { Member::write(&lock) };
                     (Lock::Shared(lock), member)
                 }
                 None => {

@@ -220,7 +220,8 @@ impl Child {
             self.kill();
             while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
                 if pid == self.pid {
-                    self.status = status.terminating_signal().map(Status::Signalled).or(self.status);
+                    self.status =
+                        status.terminating_signal().map(Status::Signalled).or(self.status);
                     self.status = status.exit_status().map(Status::Exited).or(self.status);
                 }
             }

@@ -80,7 +80,11 @@ impl Hold for Term {
     }
 
     fn variables(&self, session: &ZkSession) -> Vec<(String, String)> {
-        hold::variables(session, std::slice::from_ref(&self.path), std::iter::once(&*self.leadership))
+        hold::variables(
+            session,
+            std::slice::from_ref(&self.path),
+            std::iter::once(&*self.leadership),
+        )
     }
 
     fn release(self: Box<Self>) -> Result<()> {

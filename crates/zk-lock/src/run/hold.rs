@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use zk_mutex::{
-    FencingToken, Held, LossReason, LostSignal, Result, RevokeSignal, ZkMultiGuard,
-    ZkSession,
+    FencingToken, Held, LossReason, LostSignal, Result, RevokeSignal, ZkMultiGuard, ZkSession,
 };
 
 pub trait Hold {

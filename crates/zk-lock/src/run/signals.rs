@@ -97,7 +97,8 @@ pub fn parse(text: &str) -> Result<i32, String> {
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
     let by_name = NAMES.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal);
-    let by_number = || text.parse().ok().filter(|n| rustix::process::Signal::from_named_raw(*n).is_some());
+    let by_number =
+        || text.parse().ok().filter(|n| rustix::process::Signal::from_named_raw(*n).is_some());
     by_name
         .or_else(by_number)
         .ok_or_else(|| "write HUP, INT, QUIT, KILL, USR1, USR2, TERM, or a number".to_owned())

@@ -166,7 +166,8 @@ fn watch(
                 wake = now + SHORT_PAUSE;
             }
             Some(ending) => {
-                let kill_at = end.map_or(now, |end| (ending.since + plan.grace).min(end - plan.margin));
+                let kill_at =
+                    end.map_or(now, |end| (ending.since + plan.grace).min(end - plan.margin));
                 if now >= kill_at {
                     let text = "SIGKILL to the command's process group";
                     output.warn("killed", text, json!({"group": child.pid.as_raw_nonzero()}));

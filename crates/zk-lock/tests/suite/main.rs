@@ -1,5 +1,7 @@
 //! The program as a process, against the embedded server.
 
+mod doctor;
+mod look;
 mod run;
 mod run_faults;
 mod run_processes;

@@ -37,8 +37,18 @@ fn a_command_that_a_signal_ends_has_128_and_its_number() {
 #[test]
 fn a_command_that_is_missing_or_cannot_run_has_the_shells_status() {
     let server = server();
-    assert_code(&server, &["run", LOCK, "--", "/no/such/command"], 127, "cannot run /no/such/command");
-    assert_code(&server, &["run", LOCK, "--", "no-such-command"], 127, "cannot run no-such-command");
+    assert_code(
+        &server,
+        &["run", LOCK, "--", "/no/such/command"],
+        127,
+        "cannot run /no/such/command",
+    );
+    assert_code(
+        &server,
+        &["run", LOCK, "--", "no-such-command"],
+        127,
+        "cannot run no-such-command",
+    );
     assert_code(&server, &["run", LOCK, "--", "/etc/passwd"], 126, "Permission denied");
     assert_eq!(children(&server, LOCK), [""; 0]);
 }
@@ -132,7 +142,15 @@ fn the_command_has_the_streams_and_sees_the_lock_in_its_environment() {
     let server = server();
     let mut command = zk_lock(
         &server,
-        &["run", "/a", "/b", "--", "sh", "-c", "cat; echo \"$ZK_LOCK_PATH|$ZK_LOCK_NODE|$ZK_LOCK_FENCE|$ZK_LOCK_SESSION\"; echo oops >&2"],
+        &[
+            "run",
+            "/a",
+            "/b",
+            "--",
+            "sh",
+            "-c",
+            "cat; echo \"$ZK_LOCK_PATH|$ZK_LOCK_NODE|$ZK_LOCK_FENCE|$ZK_LOCK_SESSION\"; echo oops >&2",
+        ],
     );
     let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");
     child.stdin.take().expect("a pipe").write_all(b"from outside\n").expect("it reads");
@@ -159,10 +177,9 @@ fn fences_rise_from_holder_to_holder() {
 #[test]
 fn whoever_reads_the_commands_output_sees_its_end_although_the_lock_is_kept() {
     let server = server();
-    let mut child =
-        zk_lock(&server, &["run", "--min-hold", "20s", LOCK, "--", "echo", "done"])
-            .spawn()
-            .expect("it runs");
+    let mut child = zk_lock(&server, &["run", "--min-hold", "20s", LOCK, "--", "echo", "done"])
+        .spawn()
+        .expect("it runs");
     let mut out = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut out)
         .expect("it can be read");
@@ -185,7 +202,8 @@ fn a_lock_is_held_at_least_and_at_most_so_long() {
     let endless = ["run", "--max-hold", "300ms", LOCK, "--", "sleep", "60"];
     assert_code(&server, &endless, 143, "has been held for 300 ms (--max-hold)");
     let stubborn = "trap '' TERM; while :; do sleep 0.1; done";
-    let grace = ["run", "--max-hold", "300ms", "--grace", "200ms", LOCK, "--", "sh", "-c", stubborn];
+    let grace =
+        ["run", "--max-hold", "300ms", "--grace", "200ms", LOCK, "--", "sh", "-c", stubborn];
     assert_code(&server, &grace, 137, "SIGKILL to the command's process group");
     let other = ["run", "--max-hold", "300ms", "--signal", "INT", LOCK, "--", "sleep", "60"];
     assert_code(&server, &other, 130, "SIGINT to the command");
@@ -196,7 +214,8 @@ fn readers_share_and_a_writer_is_alone() {
     let server = server();
     let notes = Notes::new();
     let reader = |name: &str| {
-        let script = notes.script(&format!("echo > $D/{name}; while [ ! -e $D/go ]; do sleep 0.02; done"));
+        let script =
+            notes.script(&format!("echo > $D/{name}; while [ ! -e $D/go ]; do sleep 0.02; done"));
         Running::start(zk_lock(&server, &["run", "--read", LOCK, "--", "sh", "-c", &script]))
     };
     let (one, two) = (reader("one"), reader("two"));

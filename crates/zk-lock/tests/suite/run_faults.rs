@@ -12,7 +12,8 @@ const LOCK: &str = "/locks/orders";
 
 #[test]
 fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
-    let polite = "trap 'echo > $D/asked; exit 0' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
+    let polite =
+        "trap 'echo > $D/asked; exit 0' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
     let stubborn = "trap '' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
     for (script, is_polite) in [(polite, true), (stubborn, false)] {
         let server = server();
@@ -23,7 +24,20 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
             .expect("a script");
         let running = Running::start(zk_lock(
             &server,
-            &["run", "--session", "3s", "--grace", "300ms", "--on-loss", &on_loss, LOCK, "--", "sh", "-c", &script],
+            &[
+                "run",
+                "--session",
+                "3s",
+                "--grace",
+                "300ms",
+                "--on-loss",
+                &on_loss,
+                LOCK,
+                "--",
+                "sh",
+                "-c",
+                &script,
+            ],
         ));
         let child = notes.wait_pid("child");
         let session = server.sessions()[0].id;

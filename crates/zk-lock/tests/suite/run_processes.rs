@@ -38,7 +38,10 @@ fn signals_go_to_the_commands_group() {
 fn what_the_command_leaves_behind_ends_before_the_lock_is_released() {
     let server = server();
     let notes = Notes::new();
-    for script in ["sleep 300 & echo $! > $D/left", "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > $D/left"] {
+    for script in [
+        "sleep 300 & echo $! > $D/left",
+        "(trap '' TERM; while :; do sleep 0.05; done) & echo $! > $D/left",
+    ] {
         let script = notes.script(&format!("{script}; exit 6"));
         let ended = run(&server, &["run", "--grace", "200ms", LOCK, "--", "sh", "-c", &script]);
         assert_eq!(ended.code, 6, "{ended:?}");
@@ -62,8 +65,10 @@ fn the_death_of_zk_lock_ends_the_command_and_its_children() {
     for family in [FAMILY, STUBBORN] {
         let notes = Notes::new();
         let script = notes.script(family);
-        let mut command =
-            zk_lock(&server, &["run", "--session", "4s", "--grace", "300ms", LOCK, "--", "sh", "-c", &script]);
+        let mut command = zk_lock(
+            &server,
+            &["run", "--session", "4s", "--grace", "300ms", LOCK, "--", "sh", "-c", &script],
+        );
         // Its guard has these until it ends.
         let running = {
             command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
@@ -150,7 +155,18 @@ fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
     let script = notes.script("echo > $D/began; while [ ! -e $D/go ]; do sleep 0.02; done; exit 9");
     let zk_lock = env!("CARGO_BIN_EXE_zk-lock");
     let mut nohup = Command::new("sh");
-    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh", zk_lock, "run", LOCK, "--", "sh", "-c", &script]);
+    nohup.args([
+        "-c",
+        "trap '' HUP; exec \"$@\"",
+        "sh",
+        zk_lock,
+        "run",
+        LOCK,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
     nohup.env("ZK_CONNECT", server.connect_string());
     nohup.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let running = Running::start(nohup);

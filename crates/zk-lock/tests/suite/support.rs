@@ -114,7 +114,8 @@ impl Notes {
 /// Whether a process runs: a zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim().chars().next(), Some('Z' | 'X')))
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim().chars().next(), Some('Z' | 'X')))
 }
 
 pub fn until_dead(pid: i32) {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use zk_test_server::TestServer;
 
-use crate::support::{LIMIT, Notes, Running, children, is_alive, server, until, wait_children, zk_lock};
+use crate::support::{
+    LIMIT, Notes, Running, children, is_alive, server, until, wait_children, zk_lock,
+};
 
 const LOCK: &str = "/locks/orders";
 
@@ -156,7 +158,8 @@ fn a_lost_session_ends_the_command_in_the_terminal() {
 fn ctrl_z_stops_the_command_and_fg_continues_it() {
     let server = server();
     let mut terminal = Terminal::start(&server, &["bash", "--norc", "-i"]);
-    terminal.press("$ZK_LOCK run /locks/orders -- sh -c 'echo rea\"\"dy; read x; echo \"got $x\"'\n");
+    terminal
+        .press("$ZK_LOCK run /locks/orders -- sh -c 'echo rea\"\"dy; read x; echo \"got $x\"'\n");
     terminal.expect("ready");
     terminal.press(CTRL_Z);
     terminal.expect("Stopped");
