@@ -20,6 +20,8 @@ use crate::time::millis;
 
 /// A change of which no event came is seen after this.
 const POLL: Duration = Duration::from_secs(1);
+/// A watch that was lost with a session is set again after this.
+const REARM: Duration = Duration::from_secs(60);
 
 /// Each time the queue has changed, `changed` gets the one before and the one now.
 fn follow(
@@ -33,9 +35,16 @@ fn follow(
     let end = args.duration.map(|duration| Instant::now() + duration);
     let mut before: Option<Option<Queue>> = None;
     let mut is_away = false;
+    let (tell, told) = bounded(1);
+    // The client keeps each watch until its event: there is one at a time, but for those that an
+    // outage may have cost.
+    let mut armed: Option<Instant> = None;
     loop {
-        let (tell, told) = bounded(1);
-        arm(&session, &args.path, tell);
+        let is_there = before.as_ref().is_none_or(Option::is_some);
+        if is_there && armed.is_none_or(|since| since.elapsed() > REARM) {
+            arm(&session, &args.path, tell.clone());
+            armed = Some(Instant::now());
+        }
         match Queue::read(&session, &args.path) {
             Ok(now) => {
                 is_away = false;
@@ -62,7 +71,7 @@ fn follow(
             return Ok(0);
         }
         select! {
-            recv(told) -> _ => {}
+            recv(told) -> _ => armed = None,
             recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
                 return Ok(crate::exit::of_signal(signal));
             },

@@ -50,12 +50,14 @@ impl Patience {
 
 /// The locks of `run`, not yet held.
 pub struct Locks {
+    session: ZkSession,
     paths: Vec<String>,
     locks: Vec<Lock>,
     all: ZkMultiLock,
 }
 
 /// One of them.
+#[derive(Clone)]
 enum Lock {
     Mutex(ZkMutex),
     Shared(ZkRwLock),
@@ -94,7 +96,7 @@ impl Locks {
             members.push(member);
         }
         let all = ZkMultiLock::new(members)?;
-        Ok(Locks { paths: args.paths.clone(), locks, all })
+        Ok(Locks { session: session.clone(), paths: args.paths.clone(), locks, all })
     }
 
     /// All of them, or `None` if others have one. A signal ends the wait, and nothing stays in a
@@ -106,20 +108,20 @@ impl Locks {
         output: &Output,
     ) -> Result<Option<HeldLocks>, Failure> {
         let (done, is_done) = bounded::<()>(0);
-        let acquired = std::thread::scope(|scope| {
-            let report = || {
-                let mut pause = FIRST_REPORT;
-                while is_done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-                    self.report(output);
-                    pause *= 2;
-                }
-            };
-            // Without this thread nobody is told why it takes so long, and that is all.
-            let _ = std::thread::Builder::new().name("report".into()).spawn_scoped(scope, report);
-            let acquired = self.all.lock_with(patience.wait(signals));
-            drop(done);
-            acquired
-        });
+        let (paths, locks, told) = (self.paths.clone(), self.locks.clone(), output.clone());
+        let session = self.session.clone();
+        let report = move || {
+            let mut pause = FIRST_REPORT;
+            while is_done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                report(&session, &paths, &locks, &told);
+                pause *= 2;
+            }
+        };
+        // Nobody waits for this thread, which may be stuck in an outage. Without it nobody is told
+        // why it takes so long, and that is all.
+        let _ = std::thread::Builder::new().name("report".into()).spawn(report);
+        let acquired = self.all.lock_with(patience.wait(signals));
+        drop(done);
         match acquired {
             Ok(guard) => Ok(guard.map(|guard| HeldLocks { paths: self.paths.clone(), guard })),
             Err(Error::Cancelled { .. }) => match signals.ending() {
@@ -129,26 +131,32 @@ impl Locks {
             Err(e) => Err(e.into()),
         }
     }
+}
 
-    /// Says who is waited for.
-    fn report(&self, output: &Output) {
-        for (path, lock) in self.paths.iter().zip(&self.locks) {
-            let holders = match lock {
-                Lock::Mutex(lock) => lock.holders(),
-                Lock::Shared(lock) => lock.holders(),
-                Lock::Semaphore(lock) => lock.holders(),
-            };
-            match holders {
-                Ok(holders) if holders.is_empty() => {}
-                Ok(holders) => {
-                    let all = holders.iter().map(Contender::to_string).collect::<Vec<_>>();
-                    let text = format!("waiting for {path}, held by {}", all.join(" and by "));
-                    output.hint("waiting", &text, json!({"path": path, "holders": all}));
+/// Says who is waited for.
+fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output) {
+    for (path, lock) in paths.iter().zip(locks) {
+        let holders = match lock {
+            Lock::Mutex(lock) => lock.holders(),
+            Lock::Shared(lock) => lock.holders(),
+            Lock::Semaphore(lock) => lock.holders(),
+        };
+        match holders {
+            Ok(holders) => {
+                // Of several locks some may be ours already.
+                let others =
+                    holders.iter().filter(|one| Some(one.session_id) != session.session_id());
+                let all = others.map(Contender::to_string).collect::<Vec<_>>();
+                if all.is_empty() {
+                    continue;
                 }
-                Err(e) => {
-                    let text = format!("waiting for {path}: {e}");
-                    output.hint("waiting", &text, json!({"path": path}));
-                }
+                let text = format!("waiting for {path}, held by {}", all.join(" and by "));
+                output.hint("waiting", &text, json!({"path": path, "holders": all}));
+            }
+            // The wait is over, and the session closed.
+            Err(Error::Closed { .. }) => {}
+            Err(e) => {
+                output.hint("waiting", &format!("waiting for {path}: {e}"), json!({"path": path}));
             }
         }
     }

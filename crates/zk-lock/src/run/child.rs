@@ -7,9 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{
-    Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use super::guard::{self, Guard};
 use super::plan::Plan;
@@ -43,6 +41,7 @@ pub struct Child {
     /// Of the command, and of its process group.
     pub pid: Pid,
     pub guard: Guard,
+    has_guard: bool,
     terminal: Option<Terminal>,
     /// Gone once the command has begun.
     gate: Option<UnixStream>,
@@ -80,6 +79,7 @@ impl Child {
         Ok(Child {
             pid,
             guard,
+            has_guard: true,
             terminal: None,
             gate: Some(gate),
             status: None,
@@ -127,12 +127,12 @@ impl Child {
 
     /// Whether no process of the group is left. It is not asked for before the command was reaped.
     pub fn group_is_gone(&self) -> bool {
-        self.status.is_some() && test_kill_process_group(self.pid).is_err()
+        self.status.is_some() && guard::is_gone(self.pid)
     }
 
     /// Takes note of all children that have ended or stopped. This alone reaps, on the thread that
     /// alone sends signals: none of them can reach a process that was given the id of another.
-    pub fn reap(&mut self, plan: &Plan) -> Result<(), Failure> {
+    pub fn reap(&mut self, plan: &Plan) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if status.stopped() {
                 self.is_stopped |= pid == self.pid;
@@ -146,14 +146,19 @@ impl Child {
             if pid == self.pid {
                 self.status = Some(ended);
             } else if pid == self.guard.pid && self.status.is_none() {
-                // Somebody killed it: the command must not be without one.
-                self.guard = Guard::start(plan)?;
-                self.guard.watch(self.pid)?;
+                self.has_guard = false;
             } else if self.on_loss.is_some_and(|(helper, _)| helper == pid) {
                 self.on_loss = None;
             }
         }
-        Ok(())
+        // Somebody killed it. If there cannot be another now, there may be at the next look.
+        if !self.has_guard
+            && let Ok(guard) = Guard::start(plan)
+        {
+            self.guard = guard;
+            self.guard.adopt(self.pid);
+            self.has_guard = true;
+        }
     }
 
     /// The command was stopped with ctrl-z: zk-lock gives the terminal back to its shell and stops
@@ -208,7 +213,7 @@ impl Child {
                 let _ = kill_process_group(helper, Signal::KILL);
             }
             std::thread::sleep(SHORT_PAUSE);
-            let _ = self.reap(plan);
+            self.reap(plan);
         }
         self.guard.dismiss();
     }

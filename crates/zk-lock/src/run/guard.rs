@@ -15,15 +15,25 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use super::plan::Plan;
+use super::signals;
 use crate::exit::{Failure, SYSTEM};
 use crate::time::{boot_millis, millis};
 
 pub const NAME: &str = "__guard";
+
+/// What the guard says: it knows the group; it ends the group.
+const KNOWS: u8 = b'k';
+const ACTED: u8 = b'a';
+
+/// How long the guard waits for a word before it looks at the clock again.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// This program, to start it again. The path stays right where the file was replaced meanwhile.
 pub fn program() -> std::path::PathBuf {
@@ -69,6 +79,13 @@ impl Guard {
         self.socket.set_nonblocking(true).map_err(failed)
     }
 
+    /// The same in the place of a guard that was killed: the command runs already, and its lease is
+    /// to be watched meanwhile.
+    pub fn adopt(&mut self, group: Pid) {
+        let _ = self.socket.set_nonblocking(true);
+        self.say(&format!("group {}\n", group.as_raw_nonzero()));
+    }
+
     /// Tells it how long the lease still lasts.
     pub fn lease(&mut self, left: Duration) {
         let end = boot_millis() + millis(left);
@@ -81,6 +98,12 @@ impl Guard {
     /// The signal has gone out.
     pub fn ending(&mut self) {
         self.say("ending\n");
+    }
+
+    /// Whether it had to end the command itself: then the lock was lost, or as good as lost.
+    pub fn has_acted(&mut self) -> bool {
+        let mut said = [0; 64];
+        self.socket.read(&mut said).is_ok_and(|count| said[..count].contains(&ACTED))
     }
 
     /// The group is gone: there is nothing left to guard.
@@ -99,6 +122,11 @@ impl Guard {
 pub fn pid(id: u32) -> Result<Pid, Failure> {
     let raw = i32::try_from(id).ok().and_then(Pid::from_raw);
     raw.ok_or_else(|| Failure::system(format!("{id} is no process id")))
+}
+
+/// Whether a process group has no process left. Of one that we may not signal, it has some.
+pub fn is_gone(group: Pid) -> bool {
+    test_kill_process_group(group) == Err(rustix::io::Errno::SRCH)
 }
 
 /// What the guard knows.
@@ -126,8 +154,11 @@ pub fn main(words: &[OsString]) -> ExitCode {
     let (Some(grace), Some(margin), Some(signal)) = (number(0), number(1), number(2)) else {
         return ExitCode::from(SYSTEM);
     };
-    // What ends zk-lock's group or terminal must not end its guard.
+    // What ends zk-lock's group, terminal or service must not end its guard.
     let _ = rustix::process::setsid();
+    for signal in signals::ENDING.into_iter().chain(signals::PASSED) {
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"zk-guard");
     let Ok(socket) = rustix::io::dup(rustix::stdio::stdin()) else { return ExitCode::from(SYSTEM) };
@@ -146,16 +177,19 @@ pub fn main(words: &[OsString]) -> ExitCode {
             Word::Line(line) => match line.split_once(' ') {
                 Some(("group", id)) => {
                     watch.group = id.parse().ok().and_then(Pid::from_raw);
-                    let _ = lines.socket.write_all(b"k");
+                    let _ = lines.socket.write_all(&[KNOWS]);
                 }
                 Some(("lease", end)) => watch.lease = end.parse().ok().or(watch.lease),
                 _ if line == "ending" => watch.is_ending = true,
-                _ => return ExitCode::SUCCESS,
+                _ if line == "done" => return ExitCode::SUCCESS,
+                // Half a line, where zk-lock did not wait until there was room for the rest.
+                _ => {}
             },
             Word::Silence => {}
             Word::End => break,
         }
         if watch.until_action() == Some(Duration::ZERO) {
+            let _ = lines.socket.write_all(&[ACTED]);
             if !watch.is_ending {
                 eprintln!("zk-lock: its guard ends the command: the lease runs out");
             }
@@ -163,7 +197,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    if watch.group.is_some_and(|group| test_kill_process_group(group).is_ok()) {
+    if watch.group.is_some_and(|group| !is_gone(group)) {
         eprintln!("zk-lock: it has gone without a word; its guard ends the command");
         watch.end();
     }
@@ -187,7 +221,7 @@ impl Watch {
     /// The signal, the grace, SIGKILL.
     fn end(&self) {
         let Some(group) = self.group else { return };
-        let is_gone = || test_kill_process_group(group).is_err();
+        let is_gone = || is_gone(group);
         if !self.is_ending {
             let _ = kill_process_group(group, self.signal);
             // A stopped process gets no signal but SIGKILL.
@@ -219,7 +253,8 @@ impl Lines {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 return Word::Line(String::from_utf8_lossy(&line).trim().to_owned());
             }
-            let limit = limit.map(|limit| limit.max(Duration::from_millis(1)));
+            // The host may sleep, which this limit does not count and the lease does.
+            let limit = limit.map(|limit| limit.clamp(SHORTEST_LOOK, LONGEST_LOOK));
             if self.socket.set_read_timeout(limit).is_err() {
                 return Word::End;
             }

@@ -63,13 +63,19 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let session = connect(common, &args.child, &wait, &signals)?;
     plan.fit(&args.child, session.timeout())?;
     let locks = Locks::new(&session, common, args)?;
-    let Some(hold) = locks.acquire(&wait, &signals, output)? else {
-        output.hint(
-            "not_obtained",
-            &format!("{} is held by others", args.paths.join(", ")),
-            json!({"paths": args.paths, "status": args.conflict_exit_code}),
-        );
-        return Ok(args.conflict_exit_code);
+    let hold = match locks.acquire(&wait, &signals, output) {
+        Ok(Some(hold)) => hold,
+        other => {
+            // The thread that reports may still hold on to the session.
+            let _ = session.close();
+            other?;
+            output.hint(
+                "not_obtained",
+                &format!("{} is held by others", args.paths.join(", ")),
+                json!({"paths": args.paths, "status": args.conflict_exit_code}),
+            );
+            return Ok(args.conflict_exit_code);
+        }
     };
     let code = hold_and_run(&session, &hold, &plan, &args.command, &signals, output);
     release(Box::new(hold), &session, output);

@@ -12,9 +12,9 @@ use zk_mutex::crossbeam_channel::{Receiver, bounded};
 use crate::exit::Failure;
 
 /// They end a wait, and are passed on to a command that runs.
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+pub const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 /// They are passed on to a command that runs, and mean nothing to us.
-const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
+pub const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
 
 /// More than arrive before the main thread has looked; beyond that, they are as good as one.
 const BACKLOG: usize = 64;
@@ -63,10 +63,6 @@ impl Signals {
     pub fn ending(&self) -> Option<i32> {
         Some(self.first.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
-}
-
-pub fn ends_a_wait(signal: i32) -> bool {
-    ENDING.contains(&signal)
 }
 
 /// Whether it is for the command, and not for ourselves.

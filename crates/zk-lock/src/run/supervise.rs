@@ -83,6 +83,9 @@ fn watch(
     }
     // Those that came while the lock was waited for are not the command's.
     while signals.events.try_recv().is_ok() {}
+    if let Some(signal) = signals.ending() {
+        return Err(Failure::signalled(signal));
+    }
     child.begin()?;
     loop {
         while let Ok(signal) = signals.events.try_recv() {
@@ -92,7 +95,7 @@ fn watch(
                 child.signal(signal);
             }
         }
-        child.reap(plan)?;
+        child.reap(plan);
         if child.is_stopped && child.has_terminal() {
             child.stop_with_it();
             is_to_go_on = true;
@@ -193,7 +196,10 @@ fn watch(
     // The guard may have ended it while this process was stopped.
     let is_lost = match ending.map(|ending| ending.why) {
         Some(Why::Loss) => true,
-        None => matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none(),
+        None => {
+            child.guard.has_acted()
+                || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none()
+        }
         _ => false,
     };
     let status = status.map_or(LOST, Status::code);
@@ -260,13 +266,13 @@ pub fn keep_for_min_hold(
     output: &Output,
 ) {
     let Some(until) = plan.min_hold.map(|least| since + least) else { return };
+    if hold.valid_until().is_none() {
+        return; // which was told
+    }
     let lost = hold.lost();
-    while Instant::now() < until {
-        while let Ok(signal) = signals.events.try_recv() {
-            if signals::ends_a_wait(signal) {
-                return;
-            }
-        }
+    // A signal that was passed on to the command was meant for zk-lock too.
+    while Instant::now() < until && signals.ending().is_none() {
+        while signals.events.try_recv().is_ok() {}
         if hold.valid_until().is_none() {
             let text = format!("{} was lost before --min-hold was over", hold.name());
             output.warn("min_hold_cut", &text, json!({}));
