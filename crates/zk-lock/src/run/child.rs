@@ -42,6 +42,8 @@ pub struct Child {
     pub pid: Pid,
     pub guard: Guard,
     has_guard: bool,
+    /// One that is gone has ended the command.
+    guard_has_acted: bool,
     terminal: Option<Terminal>,
     /// Gone once the command has begun.
     gate: Option<UnixStream>,
@@ -80,6 +82,7 @@ impl Child {
             pid,
             guard,
             has_guard: true,
+            guard_has_acted: false,
             terminal: None,
             gate: Some(gate),
             status: None,
@@ -125,6 +128,11 @@ impl Child {
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
+    /// Whether the guard found that the lease ran out, and zk-lock did nothing.
+    pub fn was_ended_by_guard(&mut self) -> bool {
+        self.guard_has_acted || self.guard.has_acted()
+    }
+
     /// Whether no process of the group is left. It is not asked for before the command was reaped.
     pub fn group_is_gone(&self) -> bool {
         self.status.is_some() && guard::is_gone(self.pid)
@@ -155,6 +163,7 @@ impl Child {
         if !self.has_guard
             && let Ok(guard) = Guard::start(plan)
         {
+            self.guard_has_acted |= self.guard.has_acted();
             self.guard = guard;
             self.guard.adopt(self.pid);
             self.has_guard = true;

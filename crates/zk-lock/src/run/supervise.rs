@@ -194,14 +194,9 @@ fn watch(
     }
     let status = child.status;
     // The guard may have ended it while this process was stopped.
-    let is_lost = match ending.map(|ending| ending.why) {
-        Some(Why::Loss) => true,
-        None => {
-            child.guard.has_acted()
-                || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none()
-        }
-        _ => false,
-    };
+    let is_lost = ending.is_some_and(|ending| ending.why == Why::Loss)
+        || child.was_ended_by_guard()
+        || matches!(status, Some(Status::Signalled(_))) && hold.valid_until().is_none();
     let status = status.map_or(LOST, Status::code);
     let code = if is_lost { LOST } else { status };
     let fields = json!({"status": code, "command_status": status});

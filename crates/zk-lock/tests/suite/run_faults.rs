@@ -1,7 +1,10 @@
 //! `run` where the network, the server or the lock itself goes wrong.
 
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use zk_test_support::Proxy;
 
 use crate::support::{
     Notes, Raw, Running, Signal, children, is_alive, pause, server, until_dead, wait_children,
@@ -54,6 +57,46 @@ fn a_holder_whose_network_is_cut_is_ended_before_its_lease() {
         assert_eq!(ended.err.contains("SIGKILL to the command's"), !is_polite, "{ended:?}");
         assert_eq!(notes.read("asked").is_some(), is_polite);
         assert!(notes.wait("loss").contains("ZooKeeper has not answered"));
+    }
+}
+
+/// What the next holder sees of the one before, as its process id says. A zombie is dead.
+const LOOK: &str = "case \"$(cat /proc/$(head -1 $D/child)/stat 2>/dev/null)\" in \
+                    ''|*') Z '*) echo dead > $D/seen;; *) echo alive > $D/seen;; esac";
+
+#[test]
+fn the_next_holder_finds_the_command_of_the_one_before_dead() {
+    let stubborn = "trap '' TERM; echo $$ > $D/child; while :; do sleep 0.05; done";
+    for how in ["cut", "stopped", "killed"] {
+        let server = server();
+        let proxy = Proxy::start(server.address());
+        let notes = Notes::new();
+        let script = notes.script(stubborn);
+        let connect = proxy.connect_string();
+        let mut first = zk_lock(
+            &server,
+            &["-c", &connect, "run", "--session", "3s", LOCK, "--", "sh", "-c", &script],
+        );
+        // The guard has these until it ends.
+        first.stdout(Stdio::null()).stderr(Stdio::null());
+        let first = Running::start(first);
+        notes.wait("child");
+        let look = notes.script(LOOK);
+        let second = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &look]));
+        wait_children(&server, LOCK, 2);
+        match how {
+            "cut" => proxy.black_hole(true),
+            "stopped" => first.signal(Signal::STOP),
+            _ => first.signal(Signal::KILL),
+        }
+        assert_eq!(notes.wait("seen"), "dead", "{how}");
+        assert_eq!(second.end().code, 0);
+        if how == "cut" {
+            assert_eq!(first.end().code, 123);
+        } else if how == "stopped" {
+            first.signal(Signal::CONT);
+            assert_eq!(first.end().code, 123);
+        }
     }
 }
 

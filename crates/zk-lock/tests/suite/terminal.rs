@@ -11,7 +11,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use zk_test_server::TestServer;
 
 use crate::support::{
-    LIMIT, Notes, Running, children, is_alive, server, until, wait_children, zk_lock,
+    LIMIT, Notes, Raw, Running, children, is_alive, server, until, wait_children, zk_lock,
 };
 
 const LOCK: &str = "/locks/orders";
@@ -172,4 +172,40 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
     wait_children(&server, LOCK, 0);
     terminal.press("exit 5\n");
     assert_eq!(terminal.end(), Some(5));
+}
+
+#[test]
+fn watch_draws_the_queue_anew_with_each_change() {
+    let server = server();
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.mkdirs(LOCK).expect("folders");
+    let mut terminal = Terminal::start(&server, &[ZK_LOCK, "watch", LOCK]);
+    terminal.expect("nobody holds it");
+    for text in ["1 holds it, 0 wait", "1 holds it, 1 wait"] {
+        let path = format!("{LOCK}/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-");
+        raw.create(&path, b"h7:1", zk_test_support::raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+        terminal.expect(text);
+        terminal.expect("(ctrl-c ends)");
+    }
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.end(), Some(130));
+}
+
+#[test]
+fn break_asks_before_it_deletes() {
+    let server = server();
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.mkdirs(LOCK).expect("folders");
+    let path = format!("{LOCK}/_c_5f1c6a2e-9d0b-4c3a-8e7f-0123456789ab-lock-");
+    let made = raw.create(&path, b"h7:1", zk_test_support::raw::EPHEMERAL_SEQUENTIAL);
+    let made = made.expect("a node");
+    let node = made.rsplit('/').next().expect("a name");
+    for (answer, code, left) in [("n\n", 1, 1), ("\n", 1, 1), ("y\n", 0, 0)] {
+        let mut terminal = Terminal::start(&server, &[ZK_LOCK, "break", LOCK, "--node", node]);
+        terminal.expect("This contender HOLDS the lock");
+        terminal.expect("[y/N]");
+        terminal.press(answer);
+        assert_eq!(terminal.end(), Some(code), "{answer:?}");
+        assert_eq!(children(&server, LOCK).len(), left);
+    }
 }
