@@ -54,10 +54,12 @@ pub struct Common {
     ///
     /// A value with a '/' is a file, any other the name of an environment variable:
     /// digest:/etc/zk.secret or digest:ZK_SECRET. For the scheme digest it holds USER:PASSWORD.
-    #[arg(long, global = true, value_name = "SCHEME:FILE|SCHEME:VARIABLE", value_parser = credentials)]
+    #[arg(long, global = true, value_parser = credentials)]
+    #[arg(value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
     pub auth: Vec<Credentials>,
     /// How long to try to reach a server
-    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = time::parse)]
+    #[arg(long, global = true, value_parser = time::parse)]
+    #[arg(value_name = "DURATION", default_value = "10s")]
     pub connect_timeout: Duration,
     /// JSON: results on stdout, and what happens on the way on stderr, one object a line
     #[arg(long, global = true)]
@@ -87,11 +89,11 @@ pub enum Source {
 pub enum Command {
     /// Run a command while a lock is held
     Run(RunArgs),
-    /// Run a command while this process leads an election, or watch who leads
+    /// Run a command while this process leads an election, or watch the leaders
     Elect(ElectArgs),
     /// List the locks that are in use
     Ls(LsArgs),
-    /// Show who holds a lock and who waits for it
+    /// Show the holders of a lock and its queue
     Show(PathArgs),
     /// Show a lock's queue as it changes
     Watch(WatchArgs),
@@ -133,7 +135,7 @@ pub struct ChildArgs {
     /// The session timeout: so long after this host has died the lock is free
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
     pub session: Duration,
-    /// Who may touch the lock's nodes: everybody, or only who has the credentials of --auth
+    /// The ACL of the lock's nodes: open to everybody, or to the credentials of --auth only
     #[arg(long, value_enum, default_value = "open")]
     pub acl: AclArg,
 }
@@ -188,7 +190,7 @@ pub struct ElectArgs {
     /// The election
     #[arg(value_name = "PATH")]
     pub path: String,
-    /// Take no part: print who leads, each time that changes
+    /// Take no part: print the leader, each time that it changes
     #[arg(long, conflicts_with = "command")]
     pub observe: bool,
     /// With --observe: end after this time
@@ -266,7 +268,7 @@ pub struct DoctorArgs {
 
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// The lock to measure with; it should be nobody's
+    /// The lock to measure with; no program should use it
     #[arg(value_name = "PATH", default_value = "/zk-lock-bench")]
     pub path: String,
     /// How long each part takes

@@ -27,7 +27,7 @@ impl Output {
             _ => LevelFilter::Debug,
         };
         let json = common.json;
-        // The client crate's own messages concern nobody here.
+        // The messages of the client crate are of no use to an operator.
         let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| format!("off,zk_mutex={level}"));
         let mut logger = env_logger::Builder::new();
         logger.parse_filters(&filter).format(move |to, record| {
@@ -55,7 +55,7 @@ impl Output {
         self.tell(level, event, text, fields);
     }
 
-    /// For the person who sits and waits: shown in a terminal, or with `--verbose`.
+    /// For a person in front of a terminal: shown there, or with `--verbose`.
     pub fn hint(&self, event: &str, text: &str, fields: Value) {
         let is_seen = self.json || io::stderr().is_terminal();
         let level = if is_seen { LevelFilter::Warn } else { LevelFilter::Info };

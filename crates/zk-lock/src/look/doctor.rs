@@ -204,7 +204,8 @@ fn examine(
             "chroot",
             Level::Fault,
             format!("the chroot {} does not exist", servers::chroot(connect)),
-            "create it, or correct the connect string: clients with another chroot have other locks",
+            "create it, or correct the connect string: clients with another chroot have other \
+             locks",
         );
         return Ok(());
     }
@@ -455,7 +456,8 @@ fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(
             "clients",
             Level::Fault,
             format!("kazoo and Curator contend for {path}, and do not exclude each other"),
-            "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients another path",
+            "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients another \
+             path",
         );
     }
     if let Some(stuck) = queue.holders().find(|holder| holder.stat.owner == 0) {

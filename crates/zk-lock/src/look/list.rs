@@ -74,7 +74,7 @@ fn walk(
                 let others = children.iter().filter(|child| path != "/" || *child != "zookeeper");
                 todo.extend(others.map(|child| zk::join(&path, child)));
             }
-            // What may not be read hides no lock from those who may.
+            // A node that its ACL hides from us does not end the list.
             Err(e) if e.kind == "denied" => {
                 output.warn("denied", &format!("{path} is left out: {}", e.message), json!({}));
             }

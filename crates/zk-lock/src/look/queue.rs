@@ -30,7 +30,7 @@ pub struct Queue {
     pub kind: &'static str,
     /// A semaphore's number of permits.
     pub permits: Option<u32>,
-    /// Those who hold it, and behind them those who wait, in their order.
+    /// The holders, and behind them the waiters, in their order.
     pub contenders: Vec<Contender>,
 }
 
@@ -118,7 +118,7 @@ fn contenders(
     Ok(all)
 }
 
-/// The first holds, and of readers all those before the first who is none. The candidates of an
+/// The first contender holds, and so do all readers ahead of the first writer. The candidates of an
 /// election stand in a queue of their own.
 fn mark_holders(contenders: &mut [Contender]) {
     let mut readers_only = true;
@@ -203,7 +203,7 @@ impl Contender {
         }
     }
 
-    /// For a message: who it is.
+    /// For a message: host and process, library, session and age.
     pub fn describe(&self) -> String {
         let session = match self.stat.owner {
             0 => "no session: it stays until somebody releases it".to_owned(),

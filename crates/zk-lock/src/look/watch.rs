@@ -1,4 +1,4 @@
-//! `zk-lock watch`: a queue as it changes, and `elect --observe`: who leads.
+//! `zk-lock watch`: a queue as it changes, and `elect --observe`: the leader.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// A watch that was lost with a session is set again after this.
 const REARM: Duration = Duration::from_secs(60);
 
-/// Each time the queue has changed, `changed` gets the one before and the one now.
+/// Each time the queue has changed, `changed` gets the queue before and the queue now.
 fn follow(
     common: &Common,
     args: &WatchArgs,
@@ -111,7 +111,7 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
     })
 }
 
-/// Who leads, each time that changes.
+/// The leader, each time that it changes.
 pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
     let mut known: Option<Option<String>> = None;
     follow(common, args, output, |_, now| {

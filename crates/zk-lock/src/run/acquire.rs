@@ -117,8 +117,8 @@ impl Locks {
                 pause *= 2;
             }
         };
-        // Nobody waits for this thread, which may be stuck in an outage. Without it nobody is told
-        // why it takes so long, and that is all.
+        // This thread is not waited for: it may be stuck in an outage. If it cannot be started,
+        // only the messages are missing.
         let _ = std::thread::Builder::new().name("report".into()).spawn(report);
         let acquired = self.all.lock_with(patience.wait(signals));
         drop(done);
@@ -133,7 +133,7 @@ impl Locks {
     }
 }
 
-/// Says who is waited for.
+/// Tells the holders that we wait for.
 fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output) {
     for (path, lock) in paths.iter().zip(locks) {
         let holders = match lock {

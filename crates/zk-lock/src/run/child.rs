@@ -101,7 +101,7 @@ impl Child {
         if let Some(gate) = self.gate.take() {
             starter::release(&gate, rustix::stdio::stdin()).map_err(failed)?;
         }
-        // Stdin and stdout are the command's alone: whoever is at their other ends sees them end
+        // Stdin and stdout are the command's alone: the processes at their other ends see them end
         // with the command, not with zk-lock.
         if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdin(&null);
@@ -177,7 +177,7 @@ impl Child {
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.pid, false);
             let _ = rustix::process::kill_current_process_group(Signal::TSTP);
-            // The signal may reach another thread first; this one sleeps until it is stopped.
+            // The signal may reach another thread first; this thread sleeps until it is stopped.
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -4,8 +4,8 @@
 //!
 //! * zk-lock itself holds the lock and decides (`supervise.rs`);
 //! * the **guard** (`guard.rs`) ends the command if zk-lock cannot: it was killed, or stopped;
-//! * the **starter** (`starter.rs`) waits until the guard knows of it, and then becomes the command.
-//!   So there is no moment in which the command runs and nobody would end it;
+//! * the **starter** (`starter.rs`) waits until the guard knows of it, and then becomes the
+//!   command. So the command never runs without a guard;
 //! * the **command** leads a process group of its own, in which its children are too.
 //!
 //! The command never runs beyond the lease of the lock. When only so much of the lease is left as

@@ -24,7 +24,7 @@ impl Terminal {
             return None;
         }
         let tty = rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?;
-        // Whoever takes the terminal back is in the background and would be stopped for it.
+        // A process in the background that takes the terminal back would be stopped for it.
         let mut blocked = SigSet::empty();
         blocked.add(Signal::SIGTTOU);
         blocked.thread_block().ok()?;
@@ -40,7 +40,7 @@ impl Terminal {
     /// Takes it from this group, if it has it.
     pub fn take_back(&self, group: Pid, restore: bool) {
         let holder = tcgetpgrp(&self.tty);
-        // A group that is gone may still be the one that has it.
+        // The terminal may still be with a group that is gone.
         if holder.is_ok_and(|holder| holder != group && holder != getpgrp())
             && rustix::process::test_kill_process_group(group).is_ok()
         {

@@ -149,7 +149,8 @@ fn the_command_has_the_streams_and_sees_the_lock_in_its_environment() {
             "--",
             "sh",
             "-c",
-            "cat; echo \"$ZK_LOCK_PATH|$ZK_LOCK_NODE|$ZK_LOCK_FENCE|$ZK_LOCK_SESSION\"; echo oops >&2",
+            "cat; echo \"$ZK_LOCK_PATH|$ZK_LOCK_NODE|$ZK_LOCK_FENCE|$ZK_LOCK_SESSION\"; \
+             echo oops >&2",
         ],
     );
     let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");

@@ -13,7 +13,8 @@ const LOCK: &str = "/locks/orders";
 /// A command with a child, which notes the ids of both.
 const FAMILY: &str = "sleep 300 & echo $! > $D/grandchild; echo $$ > $D/child; wait";
 /// The same, but no signal ends either of them.
-const STUBBORN: &str = "trap '' TERM INT HUP; (trap '' TERM INT HUP; while :; do sleep 0.1; done) & \
+const STUBBORN: &str = "trap '' TERM INT HUP; \
+                        (trap '' TERM INT HUP; while :; do sleep 0.1; done) & \
                         echo $! > $D/grandchild; echo $$ > $D/child; while :; do sleep 0.1; done";
 
 #[test]
@@ -49,7 +50,8 @@ fn what_the_command_leaves_behind_ends_before_the_lock_is_released() {
     }
     // An orphan of an orphan, which notes when it ends; the lock goes later.
     let script = notes.script(
-        "(sh -c 'trap \"sleep 0.3; date +%s%N > $0/ended; exit\" TERM; echo > $0/up; while :; do sleep 0.05; done' $D &) ; \
+        "(sh -c 'trap \"sleep 0.3; date +%s%N > $0/ended; exit\" TERM; echo > $0/up; \
+                 while :; do sleep 0.05; done' $D &) ; \
          while [ ! -e $D/up ]; do sleep 0.02; done",
     );
     let first = Running::start(zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]));
