@@ -48,8 +48,8 @@ pub struct Child {
     /// Gone once the command has begun.
     gate: Option<UnixStream>,
     pub status: Option<Status>,
-    /// It, or its group, was stopped from the terminal.
-    pub is_stopped: bool,
+    /// The signal that has stopped it.
+    stopped_by: Option<i32>,
     /// The command of --on-loss, while it runs, and since when.
     on_loss: Option<(Pid, Instant)>,
 }
@@ -86,7 +86,7 @@ impl Child {
             terminal: None,
             gate: Some(gate),
             status: None,
-            is_stopped: false,
+            stopped_by: None,
             on_loss: None,
         })
     }
@@ -94,8 +94,8 @@ impl Child {
     /// Lets the command begin.
     pub fn begin(&mut self) -> Result<(), Failure> {
         let failed = |e: std::io::Error| Failure::system(format!("cannot start the command: {e}"));
-        self.terminal = Terminal::ours();
-        if let Some(terminal) = &self.terminal {
+        self.terminal = Terminal::at_stdin();
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| !terminal.is_shared) {
             terminal.give(self.pid);
         }
         if let Some(gate) = self.gate.take() {
@@ -143,7 +143,9 @@ impl Child {
     pub fn reap(&mut self, plan: &Plan) {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             if status.stopped() {
-                self.is_stopped |= pid == self.pid;
+                if pid == self.pid {
+                    self.stopped_by = status.stopping_signal();
+                }
                 continue;
             }
             let ended = match (status.exit_status(), status.terminating_signal()) {
@@ -170,28 +172,36 @@ impl Child {
         }
     }
 
-    /// The command was stopped with ctrl-z: zk-lock gives the terminal back to its shell and stops
-    /// too. Returns when it is continued.
-    pub fn stop_with_it(&mut self) {
-        self.is_stopped = false;
-        if let Some(terminal) = &self.terminal {
+    /// If the command was stopped from the terminal, stops zk-lock too, so that its shell goes on;
+    /// returns when zk-lock is continued. True if the command is to be continued then.
+    pub fn stop_with_it(&mut self) -> bool {
+        let Some(signal) = self.stopped_by.take() else { return false };
+        let Some(terminal) = &mut self.terminal else { return false };
+        let [read, wrote, key] = [Signal::TTIN, Signal::TTOU, Signal::TSTP].map(Signal::as_raw);
+        if [read, wrote].contains(&signal) {
+            terminal.is_shared = false;
+            if !terminal.is_ours() {
+                stop();
+            }
+        } else if signal == key {
             terminal.take_back(self.pid, false);
-            let _ = rustix::process::kill_current_process_group(Signal::TSTP);
-            // The signal may reach another thread first; this thread sleeps until it is stopped.
-            std::thread::sleep(Duration::from_millis(100));
+            stop();
         }
+        signal == read || signal == wrote || signal == key
+    }
+
+    /// Ctrl-z reached zk-lock, which has the terminal: stops the command and zk-lock.
+    pub fn stop_it_too(&mut self) {
+        self.signal(Signal::STOP.as_raw());
+        stop();
     }
 
     /// Continues the command after that.
     pub fn go_on(&self) {
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| !terminal.is_shared) {
             terminal.give(self.pid);
         }
         self.signal(Signal::CONT.as_raw());
-    }
-
-    pub fn has_terminal(&self) -> bool {
-        self.terminal.is_some()
     }
 
     /// Starts the command of --on-loss.
@@ -251,4 +261,11 @@ impl Child {
             terminal.take_back(self.pid, was_killed);
         }
     }
+}
+
+/// Stops this process as ctrl-z does, until it is continued.
+fn stop() {
+    let _ = signal_hook::low_level::emulate_default_handler(Signal::TSTP.as_raw());
+    // The signal may reach another thread first; this thread sleeps until it is stopped.
+    std::thread::sleep(Duration::from_millis(100));
 }

@@ -1,10 +1,10 @@
 //! The signals that zk-lock gets.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use signal_hook::consts::signal::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
 };
 use zk_mutex::CancelToken;
 use zk_mutex::crossbeam_channel::{Receiver, bounded};
@@ -15,6 +15,9 @@ use crate::exit::Failure;
 pub const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 /// They are passed on to a command that runs, and mean nothing to us.
 pub const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
+
+/// Ctrl-z in a terminal.
+pub const STOP: i32 = SIGTSTP;
 
 /// More than arrive before the main thread has looked; beyond that, they are as good as one.
 const BACKLOG: usize = 64;
@@ -27,6 +30,8 @@ pub struct Signals {
     pub cancel: CancelToken,
     /// That signal; 0 if there was none.
     first: Arc<AtomicI32>,
+    /// A command runs, which is to be stopped and continued with zk-lock.
+    pub has_command: Arc<AtomicBool>,
 }
 
 impl Signals {
@@ -35,18 +40,25 @@ impl Signals {
     pub fn start() -> Result<Signals, Failure> {
         let ignored = ignored();
         let is_ignored = |signal: i32| ignored >> (signal - 1) & 1 == 1;
-        let wanted = ENDING.into_iter().chain(PASSED).filter(|signal| !is_ignored(*signal));
+        let wanted =
+            ENDING.into_iter().chain(PASSED).chain([STOP]).filter(|signal| !is_ignored(*signal));
         let mut incoming = signal_hook::iterator::Signals::new(wanted.chain([SIGCHLD]))
             .map_err(|e| Failure::system(format!("cannot receive signals: {e}")))?;
         let (tell, events) = bounded(BACKLOG);
         let cancel = CancelToken::new();
         let first = Arc::new(AtomicI32::new(0));
+        let has_command = Arc::new(AtomicBool::new(false));
         let (token, seen) = (cancel.clone(), first.clone());
+        let with_command = has_command.clone();
         let receive = move || {
             for signal in &mut incoming {
                 if ENDING.contains(&signal) {
                     let _ = seen.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
                     token.cancel();
+                }
+                if signal == STOP && !with_command.load(Ordering::SeqCst) {
+                    let _ = signal_hook::low_level::emulate_default_handler(STOP);
+                    continue;
                 }
                 // A full channel has enough in it to wake the main thread.
                 let _ = tell.try_send(signal);
@@ -56,7 +68,7 @@ impl Signals {
             .name("signals".into())
             .spawn(receive)
             .map_err(|e| Failure::system(format!("no thread: {e}")))?;
-        Ok(Signals { events, cancel, first })
+        Ok(Signals { events, cancel, first, has_command })
     }
 
     /// The signal that ends a wait, if one came.

@@ -1,5 +1,6 @@
 //! Watches the command and the lock, and ends the command in time.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -86,20 +87,21 @@ fn watch(
     if let Some(signal) = signals.ending() {
         return Err(Failure::signalled(signal));
     }
+    signals.has_command.store(true, Ordering::SeqCst);
     child.begin()?;
     loop {
         while let Ok(signal) = signals.events.try_recv() {
-            if signals::is_passed_on(signal) && child.status.is_none() {
+            if signal == signals::STOP && child.status.is_none() {
+                child.stop_it_too();
+                is_to_go_on = true;
+            } else if signals::is_passed_on(signal) && child.status.is_none() {
                 let name = signals::name(signal);
                 output.note("passed_on", &format!("{name} goes to the command"), json!({}));
                 child.signal(signal);
             }
         }
         child.reap(plan);
-        if child.is_stopped && child.has_terminal() {
-            child.stop_with_it();
-            is_to_go_on = true;
-        }
+        is_to_go_on |= child.stop_with_it();
         let now = Instant::now();
         let end = hold.valid_until();
         child.guard.lease(end.map_or(Duration::ZERO, |end| end.saturating_duration_since(now)));
@@ -192,6 +194,7 @@ fn watch(
         }
         let _ = select.ready_deadline(wake);
     }
+    signals.has_command.store(false, Ordering::SeqCst);
     let status = child.status;
     // The guard may have ended it while this process was stopped.
     let is_lost = ending.is_some_and(|ending| ending.why == Why::Loss)

@@ -2,7 +2,8 @@
 //!
 //! A command in a process group of its own could not read from the terminal, and ctrl-c would not
 //! reach it. So its group gets the terminal, as a shell does it for its jobs, and zk-lock takes it
-//! back in the end.
+//! back in the end. Where the output goes elsewhere (`zk-lock run .. | less`) the terminal is left
+//! to the programs of the pipeline, until the command wants to read from it.
 
 use std::os::fd::OwnedFd;
 
@@ -14,13 +15,15 @@ pub struct Terminal {
     tty: OwnedFd,
     /// As it was before the command could change it.
     settings: Option<Termios>,
+    /// Other programs of a pipeline may need it.
+    pub is_shared: bool,
 }
 
 impl Terminal {
-    /// The terminal at stdin, if it is one and zk-lock is in its foreground.
-    pub fn ours() -> Option<Terminal> {
+    /// The terminal at stdin, if it is our session's.
+    pub fn at_stdin() -> Option<Terminal> {
         let stdin = rustix::stdio::stdin();
-        if !rustix::termios::isatty(stdin) || tcgetpgrp(stdin).ok()? != getpgrp() {
+        if !rustix::termios::isatty(stdin) || tcgetpgrp(stdin).is_err() {
             return None;
         }
         let tty = rustix::io::fcntl_dupfd_cloexec(stdin, 3).ok()?;
@@ -29,19 +32,25 @@ impl Terminal {
         blocked.add(Signal::SIGTTOU);
         blocked.thread_block().ok()?;
         let settings = tcgetattr(&tty).ok();
-        Some(Terminal { tty, settings })
+        let is_shared = !rustix::termios::isatty(rustix::stdio::stdout());
+        Some(Terminal { tty, settings, is_shared })
     }
 
-    /// Lets this group have it.
+    /// Lets this group have it, if it is ours to give.
     pub fn give(&self, group: Pid) {
-        let _ = tcsetpgrp(&self.tty, group);
+        if self.is_ours() {
+            let _ = tcsetpgrp(&self.tty, group);
+        }
     }
 
     /// Takes it from this group, if it has it.
     pub fn take_back(&self, group: Pid, restore: bool) {
+        if self.is_ours() {
+            return;
+        }
         let holder = tcgetpgrp(&self.tty);
         // The terminal may still be with a group that is gone.
-        if holder.is_ok_and(|holder| holder != group && holder != getpgrp())
+        if holder.is_ok_and(|holder| holder != group)
             && rustix::process::test_kill_process_group(group).is_ok()
         {
             return;

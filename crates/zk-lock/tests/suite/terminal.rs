@@ -175,6 +175,64 @@ fn ctrl_z_stops_the_command_and_fg_continues_it() {
 }
 
 #[test]
+fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
+    let server = server();
+    let notes = Notes::new();
+    let mut terminal = Terminal::start(&server, &["bash", "--norc", "-i"]);
+    // The command does not read: ctrl-z stops zk-lock and the command, ctrl-c ends both.
+    std::fs::write(
+        notes.path("ticks"),
+        notes.script("echo $$ > $D/child; while :; do echo tick; sleep 0.05; done"),
+    )
+    .expect("a script");
+    let ticks = notes.path("ticks").display().to_string();
+    terminal.press(&format!("$ZK_LOCK run {LOCK} -- sh {ticks} | sed 's/^/seen /'\n"));
+    terminal.expect("seen tick");
+    terminal.press(CTRL_Z);
+    terminal.expect("Stopped");
+    let child = notes.wait_pid("child");
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        stat.contains(") T ").then_some(())
+    };
+    until("the command is stopped", LIMIT, is_stopped);
+    terminal.press("fg\n");
+    terminal.expect("seen tick");
+    terminal.press(CTRL_C);
+    wait_children(&server, LOCK, 0);
+    assert!(!is_alive(child));
+    // The command reads: it gets the terminal then.
+    let reads = format!("$ZK_LOCK run {LOCK} -- sh -c 'read x; echo \"got $x\"' | cat\n");
+    terminal.press(&reads);
+    wait_children(&server, LOCK, 1);
+    terminal.press("four\n");
+    terminal.expect("got four");
+    wait_children(&server, LOCK, 0);
+    terminal.press("exit 5\n");
+    assert_eq!(terminal.end(), Some(5));
+}
+
+#[test]
+fn a_command_in_the_background_that_reads_is_stopped_with_zk_lock() {
+    let server = server();
+    let mut terminal = Terminal::start(&server, &["bash", "--norc", "-i"]);
+    terminal.press(&format!("$ZK_LOCK run {LOCK} -- sh -c 'read x; echo \"got $x\"' &\n"));
+    wait_children(&server, LOCK, 1);
+    // The shell tells of it with its next prompt.
+    until("the shell sees it stopped", LIMIT, || {
+        terminal.press("\n");
+        std::thread::sleep(Duration::from_millis(50));
+        terminal.shown.lock().expect("no panic").contains("Stopped").then_some(())
+    });
+    terminal.press("fg\n");
+    terminal.press("five\n");
+    terminal.expect("got five");
+    wait_children(&server, LOCK, 0);
+    terminal.press("exit 5\n");
+    assert_eq!(terminal.end(), Some(5));
+}
+
+#[test]
 fn watch_draws_the_queue_anew_with_each_change() {
     let server = server();
     let mut raw = Raw::connect(&server.connect_string()).expect("a session");
