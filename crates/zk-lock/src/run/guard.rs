@@ -53,10 +53,14 @@ impl Guard {
     pub fn start(plan: &Plan) -> Result<Guard, Failure> {
         let failed = |e: std::io::Error| Failure::system(format!("cannot start the guard: {e}"));
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
+        // Inside the command of another zk-lock: the other one gave its grace before it killed us,
+        // and our command must not outlive the other lease.
+        let is_nested = std::env::var_os("ZK_LOCK_NODE").is_some();
+        let grace = if is_nested { Duration::ZERO } else { plan.grace };
         let child = Command::new(program())
             .arg0("zk-guard")
             .arg(NAME)
-            .args([plan.grace, plan.margin].map(|duration| millis(duration).to_string()))
+            .args([grace, plan.margin].map(|duration| millis(duration).to_string()))
             .arg(plan.signal.to_string())
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())

@@ -1,6 +1,6 @@
 //! The processes of `run`: signals, grandchildren, and the end of zk-lock itself.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{
@@ -73,7 +73,7 @@ fn the_death_of_zk_lock_ends_the_command_and_its_children() {
         );
         // Its guard has these until it ends.
         let running = {
-            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+            command.stdout(Stdio::null()).stderr(Stdio::null());
             Running::start(command)
         };
         let (child, grandchild) = (notes.wait_pid("child"), notes.wait_pid("grandchild"));
@@ -106,6 +106,25 @@ fn the_death_of_zk_lock_before_it_has_the_lock_leaves_no_process() {
 }
 
 #[test]
+fn a_zk_lock_in_the_command_of_another_ends_its_own_command_in_time() {
+    let server = server();
+    let notes = Notes::new();
+    let zk_lock_itself = env!("CARGO_BIN_EXE_zk-lock");
+    let script = notes.script(STUBBORN);
+    let mut outer = zk_lock(&server, &["run", "--max-hold", "1s", "--grace", "200ms", LOCK, "--"]);
+    outer.args([zk_lock_itself, "run", "/locks/inner", "--", "sh", "-c", &script]);
+    // The inner guard has these until it ends.
+    outer.stdout(Stdio::null()).stderr(Stdio::null());
+    let outer = Running::start(outer);
+    let (child, grandchild) = (notes.wait_pid("child"), notes.wait_pid("grandchild"));
+    assert_eq!(outer.end().code, 137);
+    let ended = Instant::now();
+    until_dead(child);
+    until_dead(grandchild);
+    assert!(ended.elapsed() < Duration::from_secs(2), "no second grace: {:?}", ended.elapsed());
+}
+
+#[test]
 fn a_zk_lock_that_is_stopped_loses_its_command_before_its_lock() {
     let server = server();
     let notes = Notes::new();
@@ -128,7 +147,7 @@ fn a_guard_that_is_killed_is_replaced() {
     let notes = Notes::new();
     let script = notes.script(FAMILY);
     let mut command = zk_lock(&server, &["run", LOCK, "--", "sh", "-c", &script]);
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let running = Running::start(command);
     let (child, grandchild) = (notes.wait_pid("child"), notes.wait_pid("grandchild"));
     let guard = child_named(running.pid(), "zk-guard").expect("a guard");
@@ -170,7 +189,7 @@ fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
         &script,
     ]);
     nohup.env("ZK_CONNECT", server.connect_string());
-    nohup.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    nohup.stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = Running::start(nohup);
     notes.wait("began");
     running.signal(Signal::HUP);
