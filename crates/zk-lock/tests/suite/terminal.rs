@@ -193,7 +193,8 @@ fn a_pipeline_keeps_the_terminal_until_the_command_wants_it() {
     let child = notes.wait_pid("child");
     let is_stopped = || {
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-        stat.contains(") T ").then_some(())
+        // A shell that waits for a child it has just forked, which is stopped, is in state D.
+        (stat.contains(") T ") || stat.contains(") D ")).then_some(())
     };
     until("the command is stopped", LIMIT, is_stopped);
     terminal.press("fg\n");
