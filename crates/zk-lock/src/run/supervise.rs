@@ -134,8 +134,9 @@ fn watch(
         };
         if let Some(why) = why {
             let begun = ending.get_or_insert_with(|| {
-                tell(hold, plan, why, end.map(|end| end.saturating_duration_since(now)), output);
+                // The signal first: stderr may be a pipe that nobody reads.
                 child.end(plan.signal);
+                tell(hold, plan, why, end.map(|end| end.saturating_duration_since(now)), output);
                 Ending { why, since: now, killed: None }
             });
             // The lock may go while the command is being ended for another reason.
@@ -168,16 +169,17 @@ fn watch(
                     output.warn("left_behind", text, json!({"group": child.pid.as_raw_nonzero()}));
                     break;
                 }
+                child.kill();
                 wake = now + SHORT_PAUSE;
             }
             Some(ending) => {
                 let kill_at =
                     end.map_or(now, |end| (ending.since + plan.grace).min(end - plan.margin));
                 if now >= kill_at {
-                    let text = "SIGKILL to the command's process group";
-                    output.warn("killed", text, json!({"group": child.pid.as_raw_nonzero()}));
                     child.kill();
                     ending.killed = Some(now);
+                    let text = "SIGKILL to the command's process group";
+                    output.warn("killed", text, json!({"group": child.pid.as_raw_nonzero()}));
                 }
                 wake = kill_at.max(now).min(now + SHORT_PAUSE);
             }
