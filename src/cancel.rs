@@ -1,4 +1,4 @@
-//! Ends a wait from another thread.
+//! `CancelToken`: ends a wait from another thread.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -9,8 +9,8 @@ use crate::world::Receiver;
 
 /// Cancels waits for locks, from any thread: every clone of a token is the same token.
 ///
-/// Cancelling is sticky: a wait that begins later with a cancelled token ends at once. It gives up
-/// a wait, never a lock: a grant that won the race is returned.
+/// A token stays cancelled: a wait that begins later with it ends at once. Cancelling ends a wait,
+/// never a lock. If the lock is granted just before the token is cancelled, the call returns it.
 ///
 /// ```
 /// let token = zk_mutex::CancelToken::new();

@@ -1,7 +1,7 @@
-//! A clock that goes on while the host sleeps: leases are measured on it.
+//! The clock on which leases are measured. It goes on while the host sleeps.
 //!
-//! `std::time::Instant` stops during suspend on Linux and macOS, so a lease measured on it would
-//! seem to live on a host that just woke up long after the server expired its session.
+//! `std::time::Instant` stops during suspend on Linux and macOS. A lease that is measured on it would
+//! still last on a host that has just woken up, long after the server expired the session.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::world;
 use crate::world::atomic::{AtomicU64, Ordering};
 
-/// A point on the boot-time clock, in nanoseconds since its start: they last for 584 years.
+/// A point on the boot-time clock, in nanoseconds since its start. They suffice for 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BootTime(u64);
 
@@ -21,12 +21,12 @@ impl BootTime {
         BootTime(nanos(world::boot_time()))
     }
 
-    /// This time less `d`; the start of the clock, if that is later.
+    /// The time `d` before this; the start of the clock, if that is later.
     pub(crate) fn before(self, d: Duration) -> Self {
         BootTime(self.0.saturating_sub(nanos(d)))
     }
 
-    /// The time from `earlier` to this, zero when `earlier` is later.
+    /// The time from `earlier` to this; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: BootTime) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -36,12 +36,13 @@ fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A point in time that threads read without a lock; at first the start of the clock.
+/// A point in time that threads read without a lock. At first it is the start of the clock.
 #[derive(Default)]
 pub(crate) struct SharedTime(AtomicU64);
 
 impl SharedTime {
-    /// A thread that reads a time here also sees all that its writer did before it wrote that time.
+    /// A thread that reads a time here also sees everything that the writer did before it wrote that
+    /// time.
     pub(crate) fn get(&self) -> BootTime {
         BootTime(self.0.load(Ordering::Acquire))
     }
@@ -78,8 +79,8 @@ mod tests {
         assert!(a + Duration::MAX > a);
     }
 
-    /// A wall clock can be set back, and other clocks stop while the host sleeps: a lease measured
-    /// on one of them would outlive its session.
+    /// A wall clock can be set back, and other clocks stop while the host sleeps. A lease that is
+    /// measured on one of them would last longer than its session.
     #[cfg(target_os = "linux")]
     #[test]
     fn it_is_the_boot_time_clock() {

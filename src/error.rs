@@ -1,4 +1,4 @@
-//! The one error type, and what each error tells the caller to do.
+//! The error type of the library. Each error says what the caller can do about it.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,80 +6,81 @@ use std::time::Duration;
 /// The result of every operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. Contention is never an error: a lock that somebody else holds is
-/// `Ok(None)`.
+/// Why an operation failed. Contention is never an error: if somebody else holds the lock, the call
+/// returns `Ok(None)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A path that ZooKeeper would refuse, or where no lock can be. Nothing was sent.
+    /// The path is not valid for ZooKeeper, or no lock can be there. Nothing was sent.
     InvalidPath {
         /// The path as it was given.
         path: String,
         /// The rule that it breaks.
         rule: &'static str,
     },
-    /// A setting that cannot work, or one that others have set otherwise.
+    /// A setting cannot work, or another user of the same lock has set it otherwise.
     InvalidConfig {
         /// The setting.
         what: &'static str,
         /// What is wrong with it.
         reason: String,
     },
-    /// No server gave us a session within the connect timeout.
+    /// No server gave a session within the connect timeout.
     Connect {
-        /// Each host that was tried, and why it failed the last time.
+        /// Each host, and why the last attempt at it failed.
         hosts: Vec<HostFailure>,
-        /// How long we tried.
+        /// How long the library tried.
         waited: Duration,
     },
     /// The server refused the credentials given with
     /// [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     Auth {
-        /// What was being done.
+        /// The operation that failed.
         op: &'static str,
-        /// The node concerned; empty where the session itself was refused.
+        /// The node; empty if the server refused the session itself.
         path: String,
     },
-    /// The node's ACL does not allow this to us.
+    /// The node's ACL does not allow this operation to the session.
     NoAuth {
-        /// What was being done.
+        /// The operation that failed.
         op: &'static str,
-        /// The node whose ACL (or whose parent's ACL) refused.
+        /// The node. Its ACL or its parent's ACL does not allow the operation.
         path: String,
     },
-    /// ZooKeeper could not answer in time. This says nothing about who holds the lock.
+    /// ZooKeeper did not answer in time. It is unknown whether somebody holds the lock.
     Unavailable {
-        /// What was being done.
+        /// The operation that failed.
         op: &'static str,
-        /// The node concerned.
+        /// The node.
         path: String,
-        /// What kept us from an answer.
+        /// Why no answer came.
         cause: Cause,
     },
-    /// The lock was held and is held no longer: stop what it protects. A thread gets this for as
-    /// long as it has a guard on the lost hold; where a guard was leaked,
+    /// The thread held the lock and has lost it: stop the work that the lock protects. A thread gets
+    /// this error for as long as it has a guard of the lost lock. If such a guard was leaked,
     /// `clear_lost` (of [`ZkMutex`](crate::ZkMutex::clear_lost) and
     /// [`ZkRwLock`](crate::ZkRwLock::clear_lost)) ends that.
     Lost {
-        /// The node that was the hold.
+        /// The node that was held. If several permits were taken together, this is the first
+        /// permit's node, also if another one was lost.
         path: String,
-        /// How it was lost.
+        /// Why it was lost.
         reason: LossReason,
     },
-    /// This thread would wait for itself, for ever. Nothing was sent.
+    /// The call would wait for its own thread, and so for ever. Nothing was sent.
     WouldDeadlock {
         /// The lock's path.
         path: String,
-        /// How, and what to do instead.
+        /// Why, and what to do instead.
         why: &'static str,
     },
-    /// The clients of one semaphore were not told the same number of permits.
+    /// The clients of one semaphore do not have the same number of permits in their settings.
     InconsistentLeases {
         /// The semaphore's path.
         path: String,
-        /// How many this client was told.
+        /// The number in the settings of this client.
         ours: u32,
-        /// How many the data of the semaphore's node says.
+        /// The number in the data of the semaphore's node.
         theirs: u32,
     },
     /// The wait was cancelled through its [`CancelToken`](crate::CancelToken), or its candidate
@@ -90,37 +91,37 @@ pub enum Error {
     },
     /// The session was closed, by `close()` or by dropping its last handle.
     Closed {
-        /// What was being done.
+        /// The operation that failed.
         op: &'static str,
-        /// The node concerned; empty where there is none.
+        /// The node; empty if there is none.
         path: String,
     },
-    /// Several of the locks that were held as one failed in their release; each for a reason of its
-    /// own. All of them were let go.
+    /// A guard of several locks was released, and the release of more than one lock failed, each for
+    /// a reason of its own. The guard has given all of them up.
     Several {
-        /// What failed, at least two, in the order in which the locks were released.
+        /// The failures, at least two, in the order in which the locks were released.
         failures: Vec<Error>,
     },
-    /// The server answered with an error that no other variant stands for.
+    /// The server answered with an error for which there is no other variant.
     Server {
-        /// What was being done.
+        /// The operation that failed.
         op: &'static str,
-        /// The node concerned.
+        /// The node.
         path: String,
-        /// ZooKeeper's error, by its name; `AnswerTooLong` for an answer of more than 16 MiB (a
-        /// node with far too many children, or too much data), which is not read.
+        /// The name of ZooKeeper's error. `AnswerTooLong` stands for an answer of more than 16 MiB,
+        /// which the library does not read: the node has far too many children or too much data.
         code: String,
     },
 }
 
-/// The code of an [`Error::Server`] for an answer that was too long to be taken.
+/// The code of an [`Error::Server`] for an answer that is too long to be read.
 pub(crate) const ANSWER_TOO_LONG: &str = "AnswerTooLong";
 
-/// What that means, and what to do. (The length is `MAX_FRAME` of the wire format.)
-pub(crate) const TOO_LONG_ADVICE: &str = "the list of its children, or its data, is longer than the 16 MiB that are read; \
+/// What this code means, and what to do. (The length is `MAX_FRAME` of the wire format.)
+pub(crate) const TOO_LONG_ADVICE: &str = "the list of its children, or its data, is longer than the 16 MiB that the library reads; \
      delete what does not belong there, or use another path";
 
-/// One host of the connect string, and why it gave us no session.
+/// One host of the connect string, and why it gave no session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostFailure {
@@ -130,48 +131,48 @@ pub struct HostFailure {
     pub reason: String,
 }
 
-/// What kept ZooKeeper from answering.
+/// Why no answer came from ZooKeeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
     /// The caller's deadline passed before a server answered.
     Deadline,
-    /// The connection broke, or the server fell silent, before the answer came.
+    /// The connection broke, or the server stopped answering, before the answer came.
     ConnectionLost,
-    /// No server has been reachable for this long, and the retry policy is spent.
+    /// No server has been reachable for this long, which is all that the retry policy allows.
     Outage(Duration),
-    /// Servers were reached, but for this long none gave an answer that led any further, and the
-    /// retry policy is spent.
+    /// Servers were reachable, but for this long none gave the answer that the call needed. That is
+    /// all that the retry policy allows.
     NoProgress(Duration),
-    /// The machine could not give what was needed: a thread, a socket.
+    /// This machine did not give a resource that was needed: a thread, a socket.
     Resources(String),
 }
 
-/// How a hold, or a session, was lost.
+/// Why a lock, or a session, was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// The lease could not be renewed in time, so the server may have expired the session.
     LeaseExpired,
-    /// The server expired the session; its nodes are gone.
+    /// The server expired the session, and deleted its nodes.
     SessionExpired,
     /// The server refused the session's credentials.
     AuthFailed,
     /// The session was closed on our side.
     SessionClosed,
-    /// Somebody deleted the lock's node; be it the server, which tells of the node before it tells
-    /// of the session that it expires.
+    /// The lock's node was deleted: by somebody, or by the server when it expires the session, since
+    /// the news of the node may come before the news of the session.
     NodeDeleted,
-    /// It was given up on our side: the candidate left its election, or the leader's work came to
-    /// its end.
+    /// This process gave the leadership up: the candidate left its election, or the leader's work has
+    /// ended.
     Resigned,
     /// The library's own connection thread failed; see the log.
     Internal,
 }
 
 impl Error {
-    /// Whether the same call may succeed later although the program changes nothing: time alone can
-    /// help. Where it cannot, trying again only fails again, for ever.
+    /// Whether the same call may succeed later although the program changes nothing. If not, each
+    /// further try fails too.
     ///
     /// | error | transient | what to do |
     /// | --- | --- | --- |
@@ -180,17 +181,17 @@ impl Error {
     /// | [`Connect`](Self::Connect) | yes | try again after a pause; look at the hosts' reasons |
     /// | [`Auth`](Self::Auth) | no | correct the credentials |
     /// | [`NoAuth`](Self::NoAuth) | no | correct the credentials or the ACL |
-    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause |
+    /// | [`Unavailable`](Self::Unavailable) | yes | try again after a pause. A call with a fixed deadline ([`Wait::until`](crate::Wait::until)) needs a new one: after its deadline the same call never succeeds |
     /// | [`Lost`](Self::Lost) | no | stop what the lock protects, drop its guards; then lock again |
     /// | [`WouldDeadlock`](Self::WouldDeadlock) | no | correct the program |
-    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | tell all clients the same number |
-    /// | [`Cancelled`](Self::Cancelled) | no | stop: that is what the token asks for |
+    /// | [`InconsistentLeases`](Self::InconsistentLeases) | no | set the same number in all clients |
+    /// | [`Cancelled`](Self::Cancelled) | no | stop: the program has cancelled the wait |
     /// | [`Closed`](Self::Closed) | no | connect a new session |
     /// | [`Several`](Self::Several) | if each of its failures is | see each failure |
     /// | [`Server`](Self::Server) | for the codes `OperationTimeout`, `ThrottledOp`, `NotReadOnly` | try again after a pause; otherwise look at the code |
     ///
-    /// A guard whose `unlock()` failed is gone, and its node goes by itself: there is nothing to
-    /// try again.
+    /// After a failed `unlock()` there is nothing to try again: the guard is gone, and the library
+    /// deletes its node in the background.
     ///
     /// ```no_run
     /// # fn book(_: &zk_mutex::ZkMutexGuard) {}
@@ -231,8 +232,8 @@ impl Error {
     }
 }
 
-/// With these a server says of itself that it cannot do the request now: it is too slow, it has too
-/// much to do, or it has lost the others.
+/// With these codes a server says that it cannot do the request now: it is too slow, it has too much
+/// to do, or it has lost the other servers.
 const TRANSIENT_CODES: [&str; 3] = ["OperationTimeout", "ThrottledOp", "NotReadOnly"];
 
 impl fmt::Display for Cause {
@@ -242,12 +243,12 @@ impl fmt::Display for Cause {
             Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
             Cause::Outage(d) => write!(
                 f,
-                "no server has been reachable for {:.1} s and the retry policy is spent",
+                "no server has been reachable for {:.1} s, and the retry policy allows no longer wait",
                 d.as_secs_f64()
             ),
             Cause::NoProgress(d) => write!(
                 f,
-                "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy is spent; see whether the ensemble has a quorum",
+                "servers could be reached, but for {:.1} s none gave the answer that was needed, and the retry policy allows no longer wait; see whether the ensemble has a quorum",
                 d.as_secs_f64()
             ),
             Cause::Resources(what) => write!(f, "this machine gave no {what}"),
@@ -263,7 +264,7 @@ impl fmt::Display for LossReason {
             LossReason::AuthFailed => "the server refused the session's credentials",
             LossReason::SessionClosed => "the session was closed",
             LossReason::NodeDeleted => "somebody deleted its node",
-            LossReason::Resigned => "it was given up on our side",
+            LossReason::Resigned => "this process gave it up",
             LossReason::Internal => "the connection thread failed, see the log",
         })
     }
@@ -303,16 +304,16 @@ impl fmt::Display for Error {
             ),
             Error::Unavailable { op, path, cause } => write!(
                 f,
-                "{op} {path}: ZooKeeper unavailable, {cause}; who holds the lock is unknown, try again later"
+                "{op} {path}: ZooKeeper unavailable, {cause}; it is unknown who holds the lock, try again later"
             ),
             Error::Lost { path, reason } => write!(
                 f,
-                "{path}: the lock is lost, {reason}; stop what it protects, drop its guards and lock again"
+                "{path}: the lock is lost, {reason}; stop the work that it protects, drop its guards and lock again"
             ),
             Error::WouldDeadlock { path, why } => write!(f, "lock {path}: {why}"),
             Error::InconsistentLeases { path, ours, theirs } => write!(
                 f,
-                "semaphore {path}: its node says {theirs} permits, and this client was told {ours}; let all clients be told the same, \
+                "semaphore {path}: its node says {theirs} permits, and the settings of this client say {ours}; set the same number in all clients, \
                  or change the node's number with set_permits()"
             ),
             Error::Cancelled { path } => write!(f, "lock {path}: the wait was cancelled"),
@@ -344,8 +345,8 @@ impl std::error::Error for Error {}
 mod tests {
     use super::*;
 
-    /// An error of each variant; of those whose answer depends on what is in them, one for each
-    /// answer.
+    /// An error of each variant. If the answer of a variant depends on its fields, there is an error
+    /// for each answer.
     fn one_of_each() -> Vec<Error> {
         let (op, path, reason) = ("lock", String::from("/locks/orders"), String::from("no"));
         let server = |code: &str| Error::Server { op, path: path.clone(), code: code.to_owned() };

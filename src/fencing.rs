@@ -1,4 +1,5 @@
-//! The number that lets a store refuse a holder whose time is over.
+//! The fencing token: the number by which a store refuses the write of a holder that has lost its
+//! lock.
 
 use std::fmt;
 
@@ -7,14 +8,14 @@ use std::fmt;
 /// it has seen.
 ///
 /// A process may be paused (by a long garbage collection, a debugger, a suspended host) until its
-/// session has expired, and write when it wakes. A lock alone cannot prevent that; the store can,
-/// with this token. The token has two parts: the zxid that created the holder's node (ZooKeeper's
+/// session has expired, and then write when it goes on. A lock alone cannot prevent that. The store
+/// can, with this token. The token has two parts: the zxid that created the holder's node (ZooKeeper's
 /// number of that write, counted over the whole ensemble), and how often threads of that process
 /// have handed the lock over since. Compare both parts together, as `Ord` does. Source: "How to do
 /// distributed locking", M. Kleppmann, 2016; ZooKeeper's zxid.
 ///
-/// Tokens begin again at lower numbers only if the ensemble's data is wiped: then clear the tokens
-/// in the store too. (Permits of a semaphore have several holders at once:
+/// Tokens start again at lower numbers only if the ensemble's data is wiped. Then clear the tokens in
+/// the store too. (Permits of a semaphore have several holders at once:
 /// [`ZkSemaphore`](crate::ZkSemaphore) says what their tokens can do.)
 ///
 /// # In a database
@@ -28,7 +29,7 @@ use std::fmt;
 #[doc = include_str!("fencing.sql")]
 /// ```
 ///
-/// If the statement changed no row, somebody with a newer token has written before: this write came
+/// If the statement changed no row, a holder with a newer token has already written: this write came
 /// too late. The comparison is `<=`, because a holder may write more than once under one token. The
 /// row must exist before the first write, with a token that is below all others: 16 zero bytes. (In
 /// this crate's repository, `cargo run -p zk-mutex-interop --example sql` runs the statement on
@@ -66,8 +67,8 @@ impl FencingToken {
     /// assert_eq!(newest.to_bytes(), stored());
     /// ```
     pub fn to_bytes(self) -> [u8; 16] {
-        // The bit of the sign is turned over: the bytes of negative numbers would be the greater
-        // ones.
+        // The sign bit is inverted. Otherwise the bytes of negative numbers would compare as greater
+        // than those of positive numbers.
         let zxid = (self.zxid ^ i64::MIN).cast_unsigned();
         (u128::from(zxid) << 64 | u128::from(self.hand_over)).to_be_bytes()
     }
@@ -111,7 +112,7 @@ mod tests {
     fn bytes_sort_as_tokens_do_anywhere() {
         let mut chance = fastrand::Rng::with_seed(1);
         for _ in 0..20_000 {
-            // Of every length; and half of the time with the same zxid.
+            // Numbers of every length, and half of the time two tokens with the same zxid.
             let a = FencingToken::new(
                 chance.i64(..) >> chance.u32(..64),
                 chance.u64(..) >> chance.u32(..64),

@@ -1,4 +1,6 @@
-//! What every guard can tell of its hold.
+//! `Held`: what each guard can tell of its hold. All recipes make their guards with the macro at
+//! the end of this file. It guarantees that a guard ends its hold once, and that the signals of a
+//! released guard never become ready.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,48 +8,49 @@ use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::queue::{Holding, Release};
+use crate::queue::{HeldNode, Release};
 use crate::session::{LostSignal, RevokeSignal};
 use crate::world::{Instant, OnceLock};
 
-/// The recipe behind a guard: one hold, which the guards of one thread share where they are counted
-/// by thread.
-pub(crate) trait Owner: Send + Sync {
-    /// The node that is held; of several the one that was made first.
-    fn holding(&self) -> &Holding;
+/// The recipe's side of a guard: one hold. If a recipe counts guards by thread, the guards of one
+/// thread share a hold.
+pub(crate) trait Hold: Send + Sync {
+    /// The node that is held. If there are several, the node that was made first.
+    fn node(&self) -> &HeldNode;
 
-    /// The other nodes, where a semaphore's permits were taken together.
-    fn others(&self) -> &[Holding] {
+    /// The other nodes, if several permits of a semaphore were taken together.
+    fn others(&self) -> &[HeldNode] {
         &[]
     }
 
-    /// The path of the lock's node, as its user knows it.
+    /// The path of the node, below the session's chroot.
     fn path(&self) -> &str;
 
-    /// How many guards the hold's thread has on the lock.
+    /// How many guards this hold has.
     fn count(&self) -> usize {
         1
     }
 
     /// The second part of the fencing token. It does not change while the hold stands.
     fn hand_over(&self) -> u64 {
-        self.holding().hand_overs()
+        self.node().hand_overs()
     }
 
-    /// Ends one guard, without waiting for anything; with `wait`, the outcome can be waited for.
+    /// Ends one guard, without waiting for anything. With `wait`, the caller can wait for the
+    /// outcome.
     fn release(&self, wait: bool) -> Release;
 
     /// Ends the hold's only guard and leaves the lock held, by the node at the path that this
-    /// gives. The guard stays if that fails. Only for recipes whose guards offer it.
+    /// gives. If it fails, the guard stays. Only a mutex has this.
     fn persist(&self) -> Result<String> {
         let reason = "this lock cannot outlive its session".to_owned();
         Err(Error::InvalidConfig { what: "persistent lock", reason })
     }
 }
 
-/// A hold of a lock; every guard derefs to it.
+/// A hold of a lock. Every guard derefs to it.
 ///
-/// A hold is valid until it is released or lost. If it is lost, the lock may be somebody else's:
+/// A hold is valid until it is released or lost. If it is lost, somebody else may hold the lock:
 /// stop the work that it protects. This process notices a loss at the latest when the session's
 /// lease ends, whatever the network does. An outage that is over before the lease ends costs no
 /// hold.
@@ -55,11 +58,11 @@ pub(crate) trait Owner: Send + Sync {
 /// # The lease
 ///
 /// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
-/// its lock. With T, the session timeout that the server granted: every T/6 the session sends a
-/// `sync` and a small write; if the application's own locking has just written, it does so later. A
-/// renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder keeps
-/// its lock as long as each answer of the servers takes at most T/10. No server expires the session
-/// before the lease ends, on these assumptions:
+/// its lock. T is the session timeout that the server granted. Every T/6 the session sends a `sync`
+/// and a small write; if the application's own locking has just written something, it does so
+/// later. A renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder
+/// keeps its lock as long as each answer of the servers takes at most T/10. No server expires the
+/// session before the lease ends, on these assumptions:
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
 ///   two ticks. In that case state the tick with
@@ -72,15 +75,16 @@ pub(crate) trait Owner: Send + Sync {
 /// * The session is not connected through an observer master (`observerMasterPort`), and sessions
 ///   are not local (`localSessionsEnabled`).
 pub struct Held {
-    owner: Arc<dyn Owner>,
-    /// Made when one is asked for, which few guards are: a guard is small, and takes no memory of
-    /// its own.
+    hold: Arc<dyn Hold>,
+    /// Made at the first call that needs a signal. Most guards never need one, and so allocate
+    /// nothing.
     signals: OnceLock<Box<Signals>>,
-    /// There is nothing to release, or nothing any more.
+    /// This guard has been released, or is only a view and has nothing to release.
     is_released: bool,
 }
 
-/// A guard's own signals: its node may go on in other hands after it.
+/// The signals of one guard. They end with the guard, because its node may go on with another
+/// thread.
 #[derive(Default)]
 struct Signals {
     lost: OnceLock<LostSignal>,
@@ -88,39 +92,40 @@ struct Signals {
 }
 
 impl Held {
-    pub(crate) fn new(owner: Arc<dyn Owner>) -> Self {
-        Held { owner, signals: OnceLock::new(), is_released: false }
+    pub(crate) fn new(hold: Arc<dyn Hold>) -> Self {
+        Held { hold, signals: OnceLock::new(), is_released: false }
     }
 
-    /// To look at a hold that somebody else releases: its end, in whatever way, fires the signals
-    /// even if this is gone by then.
-    pub(crate) fn view(owner: Arc<dyn Owner>) -> Self {
-        let mut held = Held::new(owner);
+    /// A view of a hold that is released elsewhere. Its signals become ready when the hold ends, in
+    /// whatever way, also after this view was dropped.
+    pub(crate) fn view(hold: Arc<dyn Hold>) -> Self {
+        let mut held = Held::new(hold);
         held.is_released = true;
         held
     }
 
-    /// Its nodes: one, unless it is of a semaphore's permits that were taken together.
-    fn holdings(&self) -> impl Iterator<Item = &Holding> {
-        std::iter::once(self.owner.holding()).chain(self.owner.others())
+    /// Its nodes. There is one, or one for each of several permits that were taken together.
+    fn held_nodes(&self) -> impl Iterator<Item = &HeldNode> {
+        std::iter::once(self.hold.node()).chain(self.hold.others())
     }
 
     /// How many nodes it has.
     pub(crate) fn nodes(&self) -> usize {
-        self.owner.others().len() + 1
+        self.hold.others().len() + 1
     }
 
     /// Whether the hold is valid now. This is cheap: it does no I/O, and looks at a clock and a
     /// flag. Once it is false, it stays false.
     pub fn is_held(&self) -> bool {
-        self.holdings().all(Holding::is_held)
+        self.held_nodes().all(HeldNode::is_held)
     }
 
     /// As [`is_held`](Self::is_held), but an error if the hold is lost: for use with `?`.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] with the node and the reason.
+    /// [`Error::Lost`] with the path of the node and the reason. For several permits that were
+    /// taken together it is the path of the first permit's node, also if another one was lost.
     pub fn check(&self) -> Result<()> {
         match self.lost_reason() {
             None => Ok(()),
@@ -133,32 +138,26 @@ impl Held {
     /// `select!`. This call does no I/O.
     ///
     /// The signal belongs to this guard: if it was not ready when the guard was released, it never
-    /// becomes ready. It makes no difference if others use the node after that (another thread of
-    /// this process, an outer guard of this thread, other readers) and lose it. (The signal of a
-    /// [`Leadership`](crate::Leadership) becomes ready when the term ends in any way.)
+    /// becomes ready. This is so also if the node is used further (by another thread of this
+    /// process, by an outer guard of this thread, or by other readers) and is lost then. (The
+    /// signal of a [`Leadership`](crate::Leadership) becomes ready when the term ends in any way.)
     ///
     /// From this call on the node is watched, so that the session notices if somebody else deletes
     /// it. (Without this call the watch begins when the lock has been held for 50 ms.)
     pub fn lost(&self) -> LostSignal {
         self.ask_for_watch();
-        let signals = self.signals();
-        let make = || {
-            let signal = self.owner.holding().hold().signal();
-            self.owner.others().iter().for_each(|other| other.hold().join(&signal));
-            signal
-        };
-        signals.lost.get_or_init(make).clone()
+        self.lost_signal().clone()
     }
 
     /// A signal that becomes ready when somebody asks the holder to release the lock, with
-    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`. It becomes
-    /// ready too if somebody asked while this thread was still waiting for the lock. A release or a
-    /// loss never makes it ready, and after the release of this guard nothing does. This call does
-    /// no I/O.
+    /// [`attempt_revoke`](crate::ZkMutex::attempt_revoke) or with Curator's `Revoker`. If somebody
+    /// asked while this thread was still waiting for the lock, the signal is ready at once. A
+    /// release or a loss never makes it ready. After this guard was released, nothing makes it
+    /// ready. This call does no I/O.
     ///
-    /// To be asked is no loss: the hold stays valid, and the holder decides whether and when to
-    /// drop the guard. When the guard is dropped, the lock is not handed to another thread of this
-    /// process, so that the others get their turn.
+    /// A request does not end the hold: the hold stays valid, and the holder decides whether and
+    /// when to drop the guard. When the guard is dropped, the lock is not handed to another thread
+    /// of this process, so that other processes get their turn.
     ///
     /// Each lock that has a queue has a call [`attempt_revoke`](crate::ZkMutex::attempt_revoke),
     /// and [`ZkSession::attempt_revoke`](crate::ZkSession::attempt_revoke) takes the path of a
@@ -166,8 +165,8 @@ impl Held {
     /// client that writes `__REVOKE__` to its node itself.
     ///
     /// As with [`lost`](Self::lost), the node is watched from this call on. The request belongs to
-    /// the node, not to one guard: if it came before this thread got the node, the signal is ready
-    /// at once.
+    /// the node, not to one guard: if it came before this thread got the node from another thread
+    /// of this process, the signal is ready at once.
     ///
     /// ```no_run
     /// # fn step() -> bool { false }
@@ -188,8 +187,8 @@ impl Held {
         self.ask_for_watch();
         let signals = self.signals();
         let make = || {
-            let signal = self.owner.holding().hold().revoke_signal();
-            self.owner.others().iter().for_each(|other| other.hold().join_revoked(&signal));
+            let signal = self.hold.node().leased().revoke_signal();
+            self.hold.others().iter().for_each(|other| other.leased().join_revoked(&signal));
             signal
         };
         signals.revoked.get_or_init(make).clone()
@@ -197,13 +196,16 @@ impl Held {
 
     /// Why the hold was lost, if it was.
     pub fn lost_reason(&self) -> Option<LossReason> {
-        self.holdings().find_map(Holding::loss)
+        let reason = self.held_nodes().find_map(HeldNode::loss)?;
+        // Of several nodes one may be lost after another. The signal keeps the reason that came
+        // first, so the answer does not change.
+        Some(self.lost_signal().reason().unwrap_or(reason))
     }
 
-    /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost. As
-    /// long as the connection works, the lease is renewed, and this time gets longer again.
+    /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost.
+    /// Each renewal of the lease makes this time longer again.
     pub fn valid_for(&self) -> Duration {
-        self.holdings().map(Holding::valid_for).min().unwrap_or_default()
+        self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }
 
     /// Until when the hold stays valid even if ZooKeeper never answers again; `None` if it is lost.
@@ -232,7 +234,8 @@ impl Held {
     /// # }
     /// ```
     pub fn valid_until(&self) -> Option<Instant> {
-        // before the lease is looked at: a pause in between makes it earlier
+        // Read the clock before the lease: a pause between the two then makes the result too early,
+        // never too late.
         let now = Instant::now();
         let left = self.valid_for();
         (!left.is_zero()).then(|| now + left)
@@ -240,48 +243,51 @@ impl Held {
 
     /// The token to give to the store with each write. Each holder's token is higher than the token
     /// of the holder before. So a store that refuses a token lower than the highest it has seen
-    /// refuses a holder whose time is over, as soon as the next holder has written.
+    /// refuses the writes of an earlier holder, as soon as the next holder has written.
     ///
-    /// A nested guard has the same token. The call costs nothing: the token came with the answer
+    /// A nested guard has the same token. This call costs nothing: the token came with the answer
     /// that made the node. A hold that is lost keeps its token. Several permits that were taken
-    /// together have the token of the oldest.
+    /// together have the token of the first permit.
     pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.owner.holding().hold().czxid(), self.owner.hand_over())
+        FencingToken::new(self.hold.node().leased().czxid(), self.hold.hand_over())
     }
 
-    /// How many guards this thread has on the lock.
+    /// How many guards this thread has on this hold: 1, and more if it locked a re-entrant lock
+    /// several times. The read guards and the write guards of a [`ZkRwLock`](crate::ZkRwLock) are
+    /// counted apart.
     pub fn hold_count(&self) -> usize {
-        self.owner.count()
+        self.hold.count()
     }
 
     /// The path of the lock's node. For several permits that were taken together, the path of the
     /// first permit's node.
     pub fn path(&self) -> &str {
-        self.owner.path()
+        self.hold.path()
     }
 
-    /// From now on, until `part`, its loss raises that signal too.
+    /// From now on, until `part`, a loss of this hold raises that signal too.
     pub(crate) fn join(&self, signal: &LostSignal) {
-        self.holdings().for_each(|holding| holding.hold().join(signal));
+        self.held_nodes().for_each(|held_node| held_node.leased().join(signal));
     }
 
     pub(crate) fn part(&self, signal: &LostSignal) {
-        self.holdings().for_each(|holding| holding.hold().part(signal));
+        self.held_nodes().for_each(|held_node| held_node.leased().part(signal));
     }
 
     #[cfg(zk_sim)]
-    pub(crate) fn holding(&self) -> &Holding {
-        self.owner.holding()
+    pub(crate) fn node(&self) -> &HeldNode {
+        self.hold.node()
     }
 
     /// Makes sure that a deletion of the node by somebody else is noticed.
     pub(crate) fn ask_for_watch(&self) {
-        self.holdings().for_each(Holding::ask_for_watch);
+        self.held_nodes().for_each(HeldNode::ask_for_watch);
     }
 
-    /// Leaves the lock held without us; if that fails, it is released as by a drop.
+    /// Leaves the lock held by a node of no session. If that fails, the lock is released as by a
+    /// drop.
     pub(crate) fn persist(mut self) -> Result<String> {
-        let path = self.owner.persist()?;
+        let path = self.hold.persist()?;
         self.is_released = true;
         self.silence();
         Ok(path)
@@ -291,34 +297,42 @@ impl Held {
         self.begin_unlock()().1
     }
 
-    /// Ends the guard; what this gives waits for the outcome. It also gives the owner, which may be
-    /// the last handle of its session: the session is closed when that is dropped.
-    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Owner>, Result<()>) {
+    /// Ends the guard. Gives a function that waits for the outcome, and then gives it with the
+    /// owner. The owner may be the last handle of its session: its drop then closes the session.
+    pub(crate) fn begin_unlock(mut self) -> impl FnOnce() -> (Arc<dyn Hold>, Result<()>) {
         self.is_released = true;
         self.silence();
-        let (release, owner) = (self.owner.release(true), self.owner.clone());
+        let (release, hold) = (self.hold.release(true), self.hold.clone());
         move || {
-            let outcome = release.wait(owner.path());
-            (owner, outcome)
+            let outcome = release.wait(hold.path());
+            (hold, outcome)
         }
     }
 
-    /// Ends the guard as a drop does; what this gives may be the last handle of its session.
-    pub(crate) fn begin_drop(self) -> Arc<dyn Owner> {
-        let owner = self.owner.clone();
+    /// Ends the guard as a drop does, and gives the owner, which may be the last handle of its
+    /// session.
+    pub(crate) fn begin_drop(self) -> Arc<dyn Hold> {
+        let hold = self.hold.clone();
         drop(self);
-        owner
+        hold
     }
 
-    /// From now on nothing fires its signals: what happens to the node is no matter of this guard's
-    /// any more.
+    /// Separates the guard's signals from its nodes: from now on nothing makes them ready.
     fn silence(&self) {
         if let Some(signals) = self.signals.get() {
-            for hold in self.holdings().map(Holding::hold) {
-                signals.lost.get().into_iter().for_each(|signal| hold.part(signal));
-                signals.revoked.get().into_iter().for_each(|signal| hold.part_revoked(signal));
+            for node in self.held_nodes().map(HeldNode::leased) {
+                signals.lost.get().into_iter().for_each(|signal| node.part(signal));
+                signals.revoked.get().into_iter().for_each(|signal| node.part_revoked(signal));
             }
         }
+    }
+
+    fn lost_signal(&self) -> &LostSignal {
+        self.signals().lost.get_or_init(|| {
+            let signal = self.hold.node().leased().signal();
+            self.hold.others().iter().for_each(|other| other.leased().join(&signal));
+            signal
+        })
     }
 
     fn signals(&self) -> &Signals {
@@ -330,8 +344,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         if !self.is_released {
             self.silence();
-            // What goes wrong is logged; a drop has nobody to tell.
-            let _ = self.owner.release(false);
+            // An error is logged: a drop cannot return it.
+            let _ = self.hold.release(false);
         }
     }
 }
@@ -346,18 +360,19 @@ impl fmt::Debug for Held {
     }
 }
 
-/// A field of this type keeps a guard on the thread that took the lock: holds are counted by
-/// thread, so another thread must not end them. The compiler names this type where somebody sends
-/// such a guard.
+/// A field of this type keeps a guard on the thread that took the lock: guards are counted by
+/// thread, so another thread must not drop them. If a program sends such a guard, the compiler's
+/// error names this type.
 pub(crate) type StaysOnItsThread =
     std::marker::PhantomData<dyn GuardStaysOnItsThread + Sync + Unpin>;
 
-/// No type has this trait. A trait object of it is not `Send`, and it is the first thing that the
-/// compiler names where somebody sends a guard.
+/// No type has this trait. Its trait object is not `Send`. The compiler names this trait first in
+/// its error, so its name says what is wrong.
 pub(crate) trait GuardStaysOnItsThread {}
 
-/// A recipe's guard: it derefs to [`Held`], which has all that can be asked of it. A guard with a
-/// field of the type `StaysOnItsThread` is not `Send`; any other may be sent to another thread.
+/// Makes the guard of a recipe. It derefs to [`Held`], which has the guard's methods. A guard with
+/// a field of the type `StaysOnItsThread` is not `Send`; any other guard may be sent to another
+/// thread.
 macro_rules! guard {
     ($(#[$about:meta])* $guard:ident , unused: $unused:literal $(, $marker:ident: StaysOnItsThread)?) => {
         $(#[$about])*
@@ -372,17 +387,22 @@ macro_rules! guard {
                 $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
-            /// Releases the lock and waits until its node is deleted, for up to a sixth of the
-            /// session timeout. The call does not wait if the node stays: this is a nested guard,
-            /// or other threads of this process hold the node too or get it now.
+            /// Releases the guard, and waits until its node is deleted, for up to a sixth of the
+            /// session timeout. The call does not wait if the node stays: if this is a nested
+            /// guard, if other threads of this process use the node, or if one of them gets it now.
+            /// If this guard is the last handle of its session, the call then closes the session,
+            /// which may take up to 0.95 s more.
             ///
             /// # Errors
             ///
-            /// [`Error::Lost`](crate::Error::Lost) when the hold was lost before;
-            /// [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered
-            /// yet, and [`Error::NoAuth`](crate::Error::NoAuth) or
-            /// [`Error::Server`](crate::Error::Server) when it refused. After any error the lock is
-            /// released all the same, and the node is deleted when the session ends, if not before.
+            /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before.
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when the server has not answered
+            ///   yet.
+            /// * [`Error::NoAuth`](crate::Error::NoAuth) or [`Error::Server`](crate::Error::Server)
+            ///   when the server refused.
+            ///
+            /// After any error the lock is released all the same, and the node is deleted when the
+            /// session ends, if not before.
             #[doc(alias = "release")]
             pub fn unlock(self) -> $crate::error::Result<()> {
                 self.held.unlock()

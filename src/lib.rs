@@ -1,6 +1,6 @@
 //! Distributed locks over [Apache ZooKeeper](https://zookeeper.apache.org) for blocking, threaded
-//! programs, without an async runtime. A lock is as pleasant to use as `std::sync::Mutex`, and its
-//! guard tells the truth under faults: whether it is still valid.
+//! programs, without an async runtime. A lock is as pleasant to use as `std::sync::Mutex`. Its
+//! guard knows in every fault whether it is still valid.
 //!
 //! ```no_run
 //! # fn write(_: &str, _: zk_mutex::FencingToken) -> zk_mutex::Result<()> { Ok(()) }
@@ -34,9 +34,10 @@
 //! * [`costs`](guide::costs): what each operation sends, and how fast it is.
 //! * [`interop`](guide::interop): which clients of other languages can share a lock.
 //! * [`testing`](guide::testing): how to test a program that locks.
-//! * [`operations`](guide::operations): what to know in production, and limits.
-//! * [`migration`](guide::migration): for those who know Curator, kazoo, `std::sync` or
-//!   `parking_lot`.
+//! * [`operations`](guide::operations): what to know in production (the session timeout, ACLs,
+//!   logs), and limits.
+//! * [`migration`](guide::migration): the calls of Curator, kazoo, `std::sync` and `parking_lot`,
+//!   and ours.
 //!
 //! # What you can rely on
 //!
@@ -48,19 +49,20 @@
 //!   at the latest when the lease ends.
 //! * **Deadlines hold**, even if the network swallows everything. `Ok(None)` always means that
 //!   somebody else was ahead; an outage is [`Error::Unavailable`].
-//! * **No orphans.** A node that should go is deleted for sure, even if a reply was lost.
-//! * **Fair.** First come, first served; a release wakes only those whose turn it is. (A
-//!   [`ZkExclusiveLock`] has no queue, and [`WaitStrategy::Parent`] wakes all who wait.)
+//! * **No orphans.** A node of ours that is no longer needed is deleted for sure, even if a reply
+//!   was lost.
+//! * **Fair.** First come, first served; a release wakes only the contenders whose turn it is. (A
+//!   [`ZkExclusiveLock`] has no queue, and [`WaitStrategy::Parent`] wakes all that wait.)
 //! * **It recovers.** After any outage the session connects again by itself, and waiters go on
 //!   waiting.
 //!
 //! # Why a lock needs a fencing token
 //!
-//! A process may be paused (by a debugger, a suspended host, a storm of page faults) after its last
-//! look at the guard and before its write. When it wakes, the session may have expired and the lock
-//! may be somebody else's, but the process goes on and writes. No lock can prevent that. Only the
-//! store can refuse the write: give each write the [`FencingToken`] of its guard, and let the store
-//! refuse a token lower than the highest it has seen. If the store cannot do that, call
+//! A process may be paused (by a debugger, a suspended host, a storm of page faults) after it has
+//! checked the guard and before it writes. When it wakes, the session may have expired and another
+//! process may hold the lock, but this process goes on and writes. No lock can prevent that. Only
+//! the store can refuse the write: give each write the [`FencingToken`] of its guard, and let the
+//! store refuse a token lower than the highest it has seen. If the store cannot do that, call
 //! [`check`](Held::check) right before each step that matters: that makes the window small, not
 //! zero.
 //!
@@ -74,62 +76,55 @@
 #![deny(missing_docs)]
 
 #[macro_use]
-mod logging; // first: its macros are for all that follow
+mod logging; // comes first: the other modules use its macros
 
 mod cancel;
 mod clock;
-mod election;
 mod error;
-mod exclusive;
 mod fencing;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
 mod guard;
 pub mod guide;
-mod lane;
 mod limit;
 mod local;
-mod multi;
-mod mutex;
 #[cfg(zk_sim)]
 pub mod observed;
 mod queue;
-mod rwlock;
-mod semaphore;
+mod recipes;
 mod session;
-mod settings;
 mod signal;
 mod wait;
 mod world;
 
 pub use cancel::CancelToken;
-/// The channels crate, in the version whose `Receiver` this crate gives out: its `select!` waits
-/// for a [`LostSignal`] and for the application's own channels at once.
+/// The channels crate, in the version of the `Receiver`s that this crate gives out. With its
+/// `select!` a program waits for a [`LostSignal`] and for its own channels at once.
 pub use crossbeam_channel;
-pub use election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
-pub use exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
 pub use fencing::FencingToken;
 pub use guard::Held;
-pub use multi::{Member, ZkMultiGuard, ZkMultiLock};
-pub use mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use queue::Contender;
+pub use queue::WaitStrategy;
 pub use queue::name::Layout;
-pub use queue::strategy::WaitStrategy;
-pub use rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
-pub use semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
+pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
+pub use recipes::multi::{Member, ZkMultiGuard, ZkMultiLock};
+pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
+pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
+pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+pub use recipes::settings::LockBuilder;
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, ZkSession,
 };
-pub use settings::LockBuilder;
 pub use wait::Wait;
-/// The client crate, as [`ZkSession::client`] gives it: its types, in the version that fits.
+/// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]
 pub use zookeeper;
 
-/// The code of README.md compiles.
+/// With this, the doc tests compile the code of README.md.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,5 @@
-//! How long a caller is ready to wait: a deadline, a cancel token, both or neither.
+//! How long an internal call may wait: until a deadline, until a token is cancelled, or both. Each
+//! wait of the library that a caller can end early goes through `Limit::recv`.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use crate::world::{Instant, Receiver, RecvTimeoutError, Select};
 pub(crate) struct Limit<'a> {
     deadline: Option<Instant>,
     cancel: Option<&'a CancelToken>,
-    /// Becomes ready, by disconnection, when the wait makes no sense any more.
+    /// Becomes ready, by disconnection, when the wait has become useless.
     moot: Option<&'a Receiver<Infallible>>,
 }
 
 /// Why a wait on a channel ended.
 pub(crate) enum Ended<T> {
     Got(T),
-    /// The channel's other side is gone.
+    /// All senders of the channel are gone.
     Disconnected,
     Deadline,
     Cancelled,
@@ -38,18 +39,18 @@ impl<'a> Limit<'a> {
         Limit { cancel: Some(token), ..Limit::NONE }
     }
 
-    /// This limit, or so long from now if that comes first. A time so far away that the clock
-    /// cannot name it changes nothing.
+    /// This limit, but no longer than `d` from now. If the clock cannot express that time, nothing
+    /// changes.
     pub(crate) fn or_after(self, d: Duration) -> Self {
         Instant::now().checked_add(d).map_or(self, |deadline| self.or_at(deadline))
     }
 
-    /// This limit, or that deadline if it comes first.
+    /// This limit, but no longer than until `deadline`.
     pub(crate) fn or_at(self, deadline: Instant) -> Self {
         Limit { deadline: Some(self.deadline.map_or(deadline, |d| d.min(deadline))), ..self }
     }
 
-    /// This limit, or as if cancelled once this becomes ready.
+    /// This limit, but the wait also ends, as if cancelled, when `signal` becomes ready.
     pub(crate) fn or_moot_by(self, signal: &'a Receiver<Infallible>) -> Self {
         Limit { moot: Some(signal), ..self }
     }
@@ -69,7 +70,8 @@ impl<'a> Limit<'a> {
         self.cancel.is_some_and(CancelToken::is_cancelled) || self.moot.is_some_and(is_ready)
     }
 
-    /// Waits for a message. One that is there already wins over a deadline or a cancelled token.
+    /// Waits for a message. A message that is there already is taken even if the deadline has passed
+    /// or the token is cancelled.
     pub(crate) fn recv<T>(&self, from: &Receiver<T>) -> Ended<T> {
         let signals = [self.cancel.map(CancelToken::receiver), self.moot];
         if signals.iter().all(Option::is_none) {
@@ -99,7 +101,7 @@ impl<'a> Limit<'a> {
         }
     }
 
-    /// As `recv`, where nothing but the deadline can end the wait early.
+    /// As `recv`, for a limit of which only the deadline can end the wait early.
     fn recv_alone<T>(&self, from: &Receiver<T>) -> Ended<T> {
         let Some(deadline) = self.deadline else {
             return from.recv().map_or(Ended::Disconnected, Ended::Got);

@@ -1,19 +1,20 @@
-//! Logging that can hurt nobody. The application's logger is foreign code: one that prints panics
-//! when its pipe is closed. Without care such a panic ends the thread that logs, here the
-//! supervisor or the connection's thread, and nobody would be told of a lost lock any more. So the
-//! library logs through the macros of this file only: each runs the logger, and the formatting of
-//! what it is given, inside [`contained`], and only if the level is enabled.
+//! Logging that cannot hurt the library's threads. The application's logger is foreign code: a logger
+//! that prints panics when its pipe is closed. Such a panic would end the thread that logs. If that
+//! were the supervisor or the connection's thread, no holder would learn of a lost lock any more. So
+//! the library logs only through the macros of this file. If the level is enabled, each runs the
+//! logger, and the formatting of its arguments, inside [`contained`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs foreign code (a logger, a callback, the client crate). `None` if it panicked: the panic
-/// ends here. What `f` shares with others must be in order wherever `f` may panic.
+/// Runs foreign code (a logger, a callback, the client crate). Returns `None` if it panicked: the
+/// panic ends here. `f` may panic anywhere, so the data that it shares with other threads must be
+/// consistent at each such point.
 pub(crate) fn contained<T>(f: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => Some(value),
         Err(payload) => {
-            // Dropping what was thrown is foreign code as well. What that throws in its turn is
-            // leaked.
+            // The drop of the panic's payload is foreign code too. If that panics in its turn, the
+            // second payload is leaked.
             if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
                 std::mem::forget(another);
             }

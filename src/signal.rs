@@ -1,4 +1,4 @@
-//! What happens at most once, and the signals of those who wait for it.
+//! Things that happen at most once, and the signals for the threads that wait for them.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::limit::Limit;
 use crate::world::{Mutex, Receiver, Sender, bounded};
 
-/// Becomes ready once, by disconnection, and says with what.
+/// A signal that becomes ready at most once, and has a value then. Its channel becomes ready by
+/// disconnection, so any number of threads can wait for it.
 pub(crate) struct Signal<T> {
     value: OnceLock<T>,
-    /// Gone once it is ready.
+    /// `None` once the signal is ready.
     sender: Mutex<Option<Sender<Infallible>>>,
     receiver: Receiver<Infallible>,
 }
@@ -21,7 +22,7 @@ impl<T: Copy> Signal<T> {
         Arc::new(Signal { value: OnceLock::new(), sender: Mutex::new(Some(sender)), receiver })
     }
 
-    /// Makes it ready. Of several values the first counts.
+    /// Makes the signal ready. If it is ready already, nothing changes.
     pub(crate) fn raise(&self, value: T) {
         if self.value.set(value).is_ok() {
             drop(self.sender.lock().take());
@@ -32,9 +33,9 @@ impl<T: Copy> Signal<T> {
         self.value.get().copied()
     }
 
-    /// Waits until it is ready, for `timeout` at most.
+    /// Waits until the signal is ready, for `timeout` at most.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<T> {
-        let _ = Limit::after(timeout).recv(&self.receiver); // however that ended, the value tells
+        let _ = Limit::after(timeout).recv(&self.receiver); // the value shows how it ended
         self.value()
     }
 
@@ -43,8 +44,8 @@ impl<T: Copy> Signal<T> {
     }
 }
 
-/// Something that happens to a node at most once. The guards on the node come and go, so each
-/// brings a signal of its own, which is raised only while the guard has its part in the node.
+/// Something that happens to a node at most once. The guards of the node come and go. So each guard
+/// brings a signal of its own, which joins when the guard is made and parts when it is released.
 pub(crate) struct Once<T> {
     value: OnceLock<T>,
     signals: Mutex<Vec<Arc<Signal<T>>>>,
@@ -55,7 +56,8 @@ impl<T: Copy> Once<T> {
         Once { value: OnceLock::new(), signals: Mutex::new(Vec::new()) }
     }
 
-    /// It happens: true the first time. All signals that have joined are raised.
+    /// Makes it happen with this value, and raises all signals that have joined. True the first time;
+    /// after that nothing changes.
     pub(crate) fn happen(&self, value: T) -> bool {
         let is_first = self.value.set(value).is_ok();
         if is_first {
@@ -71,7 +73,7 @@ impl<T: Copy> Once<T> {
         self.value.get().copied()
     }
 
-    /// From now on, until `part`, it raises that signal too; at once if it has happened.
+    /// From now on, until `part`, this signal is raised when it happens; at once if it has happened.
     pub(crate) fn join(&self, signal: &Arc<Signal<T>>) {
         let mut signals = self.signals.lock();
         match self.value() {
@@ -80,6 +82,7 @@ impl<T: Copy> Once<T> {
         }
     }
 
+    /// From now on the signal is not raised any more.
     pub(crate) fn part(&self, signal: &Arc<Signal<T>>) {
         self.signals.lock().retain(|other| !Arc::ptr_eq(other, signal));
     }

@@ -1,4 +1,5 @@
-//! How long a call may wait for a lock, as its caller says it.
+//! `Wait`: how long a call waits for a lock, as the program says it. Each recipe's `.._with` call
+//! takes it.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::queue::Mode;
 use crate::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
-/// wait ends with whichever comes first.
+/// first of them ends the wait.
 ///
 /// These calls take it: [`lock_with`](crate::ZkMutex::lock_with) of each lock that has one,
 /// [`read_with`](crate::ZkRwLock::read_with), [`write_with`](crate::ZkRwLock::write_with),
@@ -48,9 +49,12 @@ use crate::world::Instant;
 /// * [`Error::Cancelled`](crate::Error::Cancelled) when the token was cancelled before the call had
 ///   the lock. If the token was cancelled before the call, the call ends at once.
 ///
-/// A thread that holds a re-entrant lock already does not wait, and gets another guard in any case.
+/// A thread that holds a re-entrant lock already does not wait: it gets another guard, whatever the
+/// `Wait` says. There is one exception: a thread that holds a [`ZkRwLock`](crate::ZkRwLock) to
+/// write and asks to read for the first time. That call needs answers of the server, so its
+/// timeout, its deadline and its token count.
 #[derive(Clone, Debug, Default)]
-#[must_use = "a wait does nothing until a lock is asked for with it"]
+#[must_use = "a wait does nothing until a call for a lock gets it"]
 pub struct Wait {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
@@ -66,9 +70,9 @@ impl Wait {
     /// Waits for this time at most, counted from the beginning of the call.
     ///
     /// With a timeout of zero the call asks once, as [`try_lock`](crate::ZkMutex::try_lock) does.
-    /// It waits for the server's answer, up to a sixth of the session timeout, but not for another
-    /// holder. If the timeout is not zero, but shorter than a round trip, the call gives
-    /// [`Error::Unavailable`](crate::Error::Unavailable).
+    /// It waits for the server's answer, for up to a sixth of the session timeout. It does not wait
+    /// until another holder releases the lock. If the timeout is not zero, but shorter than a round
+    /// trip, the call mostly gives [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -80,8 +84,13 @@ impl Wait {
     }
 
     /// Waits until this point in time at most. If it is in the past, the call sends nothing and
-    /// ends at once: with `Ok(None)` if another thread of this process holds the lock, otherwise
-    /// with [`Error::Unavailable`](crate::Error::Unavailable).
+    /// ends at once, with what this process knows:
+    ///
+    /// * `Ok(Some(..))` if this thread holds the lock already, if the node of a mutex was
+    ///   [kept](crate::LockBuilder::keep) and no thread has it, or if the candidate leads.
+    /// * `Ok(None)` if another thread of this process holds the lock or, for a candidate, if the
+    ///   server has shown that another candidate leads.
+    /// * Otherwise [`Error::Unavailable`](crate::Error::Unavailable).
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -92,8 +101,8 @@ impl Wait {
         Wait::default().or_until(deadline)
     }
 
-    /// The same wait, but no longer than until this point in time. Of several deadlines the
-    /// earliest counts.
+    /// The same wait, but no longer than until this point in time. If this is called several times,
+    /// the earliest deadline counts.
     ///
     /// ```
     /// # use std::time::{Duration, Instant};
@@ -106,8 +115,8 @@ impl Wait {
         self
     }
 
-    /// The same wait, but no longer than until the token is cancelled. Of several tokens the last
-    /// one counts.
+    /// The same wait, but no longer than until the token is cancelled. If this is called several
+    /// times, the last token counts.
     ///
     /// ```
     /// # use zk_mutex::{CancelToken, Wait};
@@ -119,16 +128,16 @@ impl Wait {
         self
     }
 
-    /// Asks for a lock by `acquire`, for as long as this says. `patience` bounds a call that asks
-    /// once.
+    /// Asks for a lock by `acquire`, for as long as this says. `operation_timeout` bounds a call
+    /// that asks once.
     pub(crate) fn acquire<T>(
         &self,
-        patience: impl FnOnce() -> Duration,
+        operation_timeout: impl FnOnce() -> Duration,
         acquire: impl Fn(Mode, Limit<'_>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let limit = Limit::new(self.deadline, self.cancel.as_ref());
         let (mode, limit) = match self.timeout {
-            Some(Duration::ZERO) => (Mode::Try, limit.or_after(patience())),
+            Some(Duration::ZERO) => (Mode::Try, limit.or_after(operation_timeout())),
             Some(timeout) => (Mode::Wait, limit.or_after(timeout)),
             None => (Mode::Wait, limit),
         };
@@ -139,9 +148,8 @@ impl Wait {
     }
 }
 
-/// Asks again until there is a lock or an error. A single call by which a lock is waited for
-/// without a deadline may still give `None`: one of its requests may have taken too long while
-/// somebody was ahead.
+/// Calls `acquire` again until it returns a lock or an error. Even without a deadline a single call
+/// may return `None`, if one of its requests took too long while another contender was ahead.
 pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T> {
     loop {
         if let Some(got) = acquire()? {
@@ -154,7 +162,7 @@ pub(crate) fn until_got<T>(acquire: impl Fn() -> Result<Option<T>>) -> Result<T>
 mod tests {
     use super::*;
 
-    fn asked(wait: &Wait) -> (bool, bool, bool) {
+    fn acquired_with(wait: &Wait) -> (bool, bool, bool) {
         let seen = wait.acquire(
             || Duration::from_secs(9),
             |mode, limit| {
@@ -165,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_timeout_of_zero_asks_once() {
+    fn only_a_timeout_of_zero_tries_once() {
         let now = Instant::now();
-        assert_eq!(asked(&Wait::forever()), (false, false, false));
-        assert_eq!(asked(&Wait::timeout(Duration::ZERO)), (true, true, false));
-        assert_eq!(asked(&Wait::timeout(Duration::from_nanos(1))), (false, true, false));
-        assert_eq!(asked(&Wait::until(now)), (false, true, false));
+        assert_eq!(acquired_with(&Wait::forever()), (false, false, false));
+        assert_eq!(acquired_with(&Wait::timeout(Duration::ZERO)), (true, true, false));
+        assert_eq!(acquired_with(&Wait::timeout(Duration::from_nanos(1))), (false, true, false));
+        assert_eq!(acquired_with(&Wait::until(now)), (false, true, false));
     }
 
     #[test]
@@ -187,29 +195,29 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_that_the_clock_cannot_name_is_none() {
-        assert_eq!(asked(&Wait::timeout(Duration::MAX)), (false, false, false));
+    fn a_timeout_that_the_clock_cannot_express_is_none() {
+        assert_eq!(acquired_with(&Wait::timeout(Duration::MAX)), (false, false, false));
     }
 
     #[test]
-    fn a_token_goes_with_either() {
+    fn a_token_can_be_combined_with_each_wait() {
         let token = CancelToken::new();
         token.cancel();
         let waits = [Wait::forever(), Wait::timeout(Duration::ZERO), Wait::until(Instant::now())];
         for wait in waits {
-            assert!(asked(&wait.cancelled_by(&token)).2);
+            assert!(acquired_with(&wait.cancelled_by(&token)).2);
         }
     }
 
     #[test]
-    fn a_wait_without_an_end_asks_again_while_others_are_ahead() {
-        let asked = std::cell::Cell::new(0);
+    fn a_wait_without_a_deadline_tries_again_while_others_are_ahead() {
+        let calls = std::cell::Cell::new(0);
         let acquire = |_, _: Limit<'_>| {
-            asked.set(asked.get() + 1);
-            Ok((asked.get() == 3).then_some(()))
+            calls.set(calls.get() + 1);
+            Ok((calls.get() == 3).then_some(()))
         };
         assert_eq!(Wait::forever().acquire(Duration::default, acquire), Ok(Some(())));
-        asked.set(0);
+        calls.set(0);
         assert_eq!(
             Wait::timeout(Duration::from_secs(1)).acquire(Duration::default, acquire),
             Ok(None)

@@ -1,13 +1,13 @@
-//! All that the library needs of the world outside: time, threads, blocking, chance, sockets, and
-//! what exists once per process.
+//! Everything that the library needs from outside: time, threads, locks, channels, random numbers,
+//! sockets, and statics.
 //!
-//! In a normal build these are the names of the standard library, `crossbeam-channel`,
-//! `parking_lot` and `mio`, and nothing stands between. In the simulation (`sim/`, which compiles
-//! the library with `cfg(zk_sim)`) the same names are those of `sim/runtime`: a virtual clock,
-//! threads of which one runs at a time, a network in memory. So a module that took a clock, a lock
-//! or a random number from anywhere else would make the simulation differ from run to run. Hash
-//! maps are here too, because the standard library's iterate in an order that chance decides. `Arc`
-//! is the same in both. The module `client` is not part of the simulation.
+//! In a normal build these are re-exports of the standard library, `crossbeam-channel`,
+//! `parking_lot` and `mio`. In the simulation (`sim/`, which compiles the library with
+//! `cfg(zk_sim)`) the same names come from `sim/runtime`: a virtual clock, threads of which one runs
+//! at a time, a network in memory. If a module took a clock, a lock or a random number from anywhere
+//! else, the simulation would differ from run to run. Hash maps are here too, because the standard
+//! library's hash maps have a random order of iteration. `Arc` is the same in both. The module
+//! `client` is not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;
@@ -33,7 +33,7 @@ mod real {
     pub(crate) use mio::{Events, Interest, Poll, Registry, Token, Waker};
     pub(crate) use parking_lot::Mutex;
 
-    /// The time on a clock that goes on while the host sleeps, since that clock's start.
+    /// The time since the start of a clock that goes on while the host sleeps.
     #[cfg(unix)]
     pub(crate) fn boot_time() -> Duration {
         use rustix::time::{ClockId, clock_gettime};
@@ -63,10 +63,10 @@ mod real {
     pub(crate) fn this_thread() -> thread::ThreadId {
         use std::cell::Cell;
         thread_local! {
-            /// Needs no destructor, so it is there for the destructors of all other thread-locals.
+            /// It needs no destructor, so the destructors of all other thread-locals can use it.
             static THIS: Cell<Option<thread::ThreadId>> = const { Cell::new(None) };
         }
-        // `thread::current().id()` takes and drops a reference to the thread each time.
+        // Kept, because `thread::current().id()` takes and drops a reference to the thread each time.
         THIS.with(|this| {
             this.get().unwrap_or_else(|| {
                 let id = thread::current().id();
@@ -76,7 +76,7 @@ mod real {
         })
     }
 
-    /// Where this process runs, for people who look for it: host and process id.
+    /// Host and process id, so that an operator can find this process.
     pub(crate) fn host_and_process() -> String {
         #[cfg(unix)]
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -85,7 +85,7 @@ mod real {
         format!("{host}:{}", std::process::id())
     }
 
-    /// Looks a name up; blocks.
+    /// Looks a host name up. This blocks.
     pub(crate) fn resolve(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         (name, port).to_socket_addrs().map(Iterator::collect)
     }
@@ -94,7 +94,7 @@ mod real {
         uuid::Uuid::new_v4()
     }
 
-    /// At least zero and below one.
+    /// A random number, at least zero and below one.
     pub(crate) fn random() -> f64 {
         fastrand::f64()
     }
@@ -103,8 +103,9 @@ mod real {
         fastrand::shuffle(items);
     }
 
-    /// What an event loop waits for at a connected socket. Not by the registry's own methods: these
-    /// call the application's logger, which may block or panic, and callers hold a lock.
+    /// What an event loop waits for at a connected socket. These functions replace the registry's own
+    /// methods, which call the application's logger. The callers here have a lock, and a logger may
+    /// block or panic.
     #[cfg(unix)]
     pub(crate) mod socket {
         use std::io;
@@ -141,8 +142,9 @@ mod real {
             SourceFd(&socket.as_raw_fd()).deregister(registry)
         }
 
-        /// Waits until there is something to read, or an end or a failure to find. False: not in
-        /// this time, which is less than a second, or a signal came.
+        /// Waits until a read would return at once: with bytes, with the end of the stream, or with an
+        /// error. False if that is not so within `timeout` (less than a second), or if a Unix signal
+        /// came.
         pub(crate) fn wait_readable(socket: &TcpStream, timeout: Duration) -> io::Result<bool> {
             let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
             match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {

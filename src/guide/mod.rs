@@ -1,4 +1,4 @@
-//! Chapters to read: no code.
+//! The chapters of the guide: text to read, with no code of the library.
 
 #[doc = include_str!("which_lock.md")]
 pub mod which_lock {}

@@ -1,6 +1,10 @@
-//! What happens inside this process: its threads queue here before one of them asks ZooKeeper.
+//! Inside one process: its threads take turns here, and the thread whose turn it is goes through
+//! the queue at the server.
 
+mod keep;
+pub(crate) mod lock;
+pub(crate) mod queue;
 pub(crate) mod reentry;
 pub(crate) mod registry;
-pub(crate) mod turnstile;
-pub(crate) mod witness;
+pub(crate) mod self_deadlock;
+pub(crate) mod turn;

@@ -1,4 +1,4 @@
-//! How often each thread holds a lock.
+//! Re-entry: how many guards each thread has on a lock.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
@@ -8,16 +8,17 @@ use crate::world::atomic::{AtomicUsize, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{HashMap, Mutex};
 
-/// The holds of a lock, by thread. A hold keeps its thread's id, so that the drop of a guard never
-/// asks which thread it is on: it may run in the destructor of a thread-local.
+/// The holds of a lock, by thread. A hold knows its thread's id, because the drop of a guard may
+/// run in the destructor of a thread-local, where the current thread's id may not be there.
 pub(crate) struct Reentry<H>(Mutex<HashMap<ThreadId, Arc<Nested<H>>, BuildHasherDefault<Spread>>>);
 
-/// One hold of one thread, which all guards of the thread share, and how many they are. It is made
-/// for the thread's first guard, so that further guards need no memory.
+/// One hold of one thread, shared by all guards of that thread, and the number of those guards. It
+/// is allocated for the thread's first guard, so that further guards allocate nothing.
 pub(crate) struct Nested<H> {
     hold: H,
     thread: ThreadId,
-    /// Guards are not `Send`: their thread alone counts them, and other threads only look.
+    /// Guards are not `Send`: only their own thread changes this number. Other threads only read
+    /// it.
     guards: AtomicUsize,
 }
 
@@ -34,12 +35,12 @@ impl<H> Reentry<H> {
     pub(crate) fn insert(&self, thread: ThreadId, hold: H) -> Arc<Nested<H>> {
         let hold = Arc::new(Nested { hold, thread, guards: AtomicUsize::new(1) });
         let before = self.0.lock().insert(thread, hold.clone());
-        drop(before); // outside the lock
+        drop(before); // outside the mutex
         hold
     }
 
-    /// A guard of this hold is dropped; true if it was the thread's last. Nothing happens for a
-    /// guard that was given up: the thread may have another hold by now.
+    /// Counts that a guard of this hold is dropped; true if it was the thread's last. Nothing
+    /// happens for a guard that was given up: the thread may have another hold by now.
     pub(crate) fn leave(&self, hold: &Nested<H>) -> bool {
         let left = hold.guards.load(Ordering::Relaxed).saturating_sub(1);
         hold.guards.store(left, Ordering::Relaxed);
@@ -52,15 +53,15 @@ impl<H> Reentry<H> {
         let stands = map.get(&hold.thread).is_some_and(|own| std::ptr::eq(&**own, hold));
         let own = if stands { map.remove(&hold.thread) } else { None };
         drop(map);
-        own.is_some() // and goes outside the lock
+        own.is_some() // the hold is dropped here, outside the mutex
     }
 
     pub(crate) fn count(&self, thread: ThreadId) -> usize {
         self.0.lock().get(&thread).map_or(0, |hold| hold.guards.load(Ordering::Relaxed))
     }
 
-    /// Whether any thread has a hold for which this is true. Asked outside the lock: to look at a
-    /// hold can be to see its loss, and that is logged.
+    /// Whether `is` is true for the hold of any thread. It is called outside the mutex: `is` may be
+    /// the first to see a loss, which is then logged, and a logger may block.
     pub(crate) fn any(&self, is: impl Fn(&H) -> bool) -> bool {
         let holds: Vec<_> = self.0.lock().values().cloned().collect();
         holds.iter().any(|hold| is(hold))
@@ -72,7 +73,7 @@ impl<H> Nested<H> {
         self.thread
     }
 
-    /// Another guard of the thread, which has one.
+    /// Counts another guard of the thread.
     pub(crate) fn nest(&self) {
         self.guards.store(self.guards.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
     }

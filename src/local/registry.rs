@@ -1,9 +1,12 @@
 //! The lock registry: what the locks of one path on one session share, and which recipe uses which
-//! path. Two kinds of lock on one path would queue in one folder and mean different things by it.
+//! path. Two recipes on one path would use one folder at the server, and each would misread the
+//! other's nodes.
 //!
-//! Sessions know nothing of each other, so there is one registry for the whole process.
+//! A session does not know the other sessions of its process, so there is one registry for the
+//! whole process.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -12,28 +15,28 @@ use crate::world::{HashMap, LazyLock, Mutex};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::default);
 
-/// Where a lock is.
-#[derive(Clone)]
-pub(crate) struct Place {
-    /// The ensemble's, as a session names them.
-    hosts: Vec<String>,
+/// Where a lock is: a path of an ensemble. Ordered by ensemble, then path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockKey {
+    /// The hosts that the session names.
+    pub(crate) ensemble: BTreeSet<String>,
     /// The full path.
-    dir: Arc<str>,
+    pub(crate) dir: Arc<str>,
 }
 
-impl Place {
-    pub(crate) fn new(hosts: Vec<String>, dir: &str) -> Self {
-        Place { hosts, dir: dir.into() }
+impl LockKey {
+    /// `ensemble`: the hosts as the session's connect string names them.
+    pub(crate) fn new(ensemble: &[String], dir: &str) -> Self {
+        // DNS names know no case.
+        let ensemble = ensemble.iter().map(|host| host.to_ascii_lowercase()).collect();
+        LockKey { ensemble, dir: dir.into() }
     }
 
-    /// The full path.
-    pub(super) fn dir(&self) -> &Arc<str> {
-        &self.dir
-    }
-
-    /// Sessions that name a host in common are on the same ensemble, however each was written.
-    pub(super) fn is_same(&self, other: &Place) -> bool {
-        self.dir == other.dir && self.hosts.iter().any(|host| other.hosts.contains(host))
+    /// Whether this is the same path of the same ensemble. A server belongs to one ensemble, so two
+    /// sessions that name a common host are on one ensemble, however their connect strings are
+    /// written.
+    pub(super) fn is_same(&self, other: &LockKey) -> bool {
+        self.dir == other.dir && !self.ensemble.is_disjoint(&other.ensemble)
     }
 }
 
@@ -53,22 +56,22 @@ impl<T> Deref for Interned<T> {
 }
 
 impl<T> Drop for Interned<T> {
-    /// Takes its own entry out. Another lock of the same place may have been made meanwhile: its
-    /// entry stays.
+    /// Removes its own entry. If another lock of the path was made meanwhile, that lock's entry
+    /// stays.
     fn drop(&mut self) {
         self.registry.remove_dead(&self.dir);
     }
 }
 
-/// Gives what `recipe`'s locks at this place share within `session`; makes it for the first lock.
-/// `Err`: another recipe, with this name, uses the place.
+/// Gives what the locks of `recipe` at this key share within `session`; makes it for the first
+/// lock. `Err`: another recipe, with this name, uses the path.
 pub(crate) fn intern<T: Send + Sync + 'static>(
-    place: &Place,
+    key: &LockKey,
     session: u64,
     recipe: &'static str,
     make: impl FnOnce() -> T,
 ) -> Result<Arc<Interned<T>>, &'static str> {
-    REGISTRY.intern(place, session, recipe, make)
+    REGISTRY.intern(key, session, recipe, make)
 }
 
 /// How many paths have a lock in this process.
@@ -77,14 +80,14 @@ pub(crate) fn len() -> usize {
     REGISTRY.0.lock().len()
 }
 
-/// Finds entries by their path alone, so that no operation looks at the locks of other paths: there
-/// may be a hundred thousand.
+/// The entries by path, so that no operation reads the entries of other paths: there may be a
+/// hundred thousand.
 #[derive(Default)]
 struct Registry(Mutex<HashMap<Arc<str>, Vec<User>>>);
 
 /// The locks of one path on one session.
 struct User {
-    place: Place,
+    key: LockKey,
     session: u64,
     recipe: &'static str,
     shared: Weak<dyn Any + Send + Sync>,
@@ -93,30 +96,31 @@ struct User {
 impl Registry {
     fn intern<T: Send + Sync + 'static>(
         &'static self,
-        place: &Place,
+        key: &LockKey,
         session: u64,
         recipe: &'static str,
         make: impl FnOnce() -> T,
     ) -> Result<Arc<Interned<T>>, &'static str> {
         let mut all = self.0.lock();
-        let users = all.get(&place.dir).map_or(&[][..], Vec::as_slice);
+        let users = all.get(&key.dir).map_or(&[][..], Vec::as_slice);
         let is_other = |user: &&User| {
-            user.recipe != recipe && user.place.is_same(place) && user.shared.strong_count() > 0
+            user.recipe != recipe && user.key.is_same(key) && user.shared.strong_count() > 0
         };
         if let Some(other) = users.iter().find(is_other) {
             return Err(other.recipe);
         }
         let own = users.iter().filter(|user| user.session == session && user.recipe == recipe);
-        // No reference may be dropped under the lock, which the drop of the last one takes itself.
-        // This one is not: a recipe shares one type, so that it is given back.
+        // The drop of the last reference takes this mutex itself, so no reference may be dropped
+        // while it is locked. `found` is not dropped: all locks of one recipe share one type, so
+        // the downcast gives it back.
         if let Some(found) = own.filter_map(|user| user.shared.upgrade()).next() {
             drop(all);
             return found.downcast().map_err(|_| recipe);
         }
-        let made = Arc::new(Interned { shared: make(), dir: place.dir.clone(), registry: self });
+        let made = Arc::new(Interned { shared: make(), dir: key.dir.clone(), registry: self });
         let shared = Arc::downgrade(&made) as Weak<dyn Any + Send + Sync>;
-        all.entry(place.dir.clone()).or_default().push(User {
-            place: place.clone(),
+        all.entry(key.dir.clone()).or_default().push(User {
+            key: key.clone(),
             session,
             recipe,
             shared,
@@ -138,21 +142,21 @@ impl Registry {
 mod tests {
     use super::*;
 
-    /// One of a test's own.
+    /// A registry for one test.
     fn registry() -> &'static Registry {
         Box::leak(Box::default())
     }
 
-    fn place(host: &str, dir: &str) -> Place {
-        Place::new(vec![host.to_owned()], dir)
+    fn key(host: &str, dir: &str) -> LockKey {
+        LockKey::new(&[host.to_owned()], dir)
     }
 
     #[test]
     fn locks_of_one_path_and_session_share_one_thing() {
         let registry = registry();
-        let (here, there) = (place("a:1", "/l"), place("a:1", "/m"));
-        let make = |place: &Place, session, made| {
-            **registry.intern(place, session, "mutex", || made).unwrap()
+        let (here, there) = (key("a:1", "/l"), key("a:1", "/m"));
+        let make = |key: &LockKey, session, made| {
+            **registry.intern(key, session, "mutex", || made).unwrap()
         };
         let first = registry.intern(&here, 1, "mutex", || 1).unwrap();
         assert_eq!(**first, 1);
@@ -164,17 +168,17 @@ mod tests {
     #[test]
     fn another_recipe_on_the_path_is_refused_on_the_same_ensemble_and_as_long_as_the_first_lives() {
         let registry = registry();
-        let both = Place::new(vec!["a:1".into(), "b:1".into()], "/l");
+        let both = LockKey::new(&["a:1".into(), "b:1".into()], "/l");
         let first = registry.intern(&both, 1, "mutex", || ()).unwrap();
-        let ask =
-            |place: &Place, session| registry.intern(place, session, "election", || ()).map(drop);
+        let intern =
+            |key: &LockKey, session| registry.intern(key, session, "election", || ()).map(drop);
         for session in [1, 2] {
-            assert_eq!(ask(&place("b:1", "/l"), session), Err("mutex"));
-            assert_eq!(ask(&place("c:1", "/l"), session), Ok(()));
-            assert_eq!(ask(&place("b:1", "/m"), session), Ok(()));
+            assert_eq!(intern(&key("b:1", "/l"), session), Err("mutex"));
+            assert_eq!(intern(&key("c:1", "/l"), session), Ok(()));
+            assert_eq!(intern(&key("b:1", "/m"), session), Ok(()));
         }
         drop(first);
-        assert_eq!(ask(&both, 1), Ok(()));
+        assert_eq!(intern(&both, 1), Ok(()));
     }
 
     #[test]
@@ -182,7 +186,7 @@ mod tests {
         let registry = registry();
         let count = || registry.0.lock().len();
         let intern = |session, dir: &str| {
-            registry.intern(&place("a:1", dir), session, "mutex", || ()).unwrap()
+            registry.intern(&key("a:1", dir), session, "mutex", || ()).unwrap()
         };
         let (one, two) = (intern(1, "/l"), intern(2, "/l"));
         let other = intern(1, "/m");
@@ -196,7 +200,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_made_while_the_last_one_goes_keeps_its_entry() {
         let registry = registry();
-        let here = place("a:1", "/l");
+        let here = key("a:1", "/l");
         for _ in 0..200 {
             let old = registry.intern(&here, 1, "mutex", || 1).unwrap();
             let new = std::thread::scope(|scope| {
@@ -209,13 +213,13 @@ mod tests {
         assert!(registry.0.lock().is_empty());
     }
 
-    /// However many locks there are elsewhere, the entries that are looked at are those of the
-    /// path: the registry keeps no others there.
+    /// An operation reads only the entries of its own path, however many locks there are elsewhere:
+    /// those entries hold no others.
     #[test]
     fn a_hundred_thousand_locks_are_a_hundred_thousand_entries_of_their_own() {
         let registry = registry();
         let locks: Vec<_> = (0..100_000)
-            .map(|i| registry.intern(&place("a:1", &format!("/l/{i}")), 1, "mutex", || i).unwrap())
+            .map(|i| registry.intern(&key("a:1", &format!("/l/{i}")), 1, "mutex", || i).unwrap())
             .collect();
         assert!(registry.0.lock().values().all(|users| users.len() == 1));
         assert_eq!(registry.0.lock().len(), locks.len());

@@ -1,20 +1,22 @@
-//! One request's way through the queue: make a node, see who is ahead, wait, hold.
+//! One request's way through the queue: make a node, list the queue, wait while a node is ahead,
+//! and be granted the lock.
+//!
+//! `predecessor.rs` waits. A request that ends in any way but with a grant leaves no node: the drop
+//! of its `ContenderNode` deletes it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Step, Stop};
+use super::call::{Call, Step, Stop, until_done};
+use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
-use super::strategy::WaitStrategy;
-use super::ticket::Ticket;
-use super::{Holding, Mode, Queue, Request};
-use crate::clock::BootTime;
+use super::{HeldNode, Mode, Queue, QueueRequest, WaitStrategy};
 use crate::error::Result;
-use crate::session::bell::{Bell, Causes};
 use crate::session::generation::{
-    Answers, CallError, CreateMode, Generation, Operation, Reply, contender,
+    Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
+use crate::session::notifier::{EventMask, Notifier};
 use crate::world::Instant;
 use zk_wire::path;
 
@@ -24,65 +26,62 @@ pub(super) const AHEAD_GONE: u8 = 4;
 pub(super) const AHEAD_CHANGED: u8 = 8;
 pub(super) const SESSION: u8 = 16;
 
-/// A waiter this old watches its own node too, to notice if somebody deletes it.
+/// The notifications about a waiter's own node.
+const OWN: EventMask = EventMask { gone: OWN_GONE, changed: OWN_CHANGED };
+
+/// A waiter that has waited for so long watches its own node too, to notice if somebody deletes it.
 const OWN_WATCH_AFTER: Duration = Duration::from_millis(50);
 
-/// A waiter reads the queue again this often, in case an event was lost for a reason nobody knows.
+/// A waiter lists the queue again this often, in case an event is lost for a reason that nobody
+/// foresaw.
 const SAFETY_POLL: Duration = Duration::from_secs(60);
 
-pub(super) struct Attempt<'a> {
+pub(super) struct QueueAttempt<'a> {
     pub(super) queue: &'a Queue,
-    pub(super) request: &'a Request<'a>,
+    pub(super) request: &'a QueueRequest<'a>,
     pub(super) call: Call<'a>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) notifier: Arc<Notifier>,
 }
 
-/// Whom a listing shows ahead of us.
+/// The node that a listing shows just ahead of ours.
 pub(super) struct Ahead {
     pub(super) path: String,
+    /// As in [`Verdict::Wait`].
     pub(super) sole: bool,
 }
 
-impl<'a> Attempt<'a> {
-    pub(super) fn new(queue: &'a Queue, request: &'a Request<'a>) -> Self {
+impl<'a> QueueAttempt<'a> {
+    pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
         let call = Call::new(request.core, &queue.dir, request.limit, request.contended);
-        let call = if request.endures.is_some() { call.enduring() } else { call };
-        Attempt { queue, request, call, bell: Bell::new() }
+        let call = if request.on_overdue.is_some() { call.enduring() } else { call };
+        QueueAttempt { queue, request, call, notifier: Notifier::new() }
     }
 
-    pub(super) fn run(mut self) -> Result<Option<Holding>> {
-        loop {
-            match self.begin() {
-                Ok(holding) => return Ok(Some(holding)),
-                Err(Stop::Again | Stop::Anew) => (self.request.on_blocked)(false),
-                Err(Stop::Busy) => return Ok(None),
-                Err(Stop::Fail(e)) => return Err(e),
-            }
-        }
+    pub(super) fn run(mut self) -> Result<Option<HeldNode>> {
+        until_done(self.request.on_blocked, || self.begin())
     }
 
     /// Goes through the queue with one node.
-    fn begin(&mut self) -> Step<Holding> {
+    fn begin(&mut self) -> Step<HeldNode> {
         if self.request.limit.is_past() {
-            // nothing is sent for nothing
+            // A request that is sent now would make a node for which no time is left.
             return Err(self.call.stop(&self.queue.dir, CallError::Deadline));
         }
         if self.request.mode == Mode::Try && self.is_taken()? {
             return Err(Stop::Busy);
         }
         let generation = self.connected()?;
-        self.bell.hush(u8::MAX);
-        // Registered before the first watch: an event that arrives between two waits would
+        self.notifier.clear(u8::MAX);
+        // Register before the first watch is set: an event that arrives between two waits would
         // otherwise be dropped, and its watch, already used up, would be taken for an armed one.
         let _parent = (self.queue.strategy == WaitStrategy::Parent).then(|| {
-            let causes = Causes { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
-            generation.nodes.register(self.queue.dir.clone(), &self.bell, causes)
+            let mask = EventMask { gone: AHEAD_CHANGED, changed: AHEAD_CHANGED };
+            generation.nodes.register(self.queue.dir.clone(), &self.notifier, mask)
         });
-        let mut ticket = self.enqueue(&generation)?;
-        let causes = Causes { gone: OWN_GONE, changed: OWN_CHANGED };
-        let _own = generation.nodes.register(ticket.path.clone(), &self.bell, causes);
+        let mut contender = self.enqueue(&generation)?;
+        let _own = generation.nodes.register(contender.path.clone(), &self.notifier, OWN);
         loop {
-            match self.advance(&mut ticket).and_then(|()| self.grant(&mut ticket)) {
+            match self.advance(&mut contender).and_then(|()| self.grant(&mut contender)) {
                 Err(Stop::Again) => (self.request.on_blocked)(false),
                 end => return end,
             }
@@ -91,7 +90,8 @@ impl<'a> Attempt<'a> {
 
     // ---- the steps ----
 
-    /// For those who only try: one read, and no write while somebody else is in the queue.
+    /// Before a caller that only tries: one listing shows whether somebody else is in the queue, so
+    /// that nothing is written then.
     fn is_taken(&self) -> Step<bool> {
         let dir = &self.queue.dir;
         let listed = match self.connected()?.children(dir, false, &self.request.limit) {
@@ -104,8 +104,8 @@ impl<'a> Attempt<'a> {
         Ok(self.queue.parse(&listed.children.names()).iter().any(blocks))
     }
 
-    /// Puts a node of ours in the queue, and lists the queue behind it.
-    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<Ticket> {
+    /// Makes our node in the queue, and lists the queue in the same flight.
+    fn enqueue(&mut self, generation: &Arc<Generation>) -> Step<ContenderNode> {
         let Queue { dir, layout, acl, strategy, .. } = self.queue;
         let limit = &self.request.limit;
         let watch = *strategy == WaitStrategy::Parent && self.request.mode == Mode::Wait;
@@ -113,21 +113,27 @@ impl<'a> Attempt<'a> {
         (self.request.on_id)(&id);
         let prefix = path::join(dir, &name::prefix(*layout, self.request.kind, &id));
         loop {
-            // The server does these in order: the listing is there whenever the node is.
-            let create =
-                contender(&prefix, &id, CreateMode::EphemeralSequential, self.request.data, acl);
+            // The server does the two in order, so the listing shows our node.
+            let create = create_contender(
+                &prefix,
+                &id,
+                CreateMode::EphemeralSequential,
+                self.request.data,
+                acl,
+            );
             let list = (Operation::GetChildren { path: dir, watch }, None);
             let flight = generation.flight(&[create, list], limit);
             match flight.and_then(|mut answers| Ok((answers.take(0)?.created()?, answers))) {
                 Ok((created, mut answers)) => {
                     let sequence =
                         name::parse(path::name(&created.0)).map_or(0, |own| own.sequence);
-                    let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
-                    // Without the listing the queue is listed again.
-                    ticket.listed = answers.listed(1).ok();
-                    debug!("{}: queued", ticket.path);
+                    let mut contender =
+                        ContenderNode::new(generation.clone(), created, id, sequence);
+                    // If only the listing failed, `list` makes another.
+                    contender.listed = answers.listed(1).ok();
+                    debug!("{}: queued", contender.path);
                     self.call.progress();
-                    return Ok(ticket);
+                    return Ok(contender);
                 }
                 Err(CallError::NoNode) => {
                     self.queue.make(generation, limit).map_err(|e| self.call.stop(dir, e))?;
@@ -137,14 +143,14 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Reads the queue and waits until nobody is ahead.
-    fn advance(&mut self, ticket: &mut Ticket) -> Step<()> {
+    /// Lists the queue and waits, until no node is ahead.
+    fn advance(&mut self, contender: &mut ContenderNode) -> Step<()> {
         loop {
-            self.tell_if_overdue();
-            self.call.connected_still(&ticket.generation)?;
+            self.report_if_overdue();
+            self.call.connected_still(&contender.generation)?;
             let is_first = match self.queue.strategy {
-                WaitStrategy::Predecessor => self.behind_predecessor(ticket)?,
-                WaitStrategy::Parent => self.before_parent(ticket)?,
+                WaitStrategy::Predecessor => self.behind_predecessor(contender)?,
+                WaitStrategy::Parent => self.before_parent(contender)?,
             };
             if is_first {
                 return Ok(());
@@ -152,7 +158,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Somebody is listed ahead of us: for those who only try that is the end.
+    /// Notes that somebody is listed ahead of us. For a caller that only tries that is the end.
     pub(super) fn blocked(&self) -> Step<()> {
         self.call.is_contended.set(true);
         if self.request.mode == Mode::Try {
@@ -162,13 +168,18 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Lists the queue, if the listing is not there that came with our node: who is just ahead of
-    /// it, and on which connection was that seen? `watch` leaves a watch on the list.
-    pub(super) fn look(&self, ticket: &mut Ticket, watch: bool) -> Step<(Option<Ahead>, u64)> {
+    /// Finds the node just ahead of ours, in the listing that came with our node or in a new one,
+    /// and gives it with the connection that the listing came from. With `watch`, a new listing
+    /// leaves a watch on the list.
+    pub(super) fn list(
+        &self,
+        contender: &mut ContenderNode,
+        watch: bool,
+    ) -> Step<(Option<Ahead>, u64)> {
         let Queue { dir, .. } = self.queue;
-        let listed = match ticket.listed.take() {
+        let listed = match contender.listed.take() {
             Some(listed) => Ok(listed),
-            None => ticket.generation.children(dir, watch, &self.request.limit),
+            None => contender.generation.children(dir, watch, &self.request.limit),
         };
         let listed = match listed {
             Err(CallError::NoNode) => return Err(Stop::Anew),
@@ -176,16 +187,16 @@ impl<'a> Attempt<'a> {
         };
         let children = listed.children.names();
         let names = self.queue.parse(&children);
-        let is_debris = |id: &str| listed.pending.contains(id);
+        let is_pending_delete = |id: &str| listed.pending.contains(id);
         let claim = Claim::of(self.request.kind);
         let ordered;
         let verdict = if rule::unordered(&names) {
             self.queue.warn_numbers();
-            let dated = self.queue.by_czxid(&ticket.generation, names, &self.request.limit);
+            let dated = self.queue.by_czxid(&contender.generation, names, &self.request.limit);
             ordered = dated.map_err(|e| self.call.stop(dir, e))?;
-            rule::verdict_in_order(&ordered, ticket.name(), claim, &is_debris)
+            rule::verdict_in_order(&ordered, contender.name(), claim, &is_pending_delete)
         } else {
-            rule::verdict(&names, ticket.name(), claim, &is_debris)
+            rule::verdict(&names, contender.name(), claim, &is_pending_delete)
         };
         match verdict {
             Verdict::Held => Ok((None, listed.epoch)),
@@ -197,114 +208,97 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Arms the watch on our own node, if it is not armed on this connection.
-    pub(super) fn watch_own(&self, ticket: &mut Ticket, epoch: u64) -> Step<()> {
-        if ticket.armed_on == epoch {
+    /// Sets the watch on our own node, unless it is set on this connection.
+    pub(super) fn watch_own(&self, contender: &mut ContenderNode, epoch: u64) -> Step<()> {
+        if contender.armed_on == epoch {
             return Ok(());
         }
-        let read = Operation::GetData { path: &ticket.path, watch: true };
-        let flight = ticket.generation.flight(&[(read, None)], &self.request.limit);
-        let mut answers = flight.map_err(|e| self.call.stop(&ticket.path, e))?;
-        self.own_watched(ticket, &mut answers, 0)
+        let read = Operation::GetData { path: &contender.path, watch: true };
+        let flight = contender.generation.flight(&[(read, None)], &self.request.limit);
+        let mut answers = flight.map_err(|e| self.call.stop(&contender.path, e))?;
+        self.own_watched(contender, &mut answers, 0)
     }
 
-    /// Takes the answer to a read of our own node that leaves a watch on it.
+    /// Takes the answer to a read of our own node that set a watch on it.
     pub(super) fn own_watched(
         &self,
-        ticket: &mut Ticket,
+        contender: &mut ContenderNode,
         answers: &mut Answers,
         at: usize,
     ) -> Step<()> {
         match answers.take(at).and_then(Reply::node) {
             Ok(node) => {
-                (ticket.armed_on, ticket.data) = (answers.epoch, node.data);
+                (contender.armed_on, contender.data) = (answers.epoch, node.data);
                 Ok(())
             }
             Err(CallError::NoNode) => Err(Stop::Anew),
-            Err(e) => Err(self.call.stop(&ticket.path, e)),
+            Err(e) => Err(self.call.stop(&contender.path, e)),
         }
     }
 
-    fn own_gone(&self, ticket: &Ticket) -> Stop {
-        warn!("{}: our waiting node was deleted by somebody; queueing again", ticket.path);
-        Stop::Anew
-    }
-
-    /// Waits, with watches that stand on the connection `epoch`, until a notification comes for
-    /// which `outcome` gives a value, and gives that value. Also gives false if our own node or the
-    /// session has changed: then the queue must be listed again, whatever the strategy.
+    /// Waits, with watches that are set on the connection `epoch`, until `outcome` gives a value
+    /// for a notification, and gives that value. Gives false if our own node or the session has
+    /// changed: then the queue must be listed again, whatever the strategy.
     pub(super) fn until_changed(
         &self,
-        ticket: &mut Ticket,
+        contender: &mut ContenderNode,
         epoch: u64,
-        outcome: impl Fn(&Ticket, u8) -> Option<bool>,
+        outcome: impl Fn(&ContenderNode, u8) -> Option<bool>,
     ) -> Step<bool> {
-        let generation = ticket.generation.clone();
-        let mut look_after_own = true;
+        let generation = contender.generation.clone();
+        let mut watches_own_next = true;
         let mut until = Instant::now() + OWN_WATCH_AFTER;
         loop {
-            let Some(rung) = self.call.wait(&generation, &self.bell, until)? else {
-                if !std::mem::take(&mut look_after_own) {
+            let Some(events) = self.call.wait(&generation, &self.notifier, until)? else {
+                if !std::mem::take(&mut watches_own_next) {
                     return Ok(false);
                 }
                 until = Instant::now() + SAFETY_POLL;
-                self.watch_own(ticket, epoch)?;
-                self.call.progress(); // all that a waiter needs is in place
+                self.watch_own(contender, epoch)?;
+                self.call.progress(); // the node and all its watches stand
                 continue;
             };
-            if rung & !SESSION != 0 {
+            if events & !SESSION != 0 {
                 self.call.progress();
             }
-            if rung & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
+            if events & OWN_GONE != 0 {
+                return Err(own_gone(&contender.path));
             }
-            if rung & OWN_CHANGED != 0 {
-                ticket.armed_on = 0;
+            if events & OWN_CHANGED != 0 {
+                contender.armed_on = 0;
                 return Ok(false);
             }
-            if let Some(outcome) = outcome(ticket, rung) {
+            if let Some(outcome) = outcome(contender, events) {
                 return Ok(outcome);
             }
-            if rung & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
+            if events & SESSION != 0 && !self.call.is_undisturbed(&generation, epoch) {
                 return Ok(false);
             }
         }
     }
 
-    /// Makes our node a hold. It is the first; what remains is to show that its session lives.
-    fn grant(&mut self, ticket: &mut Ticket) -> Step<Holding> {
-        let generation = ticket.generation.clone();
-        loop {
-            if self.bell.rung() & OWN_GONE != 0 {
-                return Err(self.own_gone(ticket));
-            }
-            match ticket.grant((self.request.on_loss)()) {
-                Ok(holding) => {
-                    // An event that came before the hold was there to hear it.
-                    let rung = self.bell.rung();
-                    if rung & OWN_GONE != 0 {
-                        generation.lease.node_deleted(&ticket.path, BootTime::now());
-                    } else if rung & OWN_CHANGED != 0 {
-                        holding.watch_again();
-                    }
-                    debug!("{}: held", ticket.path);
-                    return Ok(holding);
-                }
-                Err(refused) => self.call.renew(&refused, &generation, &self.queue.dir)?,
-            }
-        }
+    fn grant(&self, contender: &mut ContenderNode) -> Step<HeldNode> {
+        let generation = contender.generation.clone();
+        let (dir, path) = (&self.queue.dir, contender.path.clone());
+        let grant = || contender.grant((self.request.on_loss)());
+        self.call.grant(&generation, &self.notifier, OWN, dir, grant, || own_gone(&path))
     }
 
     fn connected(&self) -> Step<Arc<Generation>> {
-        self.tell_if_overdue();
+        self.report_if_overdue();
         self.call.connected()
     }
 
-    fn tell_if_overdue(&self) {
-        if let Some(told) = self.request.endures
+    fn report_if_overdue(&self) {
+        if let Some(on_overdue) = self.request.on_overdue
             && let Some(e) = self.call.overdue()
         {
-            told(&e);
+            on_overdue(&e);
         }
     }
+}
+
+fn own_gone(path: &str) -> Stop {
+    warn!("{path}: our waiting node was deleted by somebody; queueing again");
+    Stop::Anew
 }

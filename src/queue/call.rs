@@ -1,17 +1,20 @@
-//! One call of a user: how long it waits for the servers, and what a request that failed means to
-//! it.
+//! One call of a user: how long it waits for the servers, and what a failed request means to it.
+//!
+//! `Stop` says how a call goes on after a failure, `until_done` begins it anew, `query` is for
+//! calls that wait for no lock.
 
 use std::cell::Cell;
 use std::result::Result as StdResult;
 use std::sync::Arc;
 
+use super::held_node::HeldNode;
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Ended, Limit};
 use crate::session::SessionState;
-use crate::session::bell::Bell;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation};
 use crate::session::lease::Refused;
+use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
 use crate::world::Instant;
 
@@ -19,22 +22,22 @@ use crate::world::Instant;
 /// exclusive lock.
 pub(crate) struct Call<'a> {
     pub(crate) core: &'a Core,
-    /// The full path that it names in its errors, unless a node of its own was refused.
+    /// The full path for its errors, unless a request for another node was refused.
     pub(crate) path: &'a str,
     pub(crate) limit: Limit<'a>,
     retry: Retry,
-    /// The server, or another thread of this process, has shown that somebody else was ahead.
+    /// Somebody else was ahead: the server has shown it, or another thread of this process.
     pub(crate) is_contended: Cell<bool>,
 }
 
 /// Why a step did not lead on.
 pub(crate) enum Stop {
-    /// Others have what the call wants, and it goes no further.
+    /// Others have the lock, and this call does not wait for it any longer.
     Busy,
     Fail(Error),
-    /// The connection was lost: ask the server again.
+    /// The connection was lost: send the request again.
     Again,
-    /// The call's own node is gone, or its session: begin anew.
+    /// The call's own node or its session is gone: begin anew.
     Anew,
 }
 
@@ -45,8 +48,8 @@ impl<'a> Call<'a> {
         Call { core, path, limit, retry: Retry::new(), is_contended: Cell::new(is_contended) }
     }
 
-    /// Goes on without an end, whatever the retry policy says.
-    pub(super) fn enduring(self) -> Self {
+    /// From now on the call never gives up because of the retry policy.
+    pub(crate) fn enduring(self) -> Self {
         Call { retry: Retry::enduring(), ..self }
     }
 
@@ -56,49 +59,50 @@ impl<'a> Call<'a> {
         self.core.connected("lock", path, &self.limit, &self.retry).map_err(Stop::Fail)
     }
 
-    /// Waits until that session is connected, in which the call has made its node.
+    /// Waits until the session in which the call has made its node is connected.
     pub(crate) fn connected_still(&self, generation: &Generation) -> Step<()> {
         if self.connected()?.number == generation.number { Ok(()) } else { Err(Stop::Anew) }
     }
 
-    /// Whether watches that were set on the connection `epoch` still stand, as far as is known.
+    /// Whether watches that were set on the connection `epoch` are still set, as far as is known.
     pub(crate) fn is_undisturbed(&self, generation: &Generation, epoch: u64) -> bool {
-        // A later session may be connected already; nothing stands of an earlier one then.
+        // If a later session is connected, the watches of this one are gone.
         self.core.state() == SessionState::Connected
             && generation.epoch() == epoch
             && !generation.lease.is_over()
     }
 
-    /// The call has got further: its node is made, its watches stand, what it waited for has
-    /// happened.
+    /// The call has got further: its node is made, its watches are set, or the event has come for
+    /// which it waited.
     pub(crate) fn progress(&self) {
         self.retry.progress();
     }
 
-    /// If it has made no progress for as long as the retry policy allows another call, says so.
-    pub(super) fn overdue(&self) -> Option<Error> {
-        let cause = Cause::NoProgress(self.core.patience());
+    /// An error if the call has made no progress for as long as the retry policy allows to other
+    /// calls.
+    pub(crate) fn overdue(&self) -> Option<Error> {
+        let cause = self.core.overdue(&self.retry)?;
         let path = self.core.shown(self.path).to_owned();
-        self.core.is_overdue(&self.retry).then_some(Error::Unavailable { op: "lock", path, cause })
+        Some(Error::Unavailable { op: "lock", path, cause })
     }
 
-    /// Waits for a notification; gives the causes. `None`: `until` came first.
+    /// Waits for a notification and gives its events. `None`: `until` came first.
     pub(crate) fn wait(
         &self,
         generation: &Generation,
-        bell: &Bell,
+        notifier: &Notifier,
         until: Instant,
     ) -> Step<Option<u8>> {
-        match generation.wait(bell, &self.limit.or_at(until)) {
-            Ended::Got(rung) => Ok(Some(rung)),
+        match generation.wait(notifier, &self.limit.or_at(until)) {
+            Ended::Got(events) => Ok(Some(events)),
             Ended::Deadline if !self.limit.is_past() => Ok(None),
             Ended::Deadline | Ended::Disconnected => Err(self.stop(self.path, CallError::Deadline)),
             Ended::Cancelled => Err(self.stop(self.path, CallError::Cancelled)),
         }
     }
 
-    /// A node of this session was not granted the lock: renews the lease, where that can help.
-    /// `dir` is a directory of our locks.
+    /// Renews the lease after a grant was refused, if that can help. `dir` is a directory of our
+    /// locks.
     pub(crate) fn renew(&self, refused: &Refused, generation: &Generation, dir: &str) -> Step<()> {
         match refused {
             Refused::Stale => generation.prove(dir, &self.limit).map_err(|e| self.stop(dir, e)),
@@ -106,7 +110,41 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What it means that a request of this node has failed.
+    /// Makes a node of ours a held one, once no other node keeps it out. What remains to show is
+    /// that our node and its session still live. `mask` says which notifications are about the
+    /// node, `own_gone` what the end of the node means to the call.
+    pub(crate) fn grant(
+        &self,
+        generation: &Generation,
+        notifier: &Notifier,
+        mask: EventMask,
+        dir: &str,
+        mut grant: impl FnMut() -> StdResult<HeldNode, Refused>,
+        own_gone: impl Fn() -> Stop,
+    ) -> Step<HeldNode> {
+        loop {
+            if notifier.events() & mask.gone != 0 {
+                return Err(own_gone());
+            }
+            match grant() {
+                Ok(node) => {
+                    // An event that came before the grant could not reach the held node: it is
+                    // passed on now.
+                    let events = notifier.events();
+                    if events & mask.gone != 0 {
+                        node.seen_gone();
+                    } else if events & mask.changed != 0 {
+                        node.watch_again();
+                    }
+                    debug!("{}: held", node.path());
+                    return Ok(node);
+                }
+                Err(refused) => self.renew(&refused, generation, dir)?,
+            }
+        }
+    }
+
+    /// What it means to the call that a request for the node `path` has failed.
     pub(crate) fn stop(&self, path: &str, e: CallError) -> Stop {
         let core = self.core;
         if matches!(e, CallError::ConnectionLoss | CallError::Expired) {
@@ -115,7 +153,8 @@ impl<'a> Call<'a> {
         match e {
             CallError::ConnectionLoss => Stop::Again,
             CallError::Expired => Stop::Anew,
-            // Contention only if the server has shown it, and an outage is not what kept us since.
+            // The lock is busy only if somebody was seen ahead, and if no outage has kept us from
+            // it since.
             CallError::Deadline
                 if self.is_contended.get() && core.state() == SessionState::Connected =>
             {
@@ -129,10 +168,27 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Sends requests that wait for no lock: again after a lost connection, as long as the limit and
-/// the retry policy allow. `path`, a full one, is what an error names, unless `requests` set it to
-/// another.
-pub(crate) fn ask<T>(
+/// Runs `begin` until it succeeds or fails for good, and anew after each lost connection, session
+/// or node. Before each new run it calls `on_blocked(false)`: it is not known any more whether
+/// somebody is ahead.
+pub(crate) fn until_done<T>(
+    on_blocked: &dyn Fn(bool),
+    mut begin: impl FnMut() -> Step<T>,
+) -> Result<Option<T>> {
+    loop {
+        match begin() {
+            Ok(done) => return Ok(Some(done)),
+            Err(Stop::Again | Stop::Anew) => on_blocked(false),
+            Err(Stop::Busy) => return Ok(None),
+            Err(Stop::Fail(e)) => return Err(e),
+        }
+    }
+}
+
+/// Sends requests that wait for no lock, and sends them again after a lost connection, as long as
+/// the limit and the retry policy allow. An error names `path`, a full one, unless `requests` has
+/// set it to another.
+pub(crate) fn query<T>(
     op: &'static str,
     core: &Core,
     path: &str,
@@ -152,13 +208,13 @@ pub(crate) fn ask<T>(
     }
 }
 
-/// What a request that failed means to the user; `path` is a full one.
-pub(super) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
+/// What a failed request means to the user; `path` is a full one.
+pub(crate) fn failure(op: &'static str, core: &Core, path: &str, e: CallError) -> Error {
     error(op, core.shown(path).to_owned(), e)
 }
 
-/// The same, of a path as its user knows it.
-pub(super) fn error(op: &'static str, path: String, e: CallError) -> Error {
+/// What a failed request means to the user; `path` is as the user knows it.
+pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
     let unavailable = |cause| Error::Unavailable { op, path: path.clone(), cause };
     match e {
         CallError::ConnectionLoss | CallError::Expired => unavailable(Cause::ConnectionLost),
@@ -180,8 +236,9 @@ mod tests {
     use std::time::Duration;
     use zk_test_server::TestServer;
 
-    /// It sleeps, as on a busy computer, until its session is lost and the next one is connected.
-    /// On the old connection no event can come any more: it must not go on waiting for one.
+    /// The waiter sleeps, as on a busy computer, until its session is lost and the next one is
+    /// connected. No event can come on the old connection any more, so it must not go on waiting
+    /// for one.
     #[test]
     fn a_waiter_that_wakes_in_the_next_session_finds_its_watches_gone() {
         let server = TestServer::start().unwrap();

@@ -1,103 +1,109 @@
 //! The queue of contenders: the children of one znode, and a contender's way through them.
 //!
 //! The protocol is the lock recipe of ZooKeeper's documentation ("ZooKeeper Recipes and Solutions:
-//! Locks") with the ids of Curator's `LockInternals`, and two differences: a node whose create was
-//! not acknowledged is never adopted but deleted, and a hold stands only on a fresh lease.
+//! Locks") with the ids of Curator's `LockInternals`, and two differences. A node whose create was
+//! not acknowledged is deleted and never adopted. And a node is held only while the session's lease
+//! is fresh.
 
 mod attempt;
-mod call;
-mod downgrade;
-mod gone;
-mod holding;
-pub(crate) mod leases;
+pub(crate) mod call;
+pub(crate) mod contender_node;
+pub(crate) mod held_node;
 pub(crate) mod name;
-mod persist;
 mod predecessor;
 mod revoke;
 pub(crate) mod rule;
-mod stand_in;
-pub(crate) mod strategy;
-mod ticket;
+pub(crate) mod stand_in;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use self::attempt::Attempt;
-pub(crate) use self::call::{Call, Step, Stop, ask};
-pub(crate) use self::gone::Trail;
-pub(crate) use self::holding::{Holding, Release};
-use self::leases::Count;
+use self::attempt::QueueAttempt;
+pub(crate) use self::call::{Call, Step, Stop, query};
+pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
-use self::strategy::WaitStrategy;
+pub use self::predecessor::WaitStrategy;
+pub(crate) use self::revoke::revoke_contender;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
-use crate::session::hold::{OnLoss, REVOKE_MESSAGE};
+use crate::session::leased_node::{OnLoss, REVOKE_MESSAGE};
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
 use zk_wire::path;
 
+/// Makes a node if it is missing, and its parents.
+pub(crate) type MakeNode =
+    Box<dyn Fn(&Generation, &Limit<'_>) -> std::result::Result<(), CallError> + Send + Sync>;
+
 pub(crate) struct Queue {
-    /// The znode's full path.
+    /// The full path of the znode whose children are the queue.
     dir: String,
     layout: Layout,
     acl: Acl,
     family: Family,
-    /// Whose node is above: it stays, and is made as it should be.
-    above: Option<Arc<Count>>,
+    /// Makes the node above this one, if that needs more than an empty parent: a semaphore's node
+    /// has data.
+    above: Option<MakeNode>,
     strategy: WaitStrategy,
-    warned_junk: AtomicBool,
-    warned_mixed: AtomicBool,
-    warned_numbers: AtomicBool,
+    has_warned_junk: AtomicBool,
+    has_warned_mixed: AtomicBool,
+    has_warned_numbers: AtomicBool,
 }
 
-/// How far a request goes.
+/// Whether a request waits for the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Ask, and leave when somebody is ahead.
+    /// Leave at once if somebody is ahead.
     Try,
     Wait,
 }
 
-/// What one request for the lock brings along.
-pub(crate) struct Request<'a> {
+/// One request for the lock.
+pub(crate) struct QueueRequest<'a> {
     pub(crate) core: &'a Core,
-    /// What it wants: the name of its node, and whom it waits for.
+    /// What the request wants: this decides the name of its node, and for which nodes it waits.
     pub(crate) kind: Kind,
     pub(crate) mode: Mode,
     pub(crate) limit: Limit<'a>,
-    /// Goes on without an end, whatever the retry policy says. Told instead when the call has got
-    /// no further for as long as that allows.
-    pub(crate) endures: Option<&'a dyn Fn(&Error)>,
-    /// Somebody held the lock, or stood ahead, while this request waited for its turn here.
+    /// If this is set, the request never gives up because of the retry policy. Instead this is
+    /// called when the request has made no progress for as long as the policy allows to others.
+    pub(crate) on_overdue: Option<&'a dyn Fn(&Error)>,
+    /// Somebody held the lock, or was ahead at the server, while this request waited for its turn
+    /// in this process.
     pub(crate) contended: bool,
     pub(crate) data: &'a [u8],
-    /// Hears the id of each node before it is made.
+    /// Called with the id of each node before the node is made.
     pub(crate) on_id: &'a dyn Fn(&str),
-    /// Told when the server shows somebody ahead (true), and when that must be asked anew (false).
+    /// Called with true when the server shows somebody ahead, and with false when that is not known
+    /// any more.
     pub(crate) on_blocked: &'a dyn Fn(bool),
-    /// Makes what is run if the hold is lost.
+    /// Makes the function that runs if the lock is lost.
     pub(crate) on_loss: &'a dyn Fn() -> OnLoss,
 }
 
-/// One who holds a lock or waits for it, as its node shows it.
+/// A client that holds a lock or waits for it, as its node shows it. `contenders` and `holders` of
+/// each lock give it, and `attempt_revoke` takes it.
+///
+/// Its `Display` is a line for operators, such as `h7:4711, session 0x1000002a3c5f0001, for 12 s`:
+/// the data (by default host and process id), the session as log lines have it, and how long the
+/// node has existed. The time is right if this host's clock agrees with the server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contender {
-    /// The name of its node, below the lock's path. That of a semaphore's permit begins with
-    /// `leases/`, that of one who waits for permits with `locks/`.
+    /// The name of its node, below the lock's path. For a permit of a semaphore it begins with
+    /// `leases/`, and for a contender that waits for permits with `locks/`.
     pub name: String,
-    /// Whether it wants to read only, beside others that do.
+    /// Whether it is a reader of a [`ZkRwLock`](crate::ZkRwLock).
     pub reads: bool,
-    /// The number that ZooKeeper gave it: its place in the queue. 0 where there is no queue.
+    /// The number that ZooKeeper gave to the node: the order of the queue. 0 if the lock has no
+    /// queue.
     pub sequence: i64,
-    /// What the contender wrote in its node; by default this crate's write their host and process
-    /// id.
+    /// The data of its node. By default this crate writes the host's name and the process id.
     pub data: Vec<u8>,
-    /// The session that owns the node; zero if none does, see
+    /// The session that owns the node; zero if it belongs to no session, see
     /// [`is_persistent`](Self::is_persistent).
     pub session_id: i64,
     /// When the node was made, by the server's clock.
@@ -110,17 +116,13 @@ impl Contender {
         Contender { name: name.to_owned(), reads, sequence, data: node.data, session_id, created }
     }
 
-    /// Whether it is a lock that outlives sessions, until somebody
+    /// Whether its node belongs to no session: the lock stays held until somebody
     /// [releases it by name](crate::ZkMutex::release_persistent).
     pub fn is_persistent(&self) -> bool {
         self.session_id == 0
     }
 }
 
-/// Where it runs, its session, and for how long its node has been there: `h7:4711, session
-/// 0x1000002a3c5f0001, for 12 s`. The first is the node's data, by default host and process id;
-/// the session is as log lines have it; the time is right where this host's clock agrees with the
-/// server's.
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.data == REVOKE_MESSAGE {
@@ -128,7 +130,7 @@ impl fmt::Display for Contender {
         } else if self.data.is_empty() {
             f.write_str("(no data)")?;
         } else {
-            // Whatever anybody wrote there: on one line, and not too long for it.
+            // The data may be anything: it is shown on one line, and only its beginning.
             let text = String::from_utf8_lossy(&self.data);
             let is_long = text.chars().nth(SHOWN_DATA).is_some();
             let start: String = text.chars().take(SHOWN_DATA).collect();
@@ -143,10 +145,10 @@ impl fmt::Display for Contender {
     }
 }
 
-/// So much of a contender's data is shown, in characters.
+/// How many characters of a contender's data are shown.
 const SHOWN_DATA: usize = 80;
 
-/// A time for people to read: its two greatest units.
+/// Shows a duration for people to read, by its two greatest units.
 struct Rounded(Duration);
 
 impl fmt::Display for Rounded {
@@ -171,40 +173,41 @@ impl Queue {
             family: Family::Locks,
             above: None,
             strategy: WaitStrategy::default(),
-            warned_junk: AtomicBool::new(false),
-            warned_mixed: AtomicBool::new(false),
-            warned_numbers: AtomicBool::new(false),
+            has_warned_junk: AtomicBool::new(false),
+            has_warned_mixed: AtomicBool::new(false),
+            has_warned_numbers: AtomicBool::new(false),
         }
     }
 
-    /// The queue of an election's candidates, where no lock counts.
+    /// The queue of an election's candidates, in which locks do not count.
     pub(crate) fn of_candidates(dir: String, acl: Acl) -> Self {
         Queue { family: Family::Candidates, ..Queue::new(dir, Layout::Curator, acl) }
     }
 
-    pub(crate) fn below(self, count: Arc<Count>) -> Self {
-        Queue { above: Some(count), ..self }
+    /// The same queue, below a node that `make` makes.
+    pub(crate) fn below(self, make: MakeNode) -> Self {
+        Queue { above: Some(make), ..self }
     }
 
-    /// Makes the queue's znode, and those above it that are missing.
+    /// Makes the queue's znode, and the missing ones above it.
     fn make(
         &self,
         generation: &Generation,
         limit: &Limit<'_>,
     ) -> std::result::Result<(), CallError> {
-        if let Some(count) = &self.above {
-            count.get(generation, count.known(), false, limit)?;
+        if let Some(make) = &self.above {
+            make(generation, limit)?;
         }
         generation.make_parents(&self.dir, &self.acl, limit)
     }
 
-    /// With waiters that watch this.
+    /// The same queue, with another strategy for its waiters.
     pub(crate) fn waiting(mut self, strategy: WaitStrategy) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// The queue's znode, its full path.
+    /// The full path of the queue's znode.
     pub(crate) fn dir(&self) -> &str {
         &self.dir
     }
@@ -221,34 +224,36 @@ impl Queue {
         &self.acl
     }
 
-    /// Goes through the queue. `None`: somebody else's contender was listed ahead.
-    pub(crate) fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
-        Attempt::new(self, request).run()
+    /// Goes through the queue until the lock is held. `None`: somebody else was ahead.
+    pub(crate) fn acquire(&self, request: &QueueRequest<'_>) -> Result<Option<HeldNode>> {
+        QueueAttempt::new(self, request).run()
     }
 
-    /// Everybody in the queue, in order; `limit` is for the connection.
-    pub(crate) fn contenders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        self.list("contenders", core, limit, |_, _| true)
+    /// All contenders in the queue, in order.
+    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
+        self.list("contenders", core, |_, _| true)
     }
 
-    /// Those in the queue whom nobody ahead keeps out: the first, and where that one reads, all who
-    /// read before anybody wants to write.
-    pub(crate) fn holders(&self, core: &Core, limit: &Limit<'_>) -> Result<Vec<Contender>> {
-        self.list("holders", core, limit, |ahead, next| {
+    /// The contenders in the queue that hold the lock: the first, and if that one reads, all that
+    /// read before the first that wants to write.
+    pub(crate) fn holders(&self, core: &Core) -> Result<Vec<Contender>> {
+        self.list("holders", core, |ahead, next| {
             ahead.is_empty() || next == Kind::Read && ahead.iter().all(|contender| contender.reads)
         })
     }
 
-    /// Those in the queue, in order, up to the first that is not wanted behind those ahead of it.
+    /// The contenders in the queue, in order, up to the first for which `is_wanted` says no; it
+    /// gets the contenders ahead, and what the next one wants.
     fn list(
         &self,
         op: &'static str,
         core: &Core,
-        limit: &Limit<'_>,
         is_wanted: impl Fn(&[Contender], Kind) -> bool,
     ) -> Result<Vec<Contender>> {
-        ask(op, core, &self.dir, limit, |generation, at| {
-            // Each request has a time of its own, since there may be many.
+        // This limit is for the connection. Each request has a limit of its own, because there may
+        // be many.
+        let limit = &Limit::after(core.operation_timeout());
+        query(op, core, &self.dir, limit, |generation, at| {
             let listed = match generation.children(&self.dir, false, &Limit::NONE) {
                 Err(CallError::NoNode) => return Ok(Vec::new()),
                 listed => listed?,
@@ -281,8 +286,8 @@ impl Queue {
         })
     }
 
-    /// The queue's order where its numbers carry none: one read for each of the contenders
-    /// concerned.
+    /// The contenders in the queue's order, if their numbers carry none. Takes one read for each
+    /// such contender.
     fn by_czxid<'n>(
         &self,
         generation: &Generation,
@@ -302,19 +307,19 @@ impl Queue {
         Ok(rule::order_by_czxid(dated))
     }
 
-    /// A listing's contenders; what an operator should know of the rest is said once.
+    /// The contenders in a listing. Logs once what an operator should know about the other names.
     fn parse<'a>(&self, children: &[&'a str]) -> Vec<Name<'a>> {
         let (names, junk) = rule::contenders(children, self.family);
         if let Some(first) = junk.first()
-            && !self.warned_junk.swap(true, Ordering::Relaxed)
+            && !self.has_warned_junk.swap(true, Ordering::Relaxed)
         {
             warn!(
-                "{}: {} of its children are no contenders and are ignored, among them {first:?}",
+                "{}: {} of its children are no contenders and are ignored, for example {first:?}",
                 self.dir,
                 junk.len()
             );
         }
-        if rule::mixed(&names) && !self.warned_mixed.swap(true, Ordering::Relaxed) {
+        if rule::mixed(&names) && !self.has_warned_mixed.swap(true, Ordering::Relaxed) {
             error!(
                 "{}: both Curator's and kazoo's clients queue here, and do not all respect each other; let them use one layout",
                 self.dir
@@ -324,7 +329,7 @@ impl Queue {
     }
 
     fn warn_numbers(&self) {
-        if !self.warned_numbers.swap(true, Ordering::Relaxed) {
+        if !self.has_warned_numbers.swap(true, Ordering::Relaxed) {
             error!(
                 "{}: its sequence numbers are used up and carry no order any more; only clients of this library still exclude each other here. \
                  Stop the lock's users for a moment, or delete the node when it is empty: its numbers start anew then",
@@ -369,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_of_a_clock_that_is_ahead_is_new() {
+    fn a_contender_whose_server_clock_is_ahead_is_shown_as_new() {
         let created = wall_time() + Duration::from_secs(3_600);
         let (name, reads, sequence, data, session_id) = (String::new(), false, 0, Vec::new(), 1);
         let contender = Contender { name, reads, sequence, data, session_id, created };

@@ -1,14 +1,15 @@
-//! Names of contenders' nodes: how ours are made, and which of a lock's children are contenders.
+//! The names of contenders' nodes: how this library makes them, and which of a lock's children are
+//! contenders.
 
 use crate::world::new_uuid;
 
-/// Whose names a lock's nodes have, and so who takes part in it.
+/// Which client's names the nodes of a lock have. This decides with which other clients the lock
+/// can be shared.
 ///
-/// A lock of either layout respects every contender that this crate knows, of both layouts: whoever
-/// came first, by ZooKeeper's sequence number, goes first. The layout decides which *other* clients
-/// respect ours:
+/// A lock of either layout waits for the nodes of both layouts that are ahead of its own, by
+/// ZooKeeper's sequence number. The layout decides which *other* clients wait for ours ("yes"):
 ///
-/// | client | nodes it makes | respects `Curator` | respects `Kazoo` |
+/// | client | nodes it makes | waits for `Curator` | waits for `Kazoo` |
 /// | --- | --- | --- | --- |
 /// | this crate, either layout | as the layout says | yes | yes |
 /// | Apache Curator's `InterProcessMutex` (Java) | `_c_<uuid>-lock-<n>` | yes | **no** |
@@ -16,20 +17,20 @@ use crate::world::new_uuid;
 /// | zookeeper-client (Rust), `LockPrefix::new_curator(dir, "lock-")` | `_c_<uuid>-lock-<n>` | yes | **no** |
 /// | kazoo's `Lock` (Python) | `<hex>__lock__<n>` | only with `extra_lock_patterns=["-lock-"]` | yes |
 ///
-/// All clients of one lock should therefore use one layout. Where nodes of both are found, an error
-/// is logged once.
+/// So all clients of one lock should use one layout. If a lock finds nodes of both layouts, it logs
+/// an error once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layout {
     /// The names of Apache Curator's recipes, which most other clients understand. The default.
     #[default]
     Curator,
-    /// The names of Python's kazoo, for locks shared with kazoo clients as they come.
+    /// The names of Python's kazoo, for locks that are shared with kazoo clients without options.
     Kazoo,
 }
 
-/// What a contender wants. To a mutex all are alike; only reads share. Candidates for leadership
-/// stand in queues of their own.
+/// What a contender wants. Only reads share the lock. Candidates for leadership stand in queues of
+/// their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A candidate for leadership.
@@ -40,7 +41,7 @@ pub(crate) enum Kind {
     Read,
 }
 
-/// Who counts in one queue; the others do not.
+/// Which nodes count as contenders in one queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     /// Locks of all kinds.
@@ -58,24 +59,25 @@ impl Kind {
     }
 }
 
-/// A contender, as its node's name tells. It borrows that name: a listing can have thousands.
+/// A contender, as its node's name describes it. It borrows that name, because a listing can have
+/// thousands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     /// The node's whole name.
     pub(crate) full: &'a str,
-    /// The UUID or the 32 hex digits that its maker put in the name to find it again; "" when there
-    /// are none.
+    /// The UUID or the 32 hex digits by which the client finds its node again; "" if there are
+    /// none.
     pub(crate) id: &'a str,
     pub(crate) kind: Kind,
     /// The number that ZooKeeper appended.
     pub(crate) sequence: i64,
-    /// Whose clients sort this name right, made by them or not.
+    /// The layout whose clients put this name in the right place, whichever client made it.
     pub(crate) layout: Layout,
 }
 
-/// What stands between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`,
-/// `InterProcessReadWriteLock.READ_LOCK_NAME` and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`,
-/// behind a '-' when there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
+/// The marks between the id and the number. Curator: `InterProcessMutex.LOCK_NAME`,
+/// `InterProcessReadWriteLock.READ_LOCK_NAME` and `WRITE_LOCK_NAME`, `LeaderLatch.LOCK_NAME`, after
+/// a '-' if there is an id. kazoo: `_NODE_NAME` in `recipe/lock.py`.
 const MARKS: [(&str, Layout, Kind); 6] = [
     ("lock-", Layout::Curator, Kind::Lock),
     ("__READ__", Layout::Curator, Kind::Read),
@@ -88,11 +90,12 @@ const MARKS: [(&str, Layout, Kind); 6] = [
 /// Curator's `ProtectedUtils.PROTECTED_PREFIX`; go-zookeeper uses it too.
 const PROTECTED: &str = "_c_";
 
-/// Reads a child's name; `None` when it is no contender's, of whatever family: a lease's, or
-/// nothing we know.
+/// Parses a child's name. `None`: it is no contender's name, of either family; for example a
+/// lease's, or unknown.
 ///
-/// The id is taken as it comes: the clients named at [`Layout`] look for the mark only, and to miss
-/// a contender would be to hold the lock with it, while to count one too many is to wait.
+/// The id may be anything, because the clients named at [`Layout`] read only the mark. A contender
+/// that is missed would hold the lock together with us; a contender that is counted wrongly only
+/// costs a wait.
 pub(crate) fn parse(child: &str) -> Option<Name<'_>> {
     let is_digit = |b: &u8| b.is_ascii_digit();
     let digits = child.bytes().rev().take_while(is_digit).count();
@@ -107,9 +110,9 @@ pub(crate) fn parse(child: &str) -> Option<Name<'_>> {
     Some(Name { full: child, id: id(head), kind, sequence: sequence(digits, is_negative)?, layout })
 }
 
-/// Takes the mark off the end.
+/// Splits the mark off the end.
 fn split_mark(name: &str) -> Option<(&str, Layout, Kind)> {
-    // All marks end so, and most names without a mark do not.
+    // All marks end with one of these, and most names without a mark do not.
     if !name.ends_with(['-', '_']) {
         return None;
     }
@@ -124,8 +127,8 @@ fn split_mark(name: &str) -> Option<(&str, Layout, Kind)> {
     })
 }
 
-/// The number exactly as ZooKeeper writes it: an `i32` by Java's "%010d"
-/// (`PrepRequestProcessor.pRequest2TxnCreate`), which is ten characters with its sign, or eleven
+/// The number, if it is written exactly as ZooKeeper writes it: an `i32` by Java's "%010d"
+/// (`PrepRequestProcessor.pRequest2TxnCreate`). That is ten characters with the sign, or eleven
 /// from -1000000000 down.
 fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     let well_formed = match digits.len() {
@@ -142,7 +145,7 @@ fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     is_written_so.then_some(number)
 }
 
-/// The id in what stands before the mark.
+/// The id in the text before the mark.
 fn id(head: &str) -> &str {
     let id = head.strip_suffix('-').unwrap_or(head);
     let id = id.strip_prefix(PROTECTED).unwrap_or(id);
@@ -152,41 +155,41 @@ fn id(head: &str) -> &str {
         36 => [8, 13, 18, 23].iter().filter(|&&i| bytes[i] == b'-').count(),
         _ => return "",
     };
-    // Counting to the end is three times as fast as looking for the first wrong one: it needs no
-    // branches.
+    // Counting all digits is three times as fast as a search for the first wrong character: it
+    // needs no branches.
     let digits: usize = bytes.iter().map(|b| usize::from(b.is_ascii_hexdigit())).sum();
     let is_id = digits == 32 && digits + dashes == bytes.len();
     if is_id { id } else { "" }
 }
 
-/// The name to create, to which ZooKeeper appends the number.
+/// The name to create; ZooKeeper appends the number.
 pub(crate) fn prefix(layout: Layout, kind: Kind, id: &str) -> String {
     match (layout, kind) {
         (Layout::Curator, Kind::Lock) => format!("{PROTECTED}{id}-lock-"),
         (Layout::Curator, Kind::Read) => format!("{PROTECTED}{id}-__READ__"),
         (Layout::Curator, Kind::Write) => format!("{PROTECTED}{id}-__WRIT__"),
-        // No other client's elections have such names in kazoo's layout, so there is but one.
+        // No other client has elections with names of kazoo's layout, so there is only this form.
         (_, Kind::Latch) => format!("{PROTECTED}{id}-latch-"),
         (Layout::Kazoo, Kind::Lock | Kind::Write) => format!("{id}__lock__"),
         (Layout::Kazoo, Kind::Read) => format!("{id}__rlock__"),
     }
 }
 
-/// What stands between the id and the number of a semaphore's lease. Curator:
+/// The mark between the id and the number in the name of a semaphore's lease. Curator:
 /// `InterProcessSemaphoreV2.LEASE_BASE_NAME`.
 const LEASE: &str = "-lease-";
 
-/// The name of a lease's node to create, to which ZooKeeper appends the number.
+/// The name to create for a lease's node; ZooKeeper appends the number.
 pub(crate) fn lease_prefix(id: &str) -> String {
     [PROTECTED, id, LEASE].concat()
 }
 
-/// The id in the name of a lease's node; "" when there is none.
+/// The id in the name of a lease's node; "" if there is none.
 pub(crate) fn lease_id(child: &str) -> &str {
     child.split_once(LEASE).map_or("", |(head, _)| id(head))
 }
 
-/// The number that ZooKeeper appended to a name; 0 when there is none.
+/// The number that ZooKeeper appended to a name; 0 if there is none.
 pub(crate) fn number(child: &str) -> i64 {
     let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
     child[child.len() - digits..].parse().unwrap_or(0)
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn every_clients_names_are_contenders() {
+    fn the_names_that_each_client_makes_are_contenders() {
         use {Kind::*, Layout::*};
         assert_reads(&format!("_c_{UUID}-lock-0000000031"), UUID, Lock, 31, Curator);
         assert_reads(&format!("_c_{UUID}-__READ__0000000007"), UUID, Read, 7, Curator);
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leases_name_tells_whose_it_is_and_is_no_contenders() {
+    fn the_name_of_a_lease_has_an_id_and_is_no_contender() {
         let child = format!("{}0000000012", lease_prefix(UUID));
         assert_eq!(child, format!("_c_{UUID}-lease-0000000012"));
         assert_eq!((lease_id(&child), number(&child), parse(&child)), (UUID, 12, None));
@@ -246,7 +249,7 @@ mod tests {
         assert_reads("guid-lock-0000000001", "", Lock, 1, Curator);
         assert_reads("_c_my-lock-0000000001", "", Lock, 1, Curator);
         assert_reads("mine__lock__0000000001", "", Lock, 1, Kazoo);
-        // the plain recipe
+        // The recipe in ZooKeeper's documentation.
         assert_reads(&format!("{UUID}-lock-0000000001"), UUID, Lock, 1, Curator);
     }
 
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_numbers_are_read_as_the_server_writes_them() {
+    fn wrapped_numbers_are_parsed_as_the_server_writes_them() {
         for number in [i32::MAX, i32::MIN, -1_000_000_000, -999_999_999, -1, 0] {
             for mark in ["lock-", "__READ__", "__WRIT__", "latch-", "__lock__", "__rlock__"] {
                 let child = format!("{mark}{number:010}");
@@ -329,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_we_build_reads_back(
+        fn a_name_that_we_make_is_parsed_as_it_was_made(
             layout in any_layout(),
             kind in any_kind(),
             number in prop_oneof![any::<i32>(), 0..100i32, -100..0i32],
@@ -349,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic_and_a_number_is_written_one_way(
+        fn no_name_makes_it_panic_and_a_number_is_written_one_way(
             junk in any::<String>(),
             near in "(_c_)?([0-9a-f]{32}|é)?-?(lock-|latch-|__READ__|__WRIT__|__r?lock__)-?[0-9٣]{8,12}.?",
         ) {

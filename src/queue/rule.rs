@@ -1,35 +1,36 @@
-//! Who holds a lock, and which node each waiter watches: decided from a listing of the lock's
-//! children alone.
+//! The order rule: which contender holds a lock, and which node each other one watches. It decides
+//! from a listing of the lock's children alone, and does no I/O.
 
 use super::name::{self, Family, Kind, Layout, Name};
 
-/// From here on each release also tries to delete the lock's node, so that the numbers start anew:
-/// half of what there is.
+/// If a node's number is above this, its release also tries to delete the lock's node, so that the
+/// numbers start anew. This is half of all numbers.
 pub(crate) const RENEW_PARENT_ABOVE: i64 = 1 << 30;
 
-/// Beyond this the numbers may have stopped (creates one by one stick at 2147483647) or wrapped
-/// (creates in a pipeline go on at -2147483648), or may do so while this listing is being read.
+/// Numbers above this carry no order. They may have stopped (creates one by one all get 2147483647)
+/// or wrapped (creates in a pipeline go on at -2147483648), or do so while this listing is read.
 pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
 
-/// What a listing says about one contender.
+/// What a listing says about our contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'n, 'a> {
-    /// Nobody is ahead: it holds.
+    /// No contender is ahead of ours: it holds the lock.
     Held,
-    /// It waits until this one goes.
+    /// Ours waits for the end of another node.
     Wait {
-        /// The last of those ahead: only its going can change anything for us.
+        /// The last contender ahead of ours. As long as its node stands, nothing changes for us.
         predecessor: &'n Name<'a>,
-        /// Nobody else is ahead, and nothing follows it in its place (unless it is written to
-        /// first): when it goes, we hold, without another listing.
+        /// No other contender is ahead, and no other node can follow `predecessor` in its place,
+        /// unless that is written to first. So when its node goes, we hold the lock without another
+        /// listing.
         sole: bool,
     },
-    /// It is not listed.
+    /// Our node is not listed.
     Gone,
 }
 
 /// The contenders of this family among the children, in the listing's (arbitrary) order, and the
-/// names that are none.
+/// other names.
 pub(crate) fn contenders<'a>(
     children: &[&'a str],
     family: Family,
@@ -45,18 +46,19 @@ pub(crate) fn contenders<'a>(
     (names, junk)
 }
 
-/// Are there nodes of both layouts? Then clients that know only one of them do not respect all.
+/// Whether there are nodes of both layouts. Then clients that know only one of them do not respect
+/// all others.
 pub(crate) fn mixed(names: &[Name]) -> bool {
     let has = |layout| names.iter().any(|name| name.layout == layout);
     has(Layout::Curator) && has(Layout::Kazoo)
 }
 
-/// Whom a contender waits for.
+/// Which contenders ahead keep a contender out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Everybody ahead.
+    /// All of them.
     Exclusive,
-    /// Those ahead that do not share.
+    /// All that do not read.
     Shared,
 }
 
@@ -68,32 +70,33 @@ impl Claim {
         }
     }
 
-    /// Whether one of this kind ahead keeps us out.
+    /// Whether a contender of this kind keeps us out if it is ahead.
     pub(crate) fn yields_to(self, ahead: Kind) -> bool {
         self == Claim::Exclusive || ahead != Kind::Read
     }
 }
 
-/// Does this number carry no order?
+/// Whether this number carries no order.
 pub(crate) fn is_unordered(sequence: i64) -> bool {
     !(0..=UNORDERED_ABOVE).contains(&sequence)
 }
 
-/// Do the numbers carry no order? Then ask [`order_by_czxid`] and [`verdict_in_order`].
+/// Whether some number carries no order. If so, use [`order_by_czxid`] and [`verdict_in_order`].
 pub(crate) fn unordered(names: &[Name]) -> bool {
     names.iter().any(|name| is_unordered(name.sequence))
 }
 
 /// A contender's place in the queue.
 ///
-/// Numbers of one parent are all different, but for two cases: a writer of Curator's (5.5 and
-/// later) that turns reader makes a read node with its write's number and then deletes the write.
-/// The write goes first then, so that whoever comes next watches the read, which outlives it. And a
-/// hold that is to outlive its session leaves a persistent node of its number and kind. What is
-/// left is decided by the name, so that everybody sees one order: of two nodes ahead of each other
-/// neither would ever go first, and of two equal ones both would.
+/// The numbers below one parent are all different, with two exceptions. A writer of Curator's (5.5
+/// and later) that becomes a reader makes a read node with its write's number, and then deletes the
+/// write node. The write is ordered before the read, so that the next contender watches the read,
+/// which stays longer. And a lock that is to outlive its session leaves a persistent node with the
+/// same number and kind. All other ties are decided by the name, so that all clients see one order.
+/// Without that, two contenders could each see the other ahead, and wait for each other for ever;
+/// or each see itself first, and both hold the lock.
 fn place<'a>(name: &Name<'a>) -> (i64, Kind, &'a str) {
-    // `Kind` is ordered so that reads come last.
+    // In the order of `Kind` reads come last.
     (name.sequence, name.kind, name.full)
 }
 
@@ -102,11 +105,11 @@ pub(crate) fn in_order(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
 }
 
-/// The queue's order when some numbers carry none: first those whose numbers do, for they were
-/// given out before; then by the zxid that created each node, as `exists` tells; `None` for a node
-/// that has gone since it was listed. Nodes of one transaction are told apart by their place. A
-/// downgrade's read, made long after its write, keeps the write's place by its number, and so only
-/// where the number carries order.
+/// The queue's order if some numbers carry none. Names whose numbers carry order come first,
+/// because those numbers were given out earlier. The others follow by the zxid that created the
+/// node, which is `None` if the node has gone since it was listed; nodes of one transaction are
+/// ordered by their place. (A downgrade's read is made long after its write, and keeps the write's
+/// place by its number. So it can be made only if the number carries order.)
 pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec<Name<'a>> {
     let ordered = |name: &Name<'_>| !is_unordered(name.sequence);
     names.retain(|(name, czxid)| czxid.is_some() || ordered(name));
@@ -118,29 +121,29 @@ pub(crate) fn order_by_czxid<'a>(mut names: Vec<(Name<'a>, Option<i64>)>) -> Vec
     names.into_iter().map(|(name, _)| name).collect()
 }
 
-/// The rule for the contender whose node is called `mine`. The listing may come in any order. Nodes
-/// whose id is `debris`, our own that are on their way out, are as good as gone.
+/// The verdict for the contender whose node is called `mine`. The listing may be in any order.
+/// Nodes whose id `is_pending_delete` are our own and will be deleted: they do not count.
 pub(crate) fn verdict<'n, 'a>(
     names: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(names, mine, claim, debris, |_, name| place(name))
+    decide(names, mine, claim, is_pending_delete, |_, name| place(name))
 }
 
-/// As [`verdict`], where the slice itself is the queue.
+/// As [`verdict`], for names in the queue's order.
 pub(crate) fn verdict_in_order<'n, 'a>(
     ordered: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
 ) -> Verdict<'n, 'a> {
-    decide(ordered, mine, claim, debris, |index, _| index)
+    decide(ordered, mine, claim, is_pending_delete, |index, _| index)
 }
 
-/// Whether it may leave a read of its number behind that a listing does not show yet. A write may,
-/// and in kazoo's layout a write bears a mutex's name.
+/// Whether this contender may leave a read of its number behind that a listing does not show yet. A
+/// write may, and in kazoo's layout a write has a mutex's name.
 fn may_downgrade(name: &Name<'_>) -> bool {
     match name.kind {
         Kind::Read | Kind::Write => true,
@@ -149,13 +152,13 @@ fn may_downgrade(name: &Name<'_>) -> bool {
     }
 }
 
-/// One pass to find ourselves, one to find the last ahead of us: every waiter does this at every
-/// hand-over, so nothing is sorted.
+/// Makes one pass to find our node, and one to find the last ahead of it. Every waiter does this at
+/// every release, so nothing is sorted.
 fn decide<'n, 'a, P: Ord>(
     names: &'n [Name<'a>],
     mine: &str,
     claim: Claim,
-    debris: &dyn Fn(&str) -> bool,
+    is_pending_delete: &dyn Fn(&str) -> bool,
     place: impl Fn(usize, &Name<'a>) -> P,
 ) -> Verdict<'n, 'a> {
     let Some((index, own)) = names.iter().enumerate().find(|(_, name)| name.full == mine) else {
@@ -166,7 +169,7 @@ fn decide<'n, 'a, P: Ord>(
     let mut ahead = 0_usize;
     for (index, name) in names.iter().enumerate() {
         let place = place(index, name);
-        if place >= own || !claim.yields_to(name.kind) || debris(name.id) {
+        if place >= own || !claim.yields_to(name.kind) || is_pending_delete(name.id) {
             continue;
         }
         ahead += 1;
@@ -212,29 +215,29 @@ mod tests {
         names
     }
 
-    /// What a mutex is told.
+    /// The verdict for a mutex.
     fn mutex<'n, 'a>(
         names: &'n [Name<'a>],
         mine: &str,
-        debris: &dyn Fn(&str) -> bool,
+        is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Verdict<'n, 'a> {
-        verdict(names, mine, Claim::Exclusive, debris)
+        verdict(names, mine, Claim::Exclusive, is_pending_delete)
     }
 
     fn mutex_in_order<'n, 'a>(
         ordered: &'n [Name<'a>],
         mine: &str,
-        debris: &dyn Fn(&str) -> bool,
+        is_pending_delete: &dyn Fn(&str) -> bool,
     ) -> Verdict<'n, 'a> {
-        verdict_in_order(ordered, mine, Claim::Exclusive, debris)
+        verdict_in_order(ordered, mine, Claim::Exclusive, is_pending_delete)
     }
 
-    /// A mutex for sure.
+    /// Whether this is certainly a mutex, and not kazoo's write.
     fn is_plain(name: &Name<'_>) -> bool {
         (name.kind, name.layout) == (Kind::Lock, Layout::Curator)
     }
 
-    fn no_debris(_: &str) -> bool {
+    fn never_pending(_: &str) -> bool {
         false
     }
 
@@ -259,35 +262,39 @@ mod tests {
     fn the_lowest_holds_and_each_other_watches_the_next_lower() {
         let children = [lock(12), lock(7), lock(9)];
         let names = parsed(&children);
-        assert_eq!(mutex(&names, &children[1], &no_debris), Verdict::Held);
-        assert_waits(mutex(&names, &children[2], &no_debris), &children[1], true);
-        assert_waits(mutex(&names, &children[0], &no_debris), &children[2], false);
+        assert_eq!(mutex(&names, &children[1], &never_pending), Verdict::Held);
+        assert_waits(mutex(&names, &children[2], &never_pending), &children[1], true);
+        assert_waits(mutex(&names, &children[0], &never_pending), &children[2], false);
     }
 
     #[test]
     fn a_node_that_is_not_listed_is_gone() {
         let children = [lock(1)];
-        assert_eq!(mutex(&parsed(&children), &lock(2), &no_debris), Verdict::Gone);
-        assert_eq!(mutex(&[], &lock(2), &no_debris), Verdict::Gone);
-        assert_eq!(mutex_in_order(&[], &lock(2), &no_debris), Verdict::Gone);
+        assert_eq!(mutex(&parsed(&children), &lock(2), &never_pending), Verdict::Gone);
+        assert_eq!(mutex(&[], &lock(2), &never_pending), Verdict::Gone);
+        assert_eq!(mutex_in_order(&[], &lock(2), &never_pending), Verdict::Gone);
     }
 
     #[test]
-    fn our_own_debris_never_blocks_us() {
+    fn our_own_pending_deletes_never_block_us() {
         let children = [lock(1), lock(2), lock(3), lock(4)];
         let names = parsed(&children);
         let going: HashSet<&str> = [names[0].id, names[2].id].into();
-        let debris = |id: &str| going.contains(id);
-        assert_eq!(mutex(&names, &children[1], &debris), Verdict::Held);
-        assert_waits(mutex(&names, &children[3], &debris), &children[1], true);
-        assert_waits(mutex_in_order(&names, &children[3], &debris), &children[1], true);
+        let is_pending_delete = |id: &str| going.contains(id);
+        assert_eq!(mutex(&names, &children[1], &is_pending_delete), Verdict::Held);
+        assert_waits(mutex(&names, &children[3], &is_pending_delete), &children[1], true);
+        assert_waits(mutex_in_order(&names, &children[3], &is_pending_delete), &children[1], true);
     }
 
     #[test]
     fn readers_and_writers_ahead_exclude_but_need_another_listing() {
         for kind in [Kind::Read, Kind::Write] {
             let children = [child(Layout::Curator, kind, 1), lock(2)];
-            assert_waits(mutex(&parsed(&children), &children[1], &no_debris), &children[0], false);
+            assert_waits(
+                mutex(&parsed(&children), &children[1], &never_pending),
+                &children[0],
+                false,
+            );
         }
     }
 
@@ -295,8 +302,8 @@ mod tests {
     fn kazoos_nodes_exclude_and_show_as_mixed() {
         let children = [child(Layout::Kazoo, Kind::Lock, 1), lock(2)];
         let names = parsed(&children);
-        // What bears kazoo's name of a mutex may be a write, and leave a read behind.
-        assert_waits(mutex(&names, &children[1], &no_debris), &children[0], false);
+        // A node with kazoo's name of a mutex may be a write, and leave a read behind.
+        assert_waits(mutex(&names, &children[1], &never_pending), &children[0], false);
         assert!(mixed(&names));
         assert!(!mixed(&names[..1]) && !mixed(&names[1..]) && !mixed(&[]));
     }
@@ -311,13 +318,13 @@ mod tests {
             [mine.clone(), read.clone(), write.clone()],
         ] {
             let names = parsed(&children);
-            assert_waits(mutex(&names, &mine, &no_debris), &read, false);
-            assert_eq!(mutex(&names, &write, &no_debris), Verdict::Held);
+            assert_waits(mutex(&names, &mine, &never_pending), &read, false);
+            assert_eq!(mutex(&names, &write, &never_pending), Verdict::Held);
         }
     }
 
     #[test]
-    fn children_that_are_no_contenders_are_set_apart() {
+    fn children_that_are_no_contenders_are_listed_apart() {
         let children = ["leases".to_owned(), lock(1), "lock-7".to_owned()];
         let (names, junk) = contenders(&listed(&children), Family::Locks);
         assert_eq!(names.len(), 1);
@@ -330,11 +337,11 @@ mod tests {
             [lock(1), candidate(2), candidate(3), child(Layout::Curator, Kind::Write, 4)];
         let (candidates, others) = contenders(&listed(&children), Family::Candidates);
         assert_eq!(others, [&*children[0], &*children[3]]);
-        assert_eq!(mutex(&candidates, &children[1], &no_debris), Verdict::Held);
-        assert_waits(mutex(&candidates, &children[2], &no_debris), &children[1], true);
+        assert_eq!(mutex(&candidates, &children[1], &never_pending), Verdict::Held);
+        assert_waits(mutex(&candidates, &children[2], &never_pending), &children[1], true);
         let (locks, others) = contenders(&listed(&children), Family::Locks);
         assert_eq!(others, [&*children[1], &*children[2]]);
-        assert_waits(mutex(&locks, &children[3], &no_debris), &children[0], true);
+        assert_waits(mutex(&locks, &children[3], &never_pending), &children[0], true);
     }
 
     #[test]
@@ -355,8 +362,8 @@ mod tests {
 
     #[test]
     fn numbers_start_anew_long_before_they_end_and_only_when_many_are_used() {
-        // Until then a release is one request. From then on it also tries to delete the lock's
-        // node.
+        // Below this a release is one request. Above it, the release also tries to delete the
+        // lock's node.
         let many = (1 << 29)..UNORDERED_ABOVE - (1 << 29);
         assert!(many.contains(&RENEW_PARENT_ABOVE));
     }
@@ -368,15 +375,15 @@ mod tests {
         assert!(unordered(&names));
         let czxids = [Some(11), Some(12), None, Some(10)];
         let ordered = order_by_czxid(names.into_iter().zip(czxids).collect());
-        assert_eq!(mutex_in_order(&ordered, &children[3], &no_debris), Verdict::Held);
-        assert_waits(mutex_in_order(&ordered, &children[0], &no_debris), &children[3], true);
-        assert_waits(mutex_in_order(&ordered, &children[1], &no_debris), &children[0], false);
-        assert_eq!(mutex_in_order(&ordered, &children[2], &no_debris), Verdict::Gone);
+        assert_eq!(mutex_in_order(&ordered, &children[3], &never_pending), Verdict::Held);
+        assert_waits(mutex_in_order(&ordered, &children[0], &never_pending), &children[3], true);
+        assert_waits(mutex_in_order(&ordered, &children[1], &never_pending), &children[0], false);
+        assert_eq!(mutex_in_order(&ordered, &children[2], &never_pending), Verdict::Gone);
     }
 
     #[test]
     fn numbers_that_carry_order_come_before_those_that_do_not() {
-        // A downgrade keeps the place of its write, although it was made last.
+        // A downgrade's read keeps the place of its write, although it was made last.
         let read = child(Layout::Curator, Kind::Read, 7);
         let children = [lock(2147483647), read, lock(9), lock(-2147483648)];
         let names = parsed(&children);
@@ -390,7 +397,7 @@ mod tests {
         let layout = prop_oneof![Just(Layout::Curator), Just(Layout::Kazoo)];
         let kind =
             prop_oneof![3 => Just(Kind::Lock), 1 => Just(Kind::Read), 1 => Just(Kind::Write)];
-        // Close together, so that numbers tie.
+        // From a small range, so that numbers tie.
         (layout, kind, 0..12_u32)
     }
 
@@ -403,13 +410,13 @@ mod tests {
     }
 
     fn holders<'a>(names: &[Name<'a>]) -> Vec<&'a str> {
-        let holds = |name: &&Name| mutex(names, name.full, &no_debris) == Verdict::Held;
+        let holds = |name: &&Name| mutex(names, name.full, &never_pending) == Verdict::Held;
         names.iter().filter(holds).map(|name| name.full).collect()
     }
 
     proptest! {
         #[test]
-        fn one_holds_at_a_time_whoever_goes_and_grants_follow_the_queue(
+        fn one_contender_holds_at_a_time_and_grants_follow_the_queue(
             mut children in any_listing(12),
             goes in proptest::collection::vec(any::<proptest::sample::Index>(), 12),
         ) {
@@ -426,24 +433,24 @@ mod tests {
         }
 
         #[test]
-        fn who_holds_are_readers_with_nobody_else_ahead_or_one_alone(
+        fn the_holders_are_the_readers_at_the_head_or_one_contender_alone(
             mut children in any_listing(12),
             goes in proptest::collection::vec(any::<proptest::sample::Index>(), 12),
         ) {
             for goes in goes {
                 let names = parsed(&children);
                 let queue = queue(&names);
-                let own = |name: &Name<'_>| verdict(&names, name.full, Claim::of(name.kind), &no_debris);
-                let holding: Vec<_> = queue.iter().filter(|name| own(name) == Verdict::Held).copied().collect();
+                let own = |name: &Name<'_>| verdict(&names, name.full, Claim::of(name.kind), &never_pending);
+                let held: Vec<_> = queue.iter().filter(|name| own(name) == Verdict::Held).copied().collect();
                 let readers = queue.iter().take_while(|name| name.kind == Kind::Read).count();
-                prop_assert_eq!(&holding[..], &queue[..readers.max(1).min(queue.len())]);
+                prop_assert_eq!(&held[..], &queue[..readers.max(1).min(queue.len())]);
                 if queue.is_empty() { break }
                 children.remove(goes.index(children.len()));
             }
         }
 
         #[test]
-        fn a_reader_watches_the_last_writer_ahead_and_nobody_watches_backwards(children in any_listing(12)) {
+        fn a_reader_watches_the_last_writer_ahead_and_no_contender_watches_one_behind_it(children in any_listing(12)) {
             let names = parsed(&children);
             let queue = queue(&names);
             for (at, name) in queue.iter().enumerate() {
@@ -451,9 +458,9 @@ mod tests {
                 let blocking: Vec<_> = queue[..at].iter().filter(|ahead| claim.yields_to(ahead.kind)).collect();
                 let sole = |last: &Name<'_>| blocking.len() == 1 && (is_plain(last) || claim == Claim::Shared);
                 match blocking.last() {
-                    None => prop_assert_eq!(verdict(&names, name.full, claim, &no_debris), Verdict::Held),
+                    None => prop_assert_eq!(verdict(&names, name.full, claim, &never_pending), Verdict::Held),
                     Some(last) => prop_assert_eq!(
-                        verdict(&names, name.full, claim, &no_debris),
+                        verdict(&names, name.full, claim, &never_pending),
                         Verdict::Wait { predecessor: last, sole: sole(last) }
                     ),
                 }
@@ -461,11 +468,11 @@ mod tests {
         }
 
         #[test]
-        fn each_watches_the_one_before_it_so_no_watch_goes_in_circles(children in any_listing(12)) {
+        fn each_contender_watches_the_one_before_it_so_no_watches_form_a_circle(children in any_listing(12)) {
             let names = parsed(&children);
             let queue = queue(&names);
             for (i, name) in queue.iter().enumerate() {
-                let verdict = mutex(&names, name.full, &no_debris);
+                let verdict = mutex(&names, name.full, &never_pending);
                 match i.checked_sub(1).map(|before| queue[before]) {
                     None => prop_assert_eq!(verdict, Verdict::Held),
                     Some(before) => {
@@ -473,12 +480,12 @@ mod tests {
                         prop_assert_eq!(verdict, Verdict::Wait { predecessor: &before, sole });
                     }
                 }
-                prop_assert_eq!(mutex_in_order(&queue, name.full, &no_debris), verdict);
+                prop_assert_eq!(mutex_in_order(&queue, name.full, &never_pending), verdict);
             }
         }
 
         #[test]
-        fn a_waiter_that_goes_grants_nobody_and_moves_only_the_one_behind(
+        fn a_waiter_that_leaves_grants_no_other_and_moves_only_the_one_behind(
             children in any_listing(12),
             goes in any::<proptest::sample::Index>(),
         ) {
@@ -488,7 +495,7 @@ mod tests {
             let mut rest = queue.clone();
             rest.remove(goes);
             prop_assert_eq!(holders(&rest), [queue[0].full]);
-            let watched = |names: &[Name], mine: &str| match mutex(names, mine, &no_debris) {
+            let watched = |names: &[Name], mine: &str| match mutex(names, mine, &never_pending) {
                 Verdict::Wait { predecessor, .. } => Some(predecessor.full.to_owned()),
                 _ => None,
             };
@@ -500,20 +507,20 @@ mod tests {
         }
 
         #[test]
-        fn the_going_of_a_sole_predecessor_grants(children in any_listing(4)) {
+        fn the_end_of_a_sole_predecessor_is_a_grant(children in any_listing(4)) {
             let names = parsed(&children);
             for name in &names {
-                if let Verdict::Wait { predecessor, sole } = mutex(&names, name.full, &no_debris) {
+                if let Verdict::Wait { predecessor, sole } = mutex(&names, name.full, &never_pending) {
                     let mut rest = names.clone();
                     rest.retain(|other| other != predecessor);
-                    let granted = mutex(&rest, name.full, &no_debris) == Verdict::Held;
+                    let granted = mutex(&rest, name.full, &never_pending) == Verdict::Held;
                     prop_assert_eq!(sole, granted && is_plain(predecessor));
                 }
             }
         }
 
         #[test]
-        fn debris_is_as_good_as_gone(
+        fn pending_deletes_count_as_gone(
             children in any_listing(12),
             going in proptest::collection::vec(any::<bool>(), 12),
         ) {
@@ -525,27 +532,27 @@ mod tests {
             for name in &rest {
                 prop_assert_eq!(
                     mutex(&names, name.full, &|id| going.contains(id)),
-                    mutex(&rest, name.full, &no_debris)
+                    mutex(&rest, name.full, &never_pending)
                 );
             }
         }
 
         #[test]
-        fn the_listings_order_is_nothing(
+        fn the_order_of_the_listing_does_not_matter(
             (children, shuffled) in any_listing(12).prop_flat_map(|c| (Just(c.clone()), Just(c).prop_shuffle())),
         ) {
             let (names, shuffled) = (parsed(&children), parsed(&shuffled));
             prop_assert_eq!(queue(&names), queue(&shuffled));
             for name in &names {
                 prop_assert_eq!(
-                    mutex(&names, name.full, &no_debris),
-                    mutex(&shuffled, name.full, &no_debris)
+                    mutex(&names, name.full, &never_pending),
+                    mutex(&shuffled, name.full, &never_pending)
                 );
             }
         }
 
         #[test]
-        fn by_zxid_and_by_number_the_order_is_one_where_both_are_defined(
+        fn the_order_by_zxid_is_the_order_by_number_where_both_are_defined(
             steps in proptest::collection::vec((1..5_i64, 1..1000_i64), 1..12),
             start in 0..UNORDERED_ABOVE - 60,
         ) {
@@ -566,10 +573,10 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
+        fn no_listing_makes_it_panic(children in any::<Vec<String>>(), mine in any::<String>()) {
             let (names, junk) = contenders(&listed(&children), Family::Locks);
             prop_assert_eq!(names.len() + junk.len(), children.len());
-            let _ = (mutex(&names, &mine, &no_debris), mutex_in_order(&names, &mine, &no_debris));
+            let _ = (mutex(&names, &mine, &never_pending), mutex_in_order(&names, &mine, &never_pending));
         }
     }
 }

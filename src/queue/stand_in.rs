@@ -1,43 +1,45 @@
-//! Another node in the place of a held one: made with the number of the held node while that
-//! stands, so that whoever waits for the one waits for the other too.
+//! A stand-in: a new node with the number of a held node, made while that node stands. A contender
+//! that waits for the held node then waits for the new one too. A downgrade and a persistent lock
+//! are made so.
 
 use super::call::failure;
+use super::contender_node::ContenderNode;
 use super::name::{self, Kind};
 use super::rule;
-use super::ticket::Ticket;
-use super::{Holding, Queue};
+use super::{HeldNode, Queue};
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, CreateMode, Operation, contender};
+use crate::session::generation::{CallError, CreateMode, Operation, create_contender};
 use crate::session::retry::Retry;
 use zk_wire::path;
 
-pub(super) struct StandIn<'a> {
-    pub(super) op: &'static str,
-    pub(super) held: &'a Holding,
-    /// What the new node is.
-    pub(super) kind: Kind,
-    pub(super) mode: CreateMode,
-    pub(super) data: &'a [u8],
-    /// Shows that the held node still stands: it must have outlasted the making of the new one.
-    pub(super) stands: Operation<'a>,
+pub(crate) struct StandIn<'a> {
+    pub(crate) op: &'static str,
+    pub(crate) held: &'a HeldNode,
+    /// The kind of the new node.
+    pub(crate) kind: Kind,
+    pub(crate) mode: CreateMode,
+    pub(crate) data: &'a [u8],
+    /// The request after the create that shows that the held node still stands. If the held node
+    /// was gone before the new one was made, another contender may have got the lock in between.
+    pub(crate) stands: Operation<'a>,
 }
 
 impl Queue {
-    /// Makes the new node. Until it is granted or kept, its drop deletes it. `tried` is the path of
-    /// the last one that may have been made.
-    pub(super) fn stand_in(
+    /// Makes the new node. Its drop deletes it, unless it is granted or kept. `tried` is set to the
+    /// path of the last node that may have been made.
+    pub(crate) fn stand_in(
         &self,
         core: &Core,
         make: &StandIn<'_>,
         limit: &Limit<'_>,
         tried: &mut Option<String>,
-    ) -> Result<Ticket> {
+    ) -> Result<ContenderNode> {
         let StandIn { op, held, kind, mode, data, stands } = *make;
-        // Where numbers carry no order, a node made later cannot have the place of one made
-        // earlier.
+        // If numbers carry no order, a node that is made later cannot take the place of an earlier
+        // one.
         let own = name::parse(path::name(held.path())).map(|name| name.sequence);
         let Some(sequence) = own.filter(|sequence| !rule::is_unordered(*sequence)) else {
             let code =
@@ -46,7 +48,7 @@ impl Queue {
         };
         let retry = Retry::new();
         let again = |e: CallError, path: &str| match e {
-            // After the end of the caller's time nothing more is sent.
+            // When the caller's time is over, nothing more is sent.
             CallError::ConnectionLoss | CallError::Expired if !limit.is_past() => {
                 core.failed(&retry);
                 Ok(())
@@ -60,7 +62,7 @@ impl Queue {
             let prefix = name::prefix(self.layout, kind, &id);
             let path = path::join(&self.dir, &format!("{prefix}{sequence:010}"));
             *tried = Some(path.clone());
-            let create = contender(&path, &id, mode, data, &self.acl);
+            let create = create_contender(&path, &id, mode, data, &self.acl);
             let flight = generation.flight(&[create], limit);
             let created = match flight.and_then(|mut answers| answers.take(0)?.created()) {
                 Ok(created) => created,
@@ -69,8 +71,8 @@ impl Queue {
                     continue;
                 }
             };
-            let mut ticket = Ticket::new(generation.clone(), created, id, sequence);
-            ticket.outlives_session = mode == CreateMode::Persistent;
+            let mut contender = ContenderNode::new(generation.clone(), created, id, sequence);
+            contender.outlives_session = mode == CreateMode::Persistent;
             match generation.call(stands, limit) {
                 Ok(_) => {}
                 Err(CallError::NoNode) => {
@@ -82,7 +84,7 @@ impl Queue {
                 }
             }
             held.check(core)?;
-            return Ok(ticket);
+            return Ok(contender);
         }
     }
 }

@@ -1,34 +1,33 @@
-//! Who may touch the nodes that a lock makes.
+//! The access control list of the nodes that a lock creates.
 
 #[cfg(feature = "client")]
 use zookeeper::Permission;
 
 use zk_wire::record::Writer;
 
-/// The access control list of a lock's nodes and of the parents made for it.
+/// The access control list of a lock's nodes, and of the parents that are created for it.
 ///
 /// See ZooKeeper's programmer's guide, "ZooKeeper access control using ACLs". Parents that exist
-/// keep the ACL they have.
+/// already keep their ACL.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Acl {
     /// Everybody may do everything, as Curator and kazoo have it (`OPEN_ACL_UNSAFE`).
     #[default]
     Open,
-    /// Only the identities that this session authenticated with may do anything
-    /// (`CREATOR_ALL_ACL`); the session needs
-    /// [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    /// Only clients with the credentials of this session may do anything (`CREATOR_ALL_ACL`). The
+    /// session needs [`SessionBuilder::auth`](crate::SessionBuilder::auth).
     CreatorAll,
-    /// These entries, in the words of the client crate.
+    /// These entries, as types of the client crate.
     ///
-    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. A session
-    /// that may create and not delete gets a lock that ends with the session only. `WRITE` is
-    /// needed to ask a holder to give its lock up, and by a semaphore for its number of permits.
-    /// `ADMIN` is never needed.
+    /// All sessions that use a lock need `READ`, `CREATE` and `DELETE` on its znodes. If a session
+    /// may create and not delete, its lock ends only with the session. A client needs `WRITE` to ask
+    /// a holder to release its lock, and a semaphore needs it to set its number of permits. `ADMIN`
+    /// is never needed.
     ///
-    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or of the
-    /// scheme `auth` where the session has no [`auth`](crate::SessionBuilder::auth): the call on
-    /// the lock then ends with [`Error::Server`](crate::Error::Server), and makes nothing. A list
+    /// The server refuses a list that is empty, or has an entry of an unknown scheme, or has an entry
+    /// of the scheme `auth` if the session has no [`auth`](crate::SessionBuilder::auth). Then the
+    /// call on the lock ends with [`Error::Server`](crate::Error::Server) and creates nothing. A list
     /// of more than 3 KiB is refused when the lock is built.
     ///
     /// ```no_run
@@ -39,7 +38,7 @@ pub enum Acl {
     /// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
     /// let acl = Acl::Custom(vec![
     ///     zookeeper::Acl::new(Permission::ALL, "auth", ""),
-    ///     zookeeper::Acl::new(Permission::READ, "ip", "10.0.0.0/8"), // the operators look on
+    ///     zookeeper::Acl::new(Permission::READ, "ip", "10.0.0.0/8"), // operators may read
     /// ]);
     /// let mutex = ZkMutex::builder(&session, "/locks/orders").acl(acl).build()?;
     /// # Ok(())
@@ -52,7 +51,7 @@ pub enum Acl {
 // The entries' own type has no `Eq`; its fields are numbers and strings.
 impl Eq for Acl {}
 
-/// All that ZooKeeper knows to permit: read, write, create, delete, administer.
+/// All permissions of ZooKeeper: read, write, create, delete, administer.
 const ALL: i32 = 31;
 
 impl Acl {
@@ -72,13 +71,14 @@ impl Acl {
         }
     }
 
-    /// How many bytes of a request it takes.
+    /// How many bytes of a request the list takes.
     pub(crate) fn len(&self) -> usize {
         self.encode(Writer::bare()).frame().len() - Writer::bare().frame().len()
     }
 }
 
-/// The permissions as ZooKeeper numbers them; the crate does not show its own number.
+/// The permissions as the number that ZooKeeper has for them. The client crate has that number too,
+/// but does not make it public.
 #[cfg(feature = "client")]
 fn bits(permissions: Permission) -> i32 {
     let known = [
@@ -101,8 +101,8 @@ mod tests {
         for permissions in 0..=ALL {
             let all = [Permission::READ, Permission::WRITE, Permission::CREATE, Permission::DELETE];
             let all = all.into_iter().chain([Permission::ADMIN]).enumerate();
-            let asked = all.filter(|(i, _)| permissions >> i & 1 == 1).map(|(_, one)| one);
-            let perms = asked.fold(Permission::NONE, |sum, one| sum | one);
+            let chosen = all.filter(|(i, _)| permissions >> i & 1 == 1).map(|(_, one)| one);
+            let perms = chosen.fold(Permission::NONE, |sum, one| sum | one);
             let acl = Acl::Custom(vec![zookeeper::Acl::new(perms, "ip", "10.0.0.1")]);
             let frame = acl.encode(Writer::bare()).frame();
             let mut r = Reader::new(&frame[4..]);

@@ -1,17 +1,18 @@
-//! How a session is made.
+//! The builder of a session: its settings and their checks, and the first connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ZkSession;
-use super::config::{RetryPolicy, check_millis};
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
 use super::event::EventHandler;
+use super::retry::{Retry, RetryPolicy};
+use super::{Handle, ZkSession};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::world::{Instant, thread};
 
-/// Settings of a new session; from [`ZkSession::builder`].
+/// The settings of a new session. [`ZkSession::builder`] makes this builder.
 #[must_use = "nothing happens until connect() is called"]
 pub struct SessionBuilder {
     connect_string: String,
@@ -31,8 +32,8 @@ impl SessionBuilder {
         SessionBuilder { connect_string, config, handler: None }
     }
 
-    /// The session timeout to ask for; default 30 s. The server grants what lies within its own
-    /// bounds (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
+    /// The session timeout to request; default 30 s. The server grants a timeout within its own bounds
+    /// (by default 2 to 20 of its ticks); see [`ZkSession::timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.config.timeout = timeout;
         self
@@ -58,34 +59,34 @@ impl SessionBuilder {
         self
     }
 
-    /// Somebody to tell of each change of the session's state; default nobody.
+    /// A handler that is called at each change of the session's state; by default there is none.
     pub fn event_handler(mut self, handler: impl EventHandler) -> Self {
         self.handler = Some(Box::new(handler));
         self
     }
 
     /// The tick of the servers: `tickTime` in their configuration. With servers that are configured
-    /// as usual there is no need to state it; it is then taken for half of the granted session
-    /// timeout.
+    /// as usual there is no need to state it. By default the library takes half of the granted
+    /// session timeout for the tick.
     ///
-    /// The length of a guard's lease depends on it: a server tells its leader every half tick which
-    /// sessions it has heard. By default servers grant no session timeout below two ticks, so half
-    /// of the timeout is never too short. State the tick in these cases:
+    /// The length of a guard's lease depends on the tick: every half tick each server reports to its
+    /// leader which sessions it has heard. By default servers grant no session timeout below two
+    /// ticks, so half of the timeout is never shorter than the tick. State the tick in these cases:
     ///
-    /// * **`minSessionTimeout` of the servers is set below two ticks.** Two guards may be valid at
-    ///   once otherwise.
-    /// * Guards should outlive longer outages. With a tick far below the timeout, and stated, a
+    /// * **`minSessionTimeout` of the servers is set below two ticks.** If the tick is not stated
+    ///   then, two guards may be valid at once.
+    /// * Guards should outlive longer outages. If the tick is far below the timeout and is stated, a
     ///   lease lasts up to a fifth of the timeout longer.
     ///
-    /// Never state less than the real tick: then two guards can be valid at once. The library warns
-    /// of it in the log only if the servers grant another timeout than was asked for, since only
-    /// then does their tick show. If the servers' ticks differ, state the longest.
+    /// Never state less than the real tick: then two guards can be valid at once. The library can
+    /// warn of that in the log only if the servers grant another timeout than was requested, since
+    /// only then their tick shows. If the servers' ticks differ, state the longest.
     ///
-    /// Behind an observer master (`observerMasterPort`) no tick is right: do not connect sessions
-    /// that lock through one.
+    /// Behind an observer master (`observerMasterPort`) no tick is right: do not use locks in sessions
+    /// that are connected to observers of such a master.
     ///
-    /// Keep the stated tick at or below half of the session timeout. With a longer one the session
-    /// attaches anew to its servers often, because that alone keeps its lease; a warning says so.
+    /// Keep the stated tick at or below half of the session timeout. With a longer tick only a new
+    /// connection renews the lease, so the session connects anew often. A warning in the log says so.
     pub fn server_tick(mut self, tick: Duration) -> Self {
         self.config.tick = Some(tick);
         self
@@ -95,9 +96,9 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidConfig`] at once, before any dialling, for a setting that cannot work;
-    /// [`Error::Connect`], within the connect timeout, when no server gave a session, with each
-    /// host and its reason; [`Error::Auth`] when a server refused the credentials.
+    /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server is
+    /// dialled. [`Error::Connect`] when no server gave a session within the connect timeout; it names
+    /// each host with the reason. [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
         let Config { timeout, connect_timeout, auth, retry, tick } = &self.config;
@@ -127,15 +128,18 @@ impl SessionBuilder {
             }
         }
         let start = Instant::now();
-        let session = ZkSession::from_core(Core::start(ensemble, self.config, self.handler)?);
-        match session.core().first_connection(&Limit::after(connect_timeout)) {
+        let session =
+            ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.handler)?)));
+        // The connect timeout ends this wait, and not the retry policy.
+        let (limit, retry) = (Limit::after(connect_timeout), Retry::enduring());
+        match session.core().connected("connect", "", &limit, &retry) {
             Ok(_) => Ok(session),
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();
                 let failure = Error::Connect { hosts, waited: start.elapsed() };
-                // A host that is being asked just now may still make a session, and is told that
-                // nobody wants it. The caller's time is up: that is waited for elsewhere, or here
-                // where there is no thread.
+                // A server may still make a session now, which must then be closed. The caller's time
+                // is up, so another thread does that and waits for it. If no thread can be started,
+                // the session is dropped, and so closed, right here.
                 let _ =
                     thread::Builder::new().name("zkm-close".into()).spawn(move || drop(session));
                 Err(failure)
@@ -143,4 +147,15 @@ impl SessionBuilder {
             Err(e) => Err(e),
         }
     }
+}
+
+/// A duration that ZooKeeper can carry: 1 ms to `i32::MAX` ms.
+fn check_millis(what: &'static str, d: Duration) -> Result<()> {
+    if d.as_millis() == 0 || d.as_millis() > i32::MAX as u128 {
+        return Err(Error::InvalidConfig {
+            what,
+            reason: format!("{d:?} is not between 1 ms and {} ms", i32::MAX),
+        });
+    }
+    Ok(())
 }

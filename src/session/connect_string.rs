@@ -1,4 +1,5 @@
-//! The connect string: which servers, and below which node ("zk1:2181,zk2:2181/app").
+//! The connect string, as in "zk1:2181,zk2:2181/app": the servers, and the path below which all our
+//! paths are.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -7,7 +8,8 @@ use zk_wire::path;
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// More bytes, or more hosts, can only be a mistake: ensembles have a handful of servers.
+/// A longer connect string, or more hosts, can only be a mistake: ensembles have a handful of
+/// servers.
 const MAX_BYTES: usize = 16 * 1024;
 const MAX_HOSTS: usize = 128;
 
@@ -17,13 +19,13 @@ const MAX_NAME: usize = 253;
 /// A connect string, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectString {
-    /// The servers in the order given, each once; at least one.
+    /// The servers in the given order, each once; there is at least one.
     pub(crate) hosts: Vec<Host>,
-    /// A valid path that all our paths go below, or "" when there is none.
+    /// A valid path below which all our paths are, or "" if there is none.
     pub(crate) chroot: String,
 }
 
-/// One server; shown as "name:port", an IPv6 address in brackets.
+/// One server. It is shown as "name:port", with an IPv6 address in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     /// A host name or an address, an IPv6 address without its brackets.
@@ -42,11 +44,11 @@ impl fmt::Display for Host {
 }
 
 impl ConnectString {
-    /// Reads the format of ZooKeeper's `ConnectStringParser`, strictly. Where Java guesses (it
-    /// skips empty items, takes "h:" for the default port, drops what follows a port, fails to
-    /// resolve blanks only later), we refuse: each is a setting that was not filled in, and a
-    /// service that runs with fewer servers, or another chroot, than was meant shows it only in an
-    /// outage.
+    /// Reads the format of ZooKeeper's `ConnectStringParser`, strictly. The Java parser guesses: it
+    /// skips empty items, takes "h:" for the default port, drops text after a port, and takes blanks
+    /// as host names, which fail later. This parser refuses all of these, because each of them comes
+    /// from a setting that was not filled in. The service would run with fewer servers, or with
+    /// another chroot, than was meant, and this would show only in an outage.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         parse(text).map_err(|reason| Error::InvalidConfig { what: "connect string", reason })
     }
@@ -70,8 +72,8 @@ fn parse(text: &str) -> Result<ConnectString, String> {
             return Err(format!("it names more than {MAX_HOSTS} hosts"));
         }
         let host = read_host(item.trim())?;
-        // A host given twice would be dialled twice as often as its fellows. DNS names know no
-        // case.
+        // A host that is given twice is kept once, or it would be dialled twice as often as the
+        // others. Case does not matter in DNS names.
         if !hosts.iter().any(|h| h.port == host.port && h.name.eq_ignore_ascii_case(&host.name)) {
             hosts.push(host);
         }
@@ -87,8 +89,8 @@ fn read_chroot(chroot: &str) -> Result<String, String> {
     if chroot.ends_with(char::is_whitespace) {
         return Err(format!("the chroot {} ends with a blank", quoted(chroot)));
     }
-    // "h1/app,h2/app": ZooKeeper would take the chroot "/app,h2/app" and lose a host; a lock there
-    // excludes nobody.
+    // From "h1/app,h2/app" ZooKeeper's parser would read the chroot "/app,h2/app" and lose a host.
+    // Other processes would have another chroot, and their locks would be other locks.
     if chroot.contains(',') {
         return Err(format!(
             "the chroot {} has a comma; give the chroot once, after the last host",
@@ -147,7 +149,7 @@ fn read_name(name: &str) -> Result<String, &'static str> {
     if name.len() > MAX_NAME {
         return Err("its name is too long");
     }
-    // Underscores are no good DNS but common in container networks.
+    // Underscores are not allowed in DNS, but are common in container networks.
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !name.chars().all(is_allowed) {
         return Err("a name has only ASCII letters, digits, '-', '_' and '.'");
@@ -155,8 +157,8 @@ fn read_name(name: &str) -> Result<String, &'static str> {
     Ok(name.to_owned())
 }
 
-/// An IPv6 address in its canonical text, so that two spellings are one host; its zone ("%eth0")
-/// stays as it is.
+/// An IPv6 address in its canonical text, so that two spellings of it are one host. Its zone
+/// ("%eth0") stays as it is.
 fn read_ipv6(text: &str) -> Option<String> {
     let (address, zone) = match text.split_once('%') {
         Some((address, zone)) => (address, Some(zone)),
@@ -169,13 +171,13 @@ fn read_ipv6(text: &str) -> Option<String> {
     }
 }
 
-/// Digits only: Rust's `parse` would take "+2181" too.
+/// Reads a port. It must have digits only: Rust's `parse` alone would also accept "+2181".
 fn read_port(text: &str) -> Option<u16> {
     let port = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())??;
     (port != 0).then_some(port)
 }
 
-/// Text of the caller's for a message: escaped, and cut short.
+/// The caller's text for an error message: escaped, and cut if it is long.
 fn quoted(text: &str) -> String {
     const SHOWN: usize = 64;
     match text.char_indices().nth(SHOWN) {

@@ -1,16 +1,20 @@
-//! The heart of a session: keeps one generation alive after the other, and tells who asks.
+//! The core of a session: it makes one generation after the other, keeps the session's state, and
+//! notifies handlers, subscribers and waiting calls of each change.
+//!
+//! `ZkSession` and the calls on locks use it from their own threads. The supervisor's thread makes a
+//! new generation when one is lost, and ends leases in time. `close` must return in time whatever
+//! the network does, and no guard may be valid when the server can hear of it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bell::{Bell, Bells, Causes};
-use super::config::RetryPolicy;
 use super::connect_string::ConnectString;
-use super::connection::machine::Settings;
+use super::connection::machine::MachineConfig;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
-use super::generation::Generation;
-use super::retry::Retry;
+use super::generation::{Generation, operation_timeout};
+use super::notifier::{EventMask, Notifier, WatchRegistry};
+use super::retry::{Retry, RetryPolicy};
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
@@ -23,20 +27,21 @@ use crate::world::{
     thread, unbounded,
 };
 
-/// How long `close` waits for the server and for its own threads, in all.
-const CLOSE: Duration = Duration::from_millis(950);
+/// How long `close` waits for the server and for the session's threads, in all.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(950);
 
-/// How much longer a second caller of `close` waits for the outcome that the first one gets at the
-/// end of that time.
-const OUTCOME: Duration = Duration::from_millis(40);
+/// How much longer a second caller of `close` waits for the outcome. The first caller may get it at
+/// the end of `CLOSE_TIMEOUT`, and passes it on then.
+const OUTCOME_EXTRA: Duration = Duration::from_millis(40);
 
-/// A host gets this much at least, however short a session timeout was asked for: the server may
-/// well grant a longer one, but first it has to be heard.
-const ATTEMPT: Duration = Duration::from_millis(250);
+/// Each host gets this much time at least, however short the requested session timeout is: the
+/// server may grant a longer one, but only if the attempt lasts until its answer.
+const MIN_ATTEMPT: Duration = Duration::from_millis(250);
 
-/// The longest sleep of the supervisor: leases are looked at this often, since their clock goes on
-/// while the host sleeps and the timer does not.
-const LOOK: Duration = Duration::from_secs(1);
+/// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
+/// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
+/// ended.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 pub(crate) struct Config {
     pub(crate) timeout: Duration,
@@ -47,41 +52,46 @@ pub(crate) struct Config {
 }
 
 /// The number of the next session of this process.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) struct Core {
     number: u64,
     ensemble: ConnectString,
     config: Config,
-    state: Mutex<State>,
-    /// Rings at each change of state.
-    pub(crate) changes: Bells<()>,
-    news: Sender<News>,
-    /// What came of `close`: whether a server was told.
+    state: Mutex<CoreState>,
+    /// Notified at each change of state.
+    pub(crate) changes: WatchRegistry<()>,
+    supervisor: Sender<SupervisorMessage>,
+    /// The outcome of `close`: whether the server has answered it.
     closed: Arc<Signal<bool>>,
     /// Disconnected when all threads of the session have ended.
     threads: Receiver<Infallible>,
-    /// The thread that calls the event handler. It may close the session, and must not wait for
-    /// itself.
+    /// The thread that calls the event handler. The handler may close the session, and `close` must
+    /// not wait for the thread that called it.
     handler: Arc<OnceLock<ThreadId>>,
 }
 
-struct State {
+struct CoreState {
     state: SessionState,
     current: Option<Arc<Generation>>,
-    /// Each thread of the session keeps a clone of this. Gone once the session is closed: no
+    /// Each thread of the session keeps a clone of this. `None` once the session is closed: no
     /// further thread is started then.
     alive: Option<Sender<Infallible>>,
-    /// Until when those who close the session wait, once one has begun.
+    /// Until when the callers of `close` wait; `None` before the first call.
     closing: Option<Instant>,
+    /// How many generations were started.
     generations: u64,
+    /// When the current outage began; `None` while there is a connection.
     down_since: Option<Instant>,
+    /// The last session was lost because the server refused the credentials.
     refused: bool,
     subscribers: Subscribers,
 }
 
-enum News {
+enum SupervisorMessage {
+    /// An event of the generation with this number.
     Session(u64, SessionEvent),
+    /// The session is closed.
     Stop,
 }
 
@@ -91,13 +101,13 @@ impl Core {
         config: Config,
         handler: Option<Box<dyn EventHandler>>,
     ) -> Result<Arc<Self>> {
-        let (news, inbox) = unbounded();
+        let (supervisor, inbox) = unbounded();
         let (alive, threads) = bounded(0);
         let core = Arc::new(Core {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             ensemble,
             config,
-            state: Mutex::new(State {
+            state: Mutex::new(CoreState {
                 state: SessionState::Connecting,
                 current: None,
                 alive: Some(alive.clone()),
@@ -107,8 +117,8 @@ impl Core {
                 refused: false,
                 subscribers: Subscribers::default(),
             }),
-            changes: Bells::default(),
-            news,
+            changes: WatchRegistry::default(),
+            supervisor,
             closed: Signal::new(),
             threads,
             handler: Arc::default(),
@@ -125,9 +135,9 @@ impl Core {
         Ok(core)
     }
 
-    // ---- what others ask ----
+    // ---- the session's properties and its connected generation ----
 
-    /// No other session of this process has it, before or after.
+    /// The session's number, which no other session of this process ever has.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
@@ -136,7 +146,8 @@ impl Core {
         &self.ensemble.chroot
     }
 
-    /// The ensemble's hosts, in an order and a case that do not depend on how they were written.
+    /// The ensemble's hosts, sorted and in small letters, so that two spellings of a connect string
+    /// compare as equal.
     pub(crate) fn ensemble(&self) -> Vec<String> {
         let hosts = self.ensemble.hosts.iter();
         let mut hosts: Vec<String> =
@@ -145,7 +156,7 @@ impl Core {
         hosts
     }
 
-    /// A full path as its user knows it.
+    /// A full path as the user knows it: without the chroot.
     pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
         full.strip_prefix(self.chroot()).filter(|rest| rest.starts_with('/')).unwrap_or(full)
     }
@@ -154,13 +165,20 @@ impl Core {
         self.state.lock().state
     }
 
-    /// The session that there is or is being made.
+    /// The current session, or the session that is being made.
     pub(crate) fn generation(&self) -> Option<Arc<Generation>> {
         self.state.lock().current.clone()
     }
 
-    pub(super) fn requested_timeout(&self) -> Duration {
-        self.config.timeout
+    /// The negotiated session timeout; the requested one while there is no session.
+    pub(crate) fn timeout(&self) -> Duration {
+        let granted = self.generation().map(|generation| generation.timeout());
+        granted.filter(|timeout| !timeout.is_zero()).unwrap_or(self.config.timeout)
+    }
+
+    /// How long one step of a call may take: a request with its answer, or a call that tries once.
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
     }
 
     pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
@@ -172,8 +190,8 @@ impl Core {
         events
     }
 
-    /// The session, once it is connected and `retry` has no pause to keep: waits as long as `limit`
-    /// and the retry policy allow.
+    /// Waits until the session is connected and the pause of `retry` is over, as long as `limit` and
+    /// the retry policy allow. Returns the generation.
     pub(crate) fn connected(
         &self,
         op: &'static str,
@@ -182,13 +200,14 @@ impl Core {
         retry: &Retry,
     ) -> Result<Arc<Generation>> {
         let policy = &self.config.retry;
-        let mut bell = None;
+        let mut notifier = None;
         loop {
             let now = Instant::now();
             let (connected, down_since) = {
                 let state = self.state.lock();
                 match (state.state, &state.current) {
-                    // The connection knows of a loss a little earlier than the supervisor.
+                    // The lease ends with the loss of the session, a little before the supervisor
+                    // hears of the loss.
                     (SessionState::Connected, Some(current)) if !current.lease.is_over() => {
                         (Some(current.clone()), None)
                     }
@@ -201,8 +220,9 @@ impl Core {
             };
             let mut wait = *limit;
             if let Some(down_since) = down_since {
-                retry.is_cut_off(down_since);
-                let spent = down_since.checked_add(policy.max_elapsed).filter(|_| !retry.endures());
+                retry.note_outage(down_since);
+                let spent =
+                    down_since.checked_add(policy.max_elapsed).filter(|_| !retry.is_enduring());
                 wait = spent.map_or(wait, |spent| wait.or_at(spent));
             }
             let budget = retry.budget(policy);
@@ -211,30 +231,32 @@ impl Core {
             }
             if let Some(generation) = connected {
                 let is_spent = budget.is_some_and(|(_, spent)| now >= spent);
-                match retry.pause(now) {
+                match retry.pause_end(now) {
                     Some(until) => wait = wait.or_at(until),
                     None if !is_spent => {
-                        retry.asks();
+                        retry.begin_attempt();
                         return Ok(generation);
                     }
                     None => {}
                 }
             }
             let unavailable = |cause| Err(Error::Unavailable { op, path: path.into(), cause });
-            // Registered before the state is looked at again, so that no change is missed.
-            let Some((bell, _registration)) = &bell else {
-                let new = Bell::new();
-                let registration = self.changes.register((), &new, Causes { gone: 1, changed: 1 });
-                bell = Some((new, registration));
+            // Registers, and then reads the state again. In the other order a change in between would
+            // be missed.
+            let Some((notifier, _registration)) = &notifier else {
+                let new = Notifier::new();
+                let registration =
+                    self.changes.register((), &new, EventMask { gone: 1, changed: 1 });
+                notifier = Some((new, registration));
                 continue;
             };
-            match bell.wait(&wait) {
+            match notifier.wait(&wait) {
                 Ended::Got(_) | Ended::Disconnected => {}
                 Ended::Cancelled => return Err(Error::Cancelled { path: path.into() }),
                 Ended::Deadline if limit.is_past() => return unavailable(Cause::Deadline),
                 Ended::Deadline => match (budget, down_since) {
                     (_, Some(since))
-                        if !retry.endures() && since.elapsed() >= policy.max_elapsed =>
+                        if !retry.is_enduring() && since.elapsed() >= policy.max_elapsed =>
                     {
                         return unavailable(Cause::Outage(since.elapsed()));
                     }
@@ -253,7 +275,7 @@ impl Core {
         let (op, retry) = ("client", Retry::new());
         loop {
             let generation = self.connected(op, "", &Limit::NONE, &retry)?;
-            // The session does not live longer for its client.
+            // A weak reference: the client does not keep the session open.
             let session = Arc::downgrade(&generation);
             let submit = move |number, op, body: Vec<u8>| {
                 if let Some(session) = session.upgrade() {
@@ -261,7 +283,7 @@ impl Core {
                 }
             };
             return match generation.client_end.client(self.chroot(), Box::new(submit)) {
-                // The session was lost just now: the next one has a client.
+                // The session was lost just now. The next session gets a client.
                 Err(e) if e.kind() == std::io::ErrorKind::NotConnected => {
                     self.failed(&retry);
                     continue;
@@ -277,38 +299,30 @@ impl Core {
 
     /// An attempt of the call that owns `retry` has failed: the connection or the session was lost.
     pub(crate) fn failed(&self, retry: &Retry) {
-        // The dialler also tries this often when it resumes a live session.
+        // The dialer also tries this often when it resumes a live session.
         let longest =
             self.generation().map_or(Duration::MAX, |generation| generation.timeout() / 8);
         retry.failed(&self.config.retry, longest);
     }
 
-    /// Whether an enduring call has made no progress for so long that another call would have ended
-    /// with `NoProgress`. False during an outage: the session's events tell of that.
-    pub(crate) fn is_overdue(&self, retry: &Retry) -> bool {
-        let since = retry.failing_since();
-        self.state() == SessionState::Connected
-            && since.is_some_and(|since| since.elapsed() >= self.patience())
+    /// If an enduring call has made no progress for so long that another call would have ended: the
+    /// cause with which that call would have ended. `None` during an outage, which the session's
+    /// events report.
+    pub(crate) fn overdue(&self, retry: &Retry) -> Option<Cause> {
+        let longest = self.config.retry.max_elapsed;
+        let since = retry.failing_since().filter(|since| since.elapsed() >= longest);
+        since.filter(|_| self.state() == SessionState::Connected)?;
+        Some(Cause::NoProgress(longest))
     }
 
-    /// How long a call may go on without getting any further.
-    pub(crate) fn patience(&self) -> Duration {
-        self.config.retry.max_elapsed
-    }
-
-    /// Since when there has been no connection, and when the retry policy is spent; `None` while
-    /// there is one.
+    /// When the current outage began, and when it has lasted for `max_elapsed`; `None` while there is
+    /// a connection.
     pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
         let since = self.state.lock().down_since?;
         Some((since, since.checked_add(self.config.retry.max_elapsed)))
     }
 
-    /// The first connection has a timeout of its own.
-    pub(super) fn first_connection(&self, limit: &Limit<'_>) -> Result<Arc<Generation>> {
-        self.connected("connect", "", limit, &Retry::enduring())
-    }
-
-    /// Why each host of the connect string gave us nothing, as far as it is known.
+    /// Why each host of the connect string gave no session, as far as it is known.
     pub(super) fn failures(&self) -> Vec<HostFailure> {
         let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
         let failure = |host: String| HostFailure {
@@ -320,8 +334,8 @@ impl Core {
 
     // ---- the end ----
 
-    /// Ends the session at the server if that can be done in time, and here in any case. The first
-    /// caller does that. Every caller gets what came of it, and waits until the threads have ended.
+    /// Ends the session here, and at the server if it answers in time. The first caller does that.
+    /// Each caller gets the outcome, and waits until the session's threads have ended.
     pub(super) fn close(&self) -> Result<()> {
         let now = Instant::now();
         let (until, first) = {
@@ -329,7 +343,7 @@ impl Core {
             match state.closing {
                 Some(until) => (until, None),
                 None => {
-                    let (until, id) = (now + CLOSE, id_of(&state));
+                    let (until, id) = (now + CLOSE_TIMEOUT, id_of(&state));
                     state.closing = Some(until);
                     state.alive = None;
                     state.state = SessionState::Closed;
@@ -342,15 +356,18 @@ impl Core {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         let told = match first {
             Some((id, current)) => {
-                log_transition(&id, &SessionEvent::Closed);
-                self.changes.ring(&(), true);
-                let _ = self.news.send(News::Stop);
-                let end = |current: Arc<Generation>| current.close().recv_timeout(left(until));
-                let told = current.is_none_or(|current| end(current).unwrap_or(false));
+                let answer = current.map(|current| current.close());
+                self.changes.notify(&(), true);
+                let _ = self.supervisor.send(SupervisorMessage::Stop);
+                let told =
+                    answer.is_none_or(|answer| answer.recv_timeout(left(until)).unwrap_or(false));
                 self.closed.raise(told);
+                // The logger is foreign code. If it blocks, the server knows of the close already,
+                // and the other callers have the outcome.
+                log_transition(&id, &SessionEvent::Closed);
                 told
             }
-            None => self.closed.wait(left(until + OUTCOME)).unwrap_or(false),
+            None => self.closed.wait(left(until + OUTCOME_EXTRA)).unwrap_or(false),
         };
         if self.handler.get() != Some(&this_thread()) {
             let _ = self.threads.recv_timeout(left(until));
@@ -367,7 +384,7 @@ impl Core {
 
     // ---- the supervisor's thread ----
 
-    fn supervise(self: &Arc<Self>, inbox: &Receiver<News>) {
+    fn supervise(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>) {
         let mut failures = 0;
         let mut start_at = Some(Instant::now());
         loop {
@@ -383,14 +400,15 @@ impl Core {
                     }
                 };
             }
-            let mut sleep =
-                start_at.map_or(LOOK, |at| at.saturating_duration_since(Instant::now()).min(LOOK));
+            let mut sleep = start_at.map_or(MAX_SLEEP, |at| {
+                at.saturating_duration_since(Instant::now()).min(MAX_SLEEP)
+            });
             if let Some(generation) = self.generation() {
                 if !generation.timeout().is_zero() {
                     sleep = sleep.min((generation.timeout() / 8).max(Duration::from_millis(10)));
                 }
                 let now = BootTime::now();
-                if let Some(end) = generation.lease.watch(now) {
+                if let Some(end) = generation.lease.end_if_due(now) {
                     sleep = sleep.min(end.since(now));
                 }
             }
@@ -398,9 +416,10 @@ impl Core {
                 sleep = sleep.min(Duration::from_millis(100));
             }
             match inbox.recv_timeout(sleep) {
-                Ok(News::Session(number, event)) => {
+                Ok(SupervisorMessage::Session(number, event)) => {
                     if let Some(reason) = self.session_event(number, &event) {
-                        // An expired session is replaced at once; what may fail again, later.
+                        // An expired session is replaced at once. After any other loss the next
+                        // session may be lost for the same reason, so a pause comes first.
                         failures =
                             if reason == LossReason::SessionExpired { 0 } else { failures + 1 };
                         let pause = if failures == 0 {
@@ -411,13 +430,13 @@ impl Core {
                         start_at = Some(Instant::now() + pause);
                     }
                 }
-                Ok(News::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(SupervisorMessage::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// Takes an event of a session; gives the reason if the session is lost.
+    /// Takes an event of a session. Returns the reason if the session is lost.
     fn session_event(&self, number: u64, event: &SessionEvent) -> Option<LossReason> {
         let mut state = self.state.lock();
         if state.generations != number || state.state == SessionState::Closed {
@@ -437,12 +456,12 @@ impl Core {
                 state.refused = *reason == LossReason::AuthFailed;
                 lost = state.current.take().map(|current| (*reason, current));
             }
-            SessionEvent::Closed => return None, // comes of `close` alone
+            SessionEvent::Closed => return None, // only `close` publishes this
         }
         state.subscribers.publish(event);
         drop(state);
-        self.changes.ring(&(), true);
-        log_transition(&id, event); // outside the lock: a logger may block, or ask
+        self.changes.notify(&(), true);
+        log_transition(&id, event); // without the lock: a logger may block, or use the session
         lost.map(|(reason, _)| reason)
     }
 
@@ -455,19 +474,20 @@ impl Core {
             state.generations += 1;
             (state.generations, alive)
         };
-        self.changes.ring(&(), true);
+        self.changes.notify(&(), true);
         let hosts = u32::try_from(self.ensemble.hosts.len()).unwrap_or(u32::MAX);
-        let settings = Settings {
+        let settings = MachineConfig {
             timeout: config.timeout,
-            attempt: (config.timeout / 6)
-                .max(ATTEMPT)
+            attempt: operation_timeout(config.timeout)
+                .max(MIN_ATTEMPT)
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.tick,
             noop: format!("zk-mutex-no-op-{}", new_uuid()),
         };
-        let news = self.news.clone();
-        let report = Box::new(move |event| drop(news.send(News::Session(number, event))));
+        let supervisor = self.supervisor.clone();
+        let report =
+            Box::new(move |event| drop(supervisor.send(SupervisorMessage::Session(number, event))));
         let hosts = self.ensemble.hosts.clone();
         let generation = Generation::start(number, settings, hosts, config.retry, report, alive)
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
@@ -482,7 +502,7 @@ impl Core {
     }
 }
 
-impl State {
+impl CoreState {
     fn up(&mut self) {
         self.state = SessionState::Connected;
         self.down_since = None;
@@ -503,12 +523,12 @@ fn log_transition(id: &str, event: &SessionEvent) {
 }
 
 /// The session's id for the log.
-fn id_of(state: &State) -> String {
+fn id_of(state: &CoreState) -> String {
     let id = state.current.as_ref().and_then(|generation| generation.session_id());
     id.map_or_else(|| "(none yet)".into(), |id| format!("0x{id:x}"))
 }
 
-/// Starts a thread, which keeps `alive` until all that `body` has is dropped.
+/// Starts a thread, which keeps `alive` until `body` has returned and its values are dropped.
 fn spawn(
     name: &str,
     alive: Sender<Infallible>,
@@ -525,7 +545,7 @@ fn spawn(
     })
 }
 
-/// Runs the user's handler until the session is closed.
+/// Calls the user's handler for each event until the session is closed.
 fn handle(mut handler: Box<dyn EventHandler>, events: &Receiver<SessionEvent>) {
     for event in events {
         if contained(|| dispatch(&event, handler.as_mut())).is_none() {

@@ -1,23 +1,24 @@
-//! What happens to a session, for those who want to know.
+//! The states and events of a session, as the application sees them, and their delivery to its
+//! subscribers and its handler.
 
 use std::time::Duration;
 
 use crate::error::LossReason;
 use crate::world::{Receiver, Sender, TrySendError, bounded};
 
-/// Where a session stands.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
-    /// A first session, or a new one after a loss, is being made.
+    /// The first session, or a new one after a loss, is being made.
     Connecting,
-    /// A server answers.
+    /// The session is connected to a server.
     Connected,
-    /// The connection is lost, the session is not (as far as we know): it is being resumed. Guards
+    /// The connection is lost. The session, as far as is known, is not: it is being resumed. Guards
     /// stay valid until their lease ends.
     Suspended,
     /// The session is gone, and every guard with it; a new session is being made.
     Lost,
-    /// Closed, by `close()` or by dropping the last handle. The end.
+    /// The session was closed, by `close()` or by the drop of its last handle. This state is final.
     Closed,
 }
 
@@ -34,18 +35,20 @@ pub enum SessionEvent {
     },
     /// The connection is lost; the session is being resumed.
     Suspended,
-    /// The same session goes on, on a new connection.
+    /// The same session was resumed on a new connection.
     Reconnected,
     /// The session is lost, and every lock held in it.
     Lost(LossReason),
-    /// The session was closed on our side. The last event.
+    /// The session was closed on our side. This is the last event.
     Closed,
 }
 
-/// Called at each change of a session's state, on a thread of its own, one call after the other.
+/// The application's handler of a session's events. The session calls it at each change of its
+/// state, on one thread of its own, one call after the other.
 ///
-/// Every method does nothing by default. A handler may block and may call into the session, `close`
-/// included; a slow one misses intermediate changes but never the latest. A panic in it is logged.
+/// Every method does nothing by default. A handler may block, and may call the session's methods,
+/// `close` included. A slow handler misses intermediate changes but never the latest. A panic in it
+/// is logged.
 pub trait EventHandler: Send + 'static {
     /// A session was made: the first, or a new one after a loss.
     fn connected(&mut self, session_id: i64, timeout: Duration) {
@@ -55,7 +58,7 @@ pub trait EventHandler: Send + 'static {
     /// The connection is lost; the session is being resumed.
     fn suspended(&mut self) {}
 
-    /// The same session goes on, on a new connection.
+    /// The same session was resumed on a new connection.
     fn reconnected(&mut self) {}
 
     /// The session is lost, and every lock held in it.
@@ -77,7 +80,7 @@ pub(super) fn dispatch(event: &SessionEvent, handler: &mut dyn EventHandler) {
     }
 }
 
-/// How many events a subscriber may be behind before they are coalesced.
+/// How many events wait for a subscriber at most. Of further events only the latest is kept.
 const BACKLOG: usize = 16;
 
 /// The receivers of a session's events.
@@ -86,13 +89,13 @@ pub(super) struct Subscribers(Vec<Subscriber>);
 
 struct Subscriber {
     sender: Sender<SessionEvent>,
-    /// The newest event, where the channel was full: it replaces those before it.
+    /// The newest event, if the channel was full. A later event replaces it.
     latest: Option<SessionEvent>,
 }
 
 impl Subscribers {
     pub(super) fn add(&mut self) -> Receiver<SessionEvent> {
-        let (sender, receiver) = bounded(BACKLOG + 1); // the last place is for the last event
+        let (sender, receiver) = bounded(BACKLOG + 1); // one more, for `Closed`
         self.0.push(Subscriber { sender, latest: None });
         receiver
     }
@@ -104,7 +107,8 @@ impl Subscribers {
         self.flush();
     }
 
-    /// Delivers what is left over, where there is room now. Whether anything is left after that.
+    /// Sends the events that are left over to the channels that have room now. Returns whether any
+    /// are still left over.
     pub(super) fn flush(&mut self) -> bool {
         self.0.retain_mut(|subscriber| {
             let Some(event) = subscriber.latest.take() else { return true };

@@ -1,5 +1,9 @@
-//! One session at the server, from its making to its loss: its lease, the watch registry, and calls
-//! that end in time.
+//! One session at the server, from its making to its loss: its lease, its watch registry, and its
+//! requests, each of which ends in time.
+//!
+//! `Core` makes one generation after the other. The recipes and the queue send their requests
+//! through a generation. It carries out what the connection's machine puts out. When it learns that
+//! a held node is lost, it marks the node before any thread can take the lock because of that.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,20 +12,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::acl::Acl;
-use super::bell::{Bell, Bells};
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
-use super::config::RetryPolicy;
 use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
-use super::connection::machine::{Batch, Output, Settings, Task};
+use super::connection::machine::{Batch, MachineConfig, Output, Task};
 use super::connection::{Connection, EventLoop};
 use super::event::SessionEvent;
-use super::hold::Hold;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
+use super::leased_node::LeasedNode;
+use super::notifier::{Notifier, WatchRegistry};
+use super::retry::RetryPolicy;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
@@ -31,6 +35,11 @@ use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
 use zk_wire::code::event;
 use zk_wire::path;
 
+/// The operation timeout that goes with a session timeout.
+pub(super) fn operation_timeout(session_timeout: Duration) -> Duration {
+    session_timeout / 6
+}
+
 /// Where the events of one session go.
 pub(super) type Report = Box<dyn Fn(SessionEvent) + Send + Sync>;
 
@@ -38,24 +47,25 @@ pub(crate) struct Generation {
     /// Counts the sessions made through one `ZkSession`.
     pub(crate) number: u64,
     pub(crate) lease: Lease,
-    /// Who waits for an event of a node, by the node's full path.
-    pub(crate) nodes: Bells<String>,
+    /// The threads that wait for an event of a node, by the node's full path.
+    pub(crate) nodes: WatchRegistry<String>,
     pub(super) connection: Connection,
     session_id: OnceLock<i64>,
     /// The granted session timeout in milliseconds; it may change when the session is resumed.
     timeout_ms: AtomicU64,
-    /// The number of the connection that stands or stood last; watches live only on their own one.
+    /// The number of the current connection, or of the last one. A watch ends with the connection on
+    /// which it was set.
     epoch: AtomicU64,
-    /// Why each host last failed us.
+    /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
     report: Report,
-    /// When the event loop looks again at the latest; the start of the clock while it is looking.
+    /// When the event loop wakes at the latest; the start of the clock while it is at work.
     pub(super) next_look: SharedTime,
     #[cfg(feature = "client")]
     pub(super) client_end: ClientEnd,
-    /// What to call when the children of a node change, by the node's full path.
+    /// The functions to call when the children of a node change, by the node's full path.
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
-    /// What is to be done at some time, on the event loop's thread.
+    /// The functions to call at some time, on the event loop's thread.
     timers: Mutex<Timers>,
 }
 
@@ -66,29 +76,29 @@ struct Timers {
 }
 
 /// A function that the event loop's thread calls when a node's children were listed or have
-/// changed. It must not block. Each node has one at most: a later one takes the place of an earlier
-/// one.
+/// changed. It must not block. A node has one such function at most: a later one replaces an
+/// earlier one.
 pub(crate) struct FolderWatch {
     dir: String,
-    /// Gives false when it is not to be called again.
-    tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+    /// Returns false if it must not be called again.
+    notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
 }
 
-/// What a [`FolderWatch`] is called with.
+/// The argument of a [`FolderWatch`].
 pub(crate) enum Folder<'a> {
-    /// The answer to the listing that has left a watch.
+    /// The answer to the listing that has set the watch.
     Listed { names: Vec<&'a str>, pending: &'a HashSet<String> },
-    /// A child was made or deleted; or the watch is gone with its connection, so that this would
-    /// not be noticed; or somebody asked for the lock that one of our own children holds.
+    /// A child was created or deleted. Or the watch ended with its connection, so that such a change
+    /// would not be noticed. Or somebody asks for the lock that one of our own children holds.
     Changed,
 }
 
 impl FolderWatch {
     pub(crate) fn new(
         dir: String,
-        tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+        notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
     ) -> Arc<Self> {
-        Arc::new(FolderWatch { dir, tell })
+        Arc::new(FolderWatch { dir, notify })
     }
 
     pub(super) fn dir(&self) -> &str {
@@ -96,35 +106,30 @@ impl FolderWatch {
     }
 }
 
-/// What a listing shows.
+/// The answer to a listing.
 pub(crate) struct Listed {
     pub(crate) children: Listing,
-    /// The ids of our own nodes that were still to be deleted then.
+    /// The ids of our own pending deletes at that time.
     pub(crate) pending: Arc<HashSet<String>>,
-    /// The connection that it came on.
+    /// The connection on which the answer came.
     pub(crate) epoch: u64,
 }
 
 impl Generation {
-    /// Starts to make a session. Its thread keeps `alive` until it ends.
+    /// Starts to make a session. Its thread keeps `alive` until the thread ends.
     pub(super) fn start(
         number: u64,
-        settings: Settings,
+        config: MachineConfig,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         report: Report,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
-        EventLoop::start(
-            format!("zkm-loop-{number}"),
-            settings,
-            hosts,
-            policy,
-            alive,
-            |connection| Generation {
+        EventLoop::start(format!("zkm-loop-{number}"), config, hosts, policy, alive, |connection| {
+            Generation {
                 number,
                 lease: Lease::default(),
-                nodes: Bells::default(),
+                nodes: WatchRegistry::default(),
                 connection,
                 session_id: OnceLock::new(),
                 timeout_ms: AtomicU64::new(0),
@@ -136,8 +141,8 @@ impl Generation {
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
                 timers: Mutex::default(),
-            },
-        )
+            }
+        })
     }
 
     pub(crate) fn session_id(&self) -> Option<i64> {
@@ -149,16 +154,21 @@ impl Generation {
         Duration::from_millis(self.timeout_ms.load(Ordering::Acquire))
     }
 
+    /// How long one step may take in this session; zero as long as there is no session.
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        operation_timeout(self.timeout())
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The ids of our own nodes that should go and may still exist.
+    /// The ids of our own pending deletes: nodes that must be deleted and may still exist.
     pub(crate) fn pending_deletes(&self) -> Arc<HashSet<String>> {
         self.connection.with(|machine, _| machine.pending_deletes())
     }
 
-    /// Counts what it keeps.
+    /// Adds to `kept` how much the session keeps in memory.
     #[cfg(zk_sim)]
     pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
         self.connection.with(|machine, _| machine.add_kept(kept));
@@ -168,12 +178,12 @@ impl Generation {
         kept.timers = self.timers.lock().all.len();
     }
 
-    /// Shows the simulation's observer on which connection the session is.
+    /// Notifies the simulation's observer on which connection the session is.
     #[cfg(zk_sim)]
     fn show_connection(&self, epoch: Option<u64>) {
         use crate::observed::{self, News};
         let Some(session) = self.session_id() else { return };
-        observed::tell(|| match epoch {
+        observed::notify(|| match epoch {
             Some(epoch) => News::Attached { session, epoch },
             None => News::Detached { session },
         });
@@ -187,13 +197,12 @@ impl Generation {
         self.failures.lock().clone()
     }
 
-    /// Makes `hold` stand, if the lease is fresh. Its node is watched once it has stood for a
-    /// while.
-    pub(crate) fn grant(&self, hold: &Arc<Hold>) -> Result<(), Refused> {
+    /// Puts `node` under the lease, if the lease is fresh. The event loop sets a watch on the node
+    /// when it has been held for `WATCH_AFTER`.
+    pub(crate) fn grant(&self, node: &Arc<LeasedNode>) -> Result<(), Refused> {
         let now = BootTime::now();
-        self.lease.grant(hold, now)?;
-        // Most often the event loop looks in time by itself, and this hold is none of those that
-        // live for so long.
+        self.lease.grant(node, now)?;
+        // Most often the event loop wakes in time by itself, and this node is released before that.
         if self.next_look.get() > now + WATCH_AFTER + WATCH_AFTER / 5 {
             self.connection.wake();
         }
@@ -203,10 +212,10 @@ impl Generation {
     // ---- requests whose callers wait ----
 
     /// Sends these requests together, and waits for all their answers as long as `limit` says. If
-    /// the caller leaves before, what its requests have made or may still make is removed, as the
-    /// removal beside each says.
+    /// the wait ends before the answers come, the nodes that the requests have made or may still
+    /// make are deleted, as the removal beside each request says.
     ///
-    /// Each request is answered within T/6, whatever the network does.
+    /// Each request is answered within the operation timeout, whatever the network does.
     pub(crate) fn flight(
         &self,
         requests: &[(Operation<'_>, Option<Removal>)],
@@ -230,27 +239,27 @@ impl Generation {
         if self.connection.with(|machine, now| machine.abandon(number, now)) {
             return Err(why);
         }
-        // The answers came before this caller left. They may still stand among the outputs, behind
-        // one whose foreign code (a logger, say) keeps the event loop. This caller takes them from
-        // there.
+        // The answers came before this thread gave up. They may still be in the queue of outputs,
+        // behind an output whose foreign code (a logger, say) blocks the event loop. This thread
+        // takes them from there.
         if let Some(answers) = self.connection.with(|machine, _| machine.take_answers(number)) {
             return Ok(answers);
         }
-        // Otherwise another thread is handing them over. It has nothing to do before that which
-        // blocks.
+        // Otherwise another thread is sending them to this one, and does nothing before that which
+        // can block.
         answers.recv().map_err(|_| CallError::Expired)
     }
 
-    /// Waits for a ring of a bell that is registered with `nodes`.
-    pub(crate) fn wait(&self, bell: &Bell, limit: &Limit<'_>) -> Ended<u8> {
+    /// Waits until a notifier that is registered with `nodes` is notified.
+    pub(crate) fn wait(&self, notifier: &Notifier, limit: &Limit<'_>) -> Ended<u8> {
         #[cfg(unix)]
-        if let Some(rung) = self.read_until(|| bell.take(), limit) {
-            return Ended::Got(rung);
+        if let Some(events) = self.read_until(|| notifier.take(), limit) {
+            return Ended::Got(events);
         }
-        bell.wait(limit)
+        notifier.wait(limit)
     }
 
-    /// Sends one request that makes nothing which must go, and waits for its answer.
+    /// Sends one request that makes no node to be deleted later, and waits for its answer.
     pub(crate) fn call(
         &self,
         operation: Operation<'_>,
@@ -259,22 +268,23 @@ impl Generation {
         self.flight(&[(operation, None)], limit)?.take(0)
     }
 
-    /// Makes a container and the containers above it that are missing.
+    /// Creates a container, and the containers above it that are missing.
     pub(crate) fn make_parents(
         &self,
         dir: &str,
         acl: &Acl,
         limit: &Limit<'_>,
     ) -> Result<(), CallError> {
-        // From the bottom: an ACL further up may forget to allow what is not needed.
+        // Begins at the bottom: an ACL further up may not allow us to create nodes, and need not if
+        // the parents exist.
         let create = Operation::Create { path: dir, data: &[], acl, mode: CreateMode::Container };
         match self.call(create, limit) {
             Ok(_) | Err(CallError::NodeExists) => Ok(()),
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
                 match self.call(create, limit) {
-                    // Somebody may delete the parent meanwhile; the caller's own loop starts again
-                    // then.
+                    // Somebody may delete the parent meanwhile. Then the caller's own create fails,
+                    // and the caller begins again.
                     Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
                     Err(e) => Err(e),
                 }
@@ -283,7 +293,7 @@ impl Generation {
         }
     }
 
-    /// Lists a node's children; `watch` leaves a watch on the list, if the node exists.
+    /// Lists a node's children. With `watch`, sets a watch on the list, if the node exists.
     pub(crate) fn children(
         &self,
         dir: &str,
@@ -294,7 +304,7 @@ impl Generation {
         self.flight(&[(list, None)], limit)?.listed(0)
     }
 
-    /// Reads a node; `watch` leaves a watch on it, if it exists.
+    /// Reads a node. With `watch`, sets a watch on it, if it exists.
     pub(crate) fn read(
         &self,
         path: &str,
@@ -304,9 +314,9 @@ impl Generation {
         self.call(Operation::GetData { path, watch }, limit)?.node()
     }
 
-    /// Waits until the lease is renewed so far that it is fresh. The write of the renewal, which
-    /// has no effect, goes to `dir`, a directory of our locks. Where this takes longer than T/6 the
-    /// session is attached anew, and the caller gets `ConnectionLoss`.
+    /// Renews the lease, and waits until it is fresh. The renewal is a write without effect in `dir`,
+    /// a directory of our locks. If it takes longer than the operation timeout, the session is
+    /// attached to a server anew, and the caller gets `ConnectionLoss`.
     pub(crate) fn prove(&self, dir: &str, limit: &Limit<'_>) -> Result<(), CallError> {
         let (done, proven) = bounded(1);
         self.connection.with(|machine, now| machine.prove(dir.to_owned(), done, now));
@@ -320,32 +330,32 @@ impl Generation {
 
     // ---- the application's client ----
 
-    /// Takes a request of the client; the answer goes to the client's end, under this number. The
-    /// end of the session answers what is not taken any more.
+    /// Takes a request of the client. The answer goes to the client's end, under this number. If the
+    /// session has ended, the request is not taken: the client's end answers all its requests then.
     #[cfg(feature = "client")]
     pub(super) fn submit_client(&self, number: u64, op: i32, body: &[u8]) {
         let batch = Batch::of_client(number, op, body);
         let _ = self.connection.with(|machine, now| machine.submit(batch, now));
     }
 
-    // ---- what nobody waits for ----
+    // ---- background operations, for which no caller waits ----
 
-    /// Deletes a node of ours, for sure: until that is acknowledged, or the session is gone.
+    /// Deletes a node of ours: tries until the delete is acknowledged or the session is gone.
     pub(crate) fn remove(&self, removal: Removal) {
         self.connection.with(|machine, now| machine.add_task(Task::Remove(removal), now));
     }
 
-    /// Lists a node's children with a watch. Calls `watch` with the listing, and at the next
+    /// Lists a node's children with a watch. Calls `watch` with the listing, and again at the next
     /// change.
     pub(crate) fn watch_folder(&self, watch: Arc<FolderWatch>) {
-        // What it takes the place of is dropped when the lock is released: that may run any code.
+        // The replaced function is dropped after the lock is released: its drop may run any code.
         let replaced = self.folders.lock().insert(watch.dir.clone(), watch.clone());
         drop(replaced);
         self.connection.with(|machine, now| machine.add_task(Task::WatchFolder { watch }, now));
     }
 
-    /// Runs this at that time, on the event loop's thread, as long as the session lives. It must
-    /// not block.
+    /// Calls `act` at this time on the event loop's thread, if the session lives then. `act` must not
+    /// block.
     pub(crate) fn at(&self, time: BootTime, act: Box<dyn FnOnce() + Send>) {
         let mut timers = self.timers.lock();
         timers.next += 1;
@@ -355,7 +365,7 @@ impl Generation {
         self.connection.wake();
     }
 
-    /// Runs what is due; gives the time of the next.
+    /// Calls the functions that are due. Returns the time of the next one.
     pub(super) fn run_timers(&self, now: BootTime) -> Option<BootTime> {
         loop {
             let mut timers = self.timers.lock();
@@ -370,10 +380,10 @@ impl Generation {
         }
     }
 
-    fn tell_folder(&self, dir: &str, folder: Folder<'_>) {
+    fn notify_folder(&self, dir: &str, folder: Folder<'_>) {
         let watch = self.folders.lock().get(dir).cloned();
         if let Some(watch) = watch
-            && !(watch.tell)(folder)
+            && !(watch.notify)(folder)
         {
             let mut folders = self.folders.lock();
             if folders.get(dir).is_some_and(|other| Arc::ptr_eq(other, &watch)) {
@@ -382,26 +392,29 @@ impl Generation {
         }
     }
 
-    /// Lets the event loop look for held nodes that want a watch.
+    /// Wakes the event loop, which then sets the watches that held nodes need.
     pub(crate) fn wake(&self) {
         self.connection.wake();
     }
 
-    /// Ends the session at the server, then here; the receiver hears whether the server knows.
+    /// Ends the session here and at the server. Returns once the request is on its way; the
+    /// receiver gets whether the server has answered it.
     pub(super) fn close(&self) -> Receiver<bool> {
         // The lease ends before the server can hear of the close. When the server hears of it, it
         // deletes our nodes, and other processes get the locks: no guard of ours may be valid by
         // then.
-        self.lease.end(LossReason::SessionClosed);
+        let lost = self.lease.mark_ended(LossReason::SessionClosed);
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
+        // This runs foreign code, which may block, so it comes after the request.
+        lease::notify_lost(&lost);
         told
     }
 
-    // ---- what comes out of the machine ----
+    // ---- the outputs of the connection's machine ----
 
-    /// Whether an output only wakes threads that wait. Then a calling thread that reads may carry
-    /// it out: it runs no foreign code, and waits for nobody.
+    /// Whether an output only wakes waiting threads. Then any calling thread that reads the socket
+    /// may carry it out, because that runs no foreign code and does not block.
     pub(super) fn is_light(&self, output: &Output) -> bool {
         match output {
             Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
@@ -410,8 +423,8 @@ impl Generation {
         }
     }
 
-    /// Carries out an output of the machine: on the event loop's thread, or, if it is light, on a
-    /// calling thread that reads.
+    /// Carries out an output of the machine. This is the event loop's thread or, for a light output, a
+    /// calling thread that reads the socket.
     pub(super) fn take_output(&self, output: Output) {
         match output {
             Output::Granted { session_id, timeout, sent } => {
@@ -429,9 +442,9 @@ impl Generation {
                 self.show_connection(Some(epoch));
                 self.failures.lock().clear();
                 if !is_first {
-                    // The watches of the connection before are gone.
+                    // The watches were set on the connection before, and are gone with it.
                     let folders: Vec<String> = self.folders.lock().keys().cloned().collect();
-                    folders.iter().for_each(|dir| self.tell_folder(dir, Folder::Changed));
+                    folders.iter().for_each(|dir| self.notify_folder(dir, Folder::Changed));
                     #[cfg(feature = "client")]
                     self.client_end.reconnected();
                 }
@@ -455,9 +468,8 @@ impl Generation {
                 self.client_end.ended(code_of(reason));
                 (self.report)(SessionEvent::Lost(reason));
             }
-            Output::Heard(at) => self.tell_later(self.lease.extend(at, BootTime::now())),
-            // The caller may have left meanwhile. Then its channel is gone, and nothing is to be
-            // done.
+            Output::Heard(at) => self.notify_later(self.lease.extend(at, BootTime::now())),
+            // If the caller has given up, its channel is gone, and the answer is dropped.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
             #[cfg(feature = "client")]
@@ -467,24 +479,25 @@ impl Generation {
             #[cfg(not(feature = "client"))]
             Output::ClientAnswered { .. } => {}
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => {
-                hold.told(&data);
-                // A hold that is kept has no guard that could be asked to let go.
-                if hold.is_revoked() {
-                    self.tell_folder(path::parent(hold.path()), Folder::Changed);
+            Output::HoldRead(node, Some((czxid, data))) if node.is_node(czxid) => {
+                node.note_data(&data);
+                // A kept node has no guard whose holder could release it. So the function that
+                // watches the folder is called: it ends the keeping.
+                if node.is_revoked() {
+                    self.notify_folder(path::parent(node.path()), Folder::Changed);
                 }
             }
-            Output::HoldRead(hold, _) => self.lease.gone(&hold, BootTime::now()),
-            Output::TellLoss(lost) => lease::tell(&lost),
+            Output::HoldRead(node, _) => self.lease.node_gone(&node, BootTime::now()),
+            Output::TellLoss(lost) => lease::notify_lost(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
-                self.tell_folder(
+                self.notify_folder(
                     watch.dir(),
                     Folder::Listed { names: children.names(), pending: &pending },
                 );
             }
-            Output::FolderListed(watch, None) => self.tell_folder(watch.dir(), Folder::Changed),
+            Output::FolderListed(watch, None) => self.notify_folder(watch.dir(), Folder::Changed),
             Output::MayRemove { task, path } => {
-                let may = self.lease.hold_on(&path).is_none();
+                let may = self.lease.leased_node(&path).is_none();
                 self.connection.with(|machine, now| machine.may_remove(task, may, now));
             }
             Output::Log(level, text) => match level {
@@ -501,40 +514,41 @@ impl Generation {
             .store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// Notifies whoever waits for an event of this node.
+    /// Notifies the threads that wait for an event of this node.
     fn watch_event(&self, kind: i32, path: &str) {
         let is_gone = kind == event::DELETED;
-        // First the hold is marked as lost, then the waiters are notified. In the other order a
-        // waiter of this process could take the lock while our guard still says that it is held.
+        // The node is marked as lost before the waiters are notified. In the other order a waiter of
+        // this process could take the lock while our guard still says that it is held.
         if is_gone {
             self.held_node_gone(path);
         }
-        self.nodes.ring(path, is_gone);
+        self.nodes.notify(path, is_gone);
         #[cfg(feature = "client")]
         self.client_end.event(kind, path);
         if kind == event::CHILDREN_CHANGED || is_gone {
-            self.tell_folder(path, Folder::Changed);
+            self.notify_folder(path, Folder::Changed);
         }
-        // Once more behind the notification: a caller may have made its node a hold in between.
-        // Either it finds the notification after that, or its hold is found here.
+        // The same again after the notification. A caller may have put its node under the lease in
+        // between, after the first try did not find the node there. A caller that does so before this
+        // second try has its node marked here. A caller that does so later finds the notification.
         if is_gone {
             self.held_node_gone(path);
-        } else if let Some(hold) = self.lease.hold_on(path) {
-            self.lease.rearm(&hold);
-            self.connection.wake(); // the event loop looks for it next
+        } else if let Some(node) = self.lease.leased_node(path) {
+            self.lease.rearm(&node);
+            self.connection.wake(); // the event loop sets the watch
         }
     }
 
-    /// Marks the hold on this node as lost, if there is one.
+    /// Marks this node as lost, if it is held.
     fn held_node_gone(&self, path: &str) {
-        if let Some(hold) = self.lease.hold_on(path) {
-            self.tell_later(self.lease.mark_gone(&hold, BootTime::now()));
+        if let Some(node) = self.lease.leased_node(path) {
+            self.notify_later(self.lease.mark_gone(&node, BootTime::now()));
         }
     }
 
-    /// These holds are marked as lost. The event loop tells their holders, since that runs foreign
-    /// code, and this thread may be one that waits for something else.
-    fn tell_later(&self, lost: Vec<Arc<Hold>>) {
+    /// Lets the event loop notify the holders of these nodes, which are marked as lost. That runs
+    /// foreign code, and this thread may be a caller that waits for an answer.
+    fn notify_later(&self, lost: Vec<Arc<LeasedNode>>) {
         if !lost.is_empty() {
             self.connection.with(|machine, _| machine.outputs.push_back(Output::TellLoss(lost)));
         }
@@ -542,12 +556,10 @@ impl Generation {
 }
 
 impl Answers {
-    /// The answer to one of the requests.
+    /// Takes the answer to one of the requests.
     pub(crate) fn take(&mut self, at: usize) -> Result<Reply, CallError> {
-        let taken = Err(CallError::ConnectionLoss);
-        self.all
-            .get_mut(at)
-            .map_or(taken, |answer| std::mem::replace(answer, Err(CallError::ConnectionLoss)))
+        let taken = || Err(CallError::ConnectionLoss);
+        self.all.get_mut(at).map_or_else(taken, |answer| std::mem::replace(answer, taken()))
     }
 
     pub(crate) fn listed(&mut self, at: usize) -> Result<Listed, CallError> {
@@ -561,7 +573,7 @@ impl Answers {
 }
 
 impl Reply {
-    /// The path and the czxid of a node that was just made.
+    /// The path and the czxid of a node that was just created.
     pub(crate) fn created(self) -> Result<(String, i64), CallError> {
         match self {
             Reply::Created(path, czxid) => Ok((path, czxid)),
@@ -577,14 +589,14 @@ impl Reply {
     }
 }
 
-/// The codec decodes each answer by its request, so that this never happens.
+/// The codec decodes each answer by its request, so this never happens.
 fn unexpected() -> CallError {
     CallError::Other("an answer to another request".to_owned())
 }
 
-/// The request for a contender's node; the id is a part of its name. If the node may exist although
-/// the call fails, it is deleted.
-pub(crate) fn contender<'a>(
+/// The request that creates a contender's node; the id is a part of its name. If the call fails and
+/// the node may exist, it is deleted.
+pub(crate) fn create_contender<'a>(
     path: &'a str,
     id: &str,
     mode: CreateMode,

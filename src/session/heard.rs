@@ -1,14 +1,15 @@
-//! What the leader has certainly heard of this session: the rule behind the lease.
+//! The rule behind the lease: at which time the leader has certainly heard of this session.
 //!
-//! The leader alone expires a session, T after it last heard of it. A client that is connected to
-//! another server (a follower or an observer, here called the learner) is heard of in two ways
-//! only. The leader itself checks the session when the client attaches to the learner. And every
-//! half tick of its own the leader pings the learner, whose answer lists the sessions that the
-//! learner heard since the ping before. **A request that the learner forwards does not count**, not
-//! even a write: the leader serves it and leaves the session's clock alone. So a client that was
-//! silent for most of T, and whose first write is acknowledged, may be expired a moment later.
+//! The leader alone expires a session, T after it last heard of it. Suppose that the client is
+//! connected to another server: a follower or an observer, here called the learner. Then the leader
+//! hears of the client in two ways only. First, the leader itself checks the session when the client
+//! attaches to the learner. Second, every half tick of its own the leader pings the learner, and the
+//! answer lists the sessions that the learner has heard since the ping before. **A request that the
+//! learner forwards does not count**, not even a write: the leader serves it and leaves the session's
+//! clock alone. So a client that was silent for most of T may be expired a moment after its next
+//! write was acknowledged.
 //!
-//! Three steps show what the leader heard. Each follows from the order of one stream.
+//! Three steps show what the leader has heard. Each follows from the order of one stream.
 //!
 //! 1. The learner **answered** a request that the client had sent at *s*. Half a tick and T/12
 //!    later, or still later, the client sent the request of step 2. In between the leader sent a
@@ -20,22 +21,25 @@
 //!    client has the answer, the learner has answered every ping that the leader sent before.
 //! 3. The leader served a **write that the client sent after the answer of step 2** and that is
 //!    acknowledged. The learner's answers to pings and this write reach the leader in one stream.
-//!    So the leader has heard those answers, and was the leader still, since the write needs a
+//!    So the leader has heard those answers. It was still the leader then, since the write needs a
 //!    quorum.
 //!
 //! Then the leader heard of the session at *s* or later, and expires it at *s* + T or later. The
-//! connection's own handshake needs no ping: it counts as a request that passed steps 1 and 2, and
-//! still needs step 3, because a server that has been replaced as the leader also answers it.
+//! connection's own handshake needs no ping: it counts as a request that has passed steps 1 and 2.
+//! It still needs step 3, because a server that has been replaced as the leader also answers
+//! handshakes.
 //!
-//! Who else could have answered? A learner without a leader answers pings, reads, and (with
-//! `zookeeper.enableEagerACLCheck`) refuses writes with NoAuth by itself. So a write counts as
-//! acknowledged only if its answer bears a zxid above every zxid that was seen when it was sent:
-//! only the leader gives out new ones. (Such a refusal bears zxid 0. If it bore the last zxid that
-//! the learner has applied, another client's write could lift it above what we had seen.)
+//! An answer may also come from a learner without a leader. Such a learner answers pings and reads
+//! by itself and, with `zookeeper.enableEagerACLCheck`, refuses writes with NoAuth by itself. So a
+//! write counts as acknowledged only if its answer bears a zxid above every zxid that the client had
+//! seen when it sent the write: only the leader gives out new zxids. (Such a refusal bears zxid 0.
+//! If it bore the last zxid that the learner has applied, another client's write could lift it above
+//! the zxids that our client had seen.)
 //!
-//! Without step 2 (a single write, as an earlier rule had it) the proof fails where the stream from
-//! the leader to the learner stalls for about T/3 and the other direction breaks right after the
-//! write has passed. `search` finds such a history, and finds none for this rule.
+//! An earlier rule had no step 2: it counted each acknowledged write. That proof fails if the stream
+//! from the leader to the learner stalls for about T/3, and the stream from the learner to the leader
+//! breaks right after the write has passed. `search` finds such a history, and finds none for this
+//! rule.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,24 +49,24 @@ use crate::clock::BootTime;
 #[cfg(test)]
 mod search;
 
-/// About how many answers are remembered. An answer that comes too soon after the one before is not
-/// noted; the lease is then a little shorter.
+/// About how many answers are remembered. An answer that comes very soon after the answer before is
+/// not noted, which makes the lease a little shorter.
 const GRAINS: u32 = 32;
 
 /// The rule, for one session over all its connections.
 pub(super) struct Heard {
-    /// By how much a request must be older than the ordered request behind it (step 1).
+    /// How long before an ordered request an earlier request must have been answered (step 1).
     lag: Duration,
-    /// Requests of this connection that were answered: when each was sent, and when its answer was
-    /// read. Oldest first; entries that no later request can need are dropped.
+    /// Answered requests of this connection: when each was sent, and when its answer was read. The
+    /// oldest is first. Entries that no later request can need are dropped.
     answered: VecDeque<(BootTime, BootTime)>,
     /// The newest *s* that has passed steps 1 and 2 on this connection.
     relayed: Option<BootTime>,
-    /// The largest zxid in anything that the servers of this session have sent.
+    /// The largest zxid that any server has sent in this session.
     zxid: i64,
 }
 
-/// What was known when a request was sent. It decides what the answer shows.
+/// What the client knew when it sent a request. It decides what the answer shows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) sent: BootTime,
@@ -77,12 +81,12 @@ pub(super) struct Stamp {
 /// What kind of answer a request got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Any server could have given it alone: to a ping, to a read, a refusal.
+    /// An answer that any server can give by itself: to a ping, to a read, or a refusal.
     Local,
-    /// The leader served a `sync`.
+    /// The answer to a `sync`, which the leader served.
     Synced,
-    /// A write's answer, of a kind that the leader commits: success or a refusal. Whether the
-    /// leader did give it, the zxid tells.
+    /// A write's answer of a kind that the leader commits: success or a refusal. The zxid shows
+    /// whether the leader gave it.
     Written,
 }
 
@@ -109,8 +113,8 @@ impl Heard {
         }
     }
 
-    /// Whether an ordered request that is sent now would show more than earlier ones have shown, by
-    /// more than this.
+    /// Whether an ordered request that is sent now would show an *s* that is newer, by more than `by`,
+    /// than earlier requests have shown.
     pub(super) fn would_gain(&mut self, by: Duration, now: BootTime) -> bool {
         let gained = self.answered_before(now).zip(self.relayed);
         gained.is_some_and(|(answered, relayed)| answered > relayed + by)
@@ -132,7 +136,7 @@ impl Heard {
         self.zxid = self.zxid.max(zxid);
     }
 
-    /// Takes the answer to a request. True: it is a write, and the leader has acknowledged it.
+    /// Takes the answer to a request. True if the request is a write that the leader acknowledged.
     pub(super) fn answer(&mut self, stamp: &Stamp, kind: Answer, zxid: i64, now: BootTime) -> bool {
         let is_written = kind == Answer::Written && zxid > stamp.zxid;
         self.saw(zxid);
@@ -162,17 +166,17 @@ mod tests {
 
     /// What happens at some time.
     enum Does {
-        /// The answer to the handshake is read that was sent at this time.
+        /// The client reads the answer to the handshake that it sent at this time.
         Attach(u64),
-        /// A request is sent; the last number names it.
+        /// The client sends the request with this number.
         Send(usize),
-        /// Its answer is read.
+        /// The client reads the answer to the request with this number.
         Read(usize, Answer, i64),
     }
     use Answer::{Local, Synced, Written};
     use Does::{Attach, Read, Send};
 
-    /// When the leader has heard of the session, as each acknowledged write shows, in order.
+    /// For each acknowledged write, in order: the time at which the leader has heard of the session.
     fn shown(history: &[(u64, Does)]) -> Vec<u64> {
         let (mut heard, mut stamps, mut shown) = (Heard::new(), Vec::new(), Vec::new());
         for (time, does) in history {
@@ -194,11 +198,11 @@ mod tests {
 
     #[test]
     fn histories_and_what_they_show() {
-        // A write right behind the handshake: the handshake.
+        // A write right after the handshake shows the handshake.
         assert_eq!(shown(&[(100, Attach(99)), (101, Send(0)), (102, Read(0, Written, 1))]), [99]);
-        // Nothing but pings: nothing.
+        // Pings alone show nothing.
         assert!(shown(&[(100, Attach(99)), (103, Send(0)), (104, Read(0, Local, 1))]).is_empty());
-        // The steady state: a ping, and a lag later a sync, and behind its answer a write.
+        // The steady state: a ping, a lag later a sync, and after its answer a write.
         let steady = [
             (100, Attach(99)),
             (103, Send(0)),
@@ -209,7 +213,7 @@ mod tests {
             (122, Read(2, Written, 2)),
         ];
         assert_eq!(shown(&steady), [103]);
-        // The same with the sync sent a unit too early: only the handshake.
+        // The same, but the sync was sent a unit too early: only the handshake is shown.
         let early = [
             (100, Attach(99)),
             (103, Send(0)),
@@ -220,7 +224,7 @@ mod tests {
             (122, Read(2, Written, 2)),
         ];
         assert_eq!(shown(&early), [99]);
-        // The write is sent together with the sync, and not behind its answer.
+        // The same, but the write was sent together with the sync, and not after its answer.
         let together = [
             (100, Attach(99)),
             (103, Send(0)),
@@ -231,7 +235,7 @@ mod tests {
             (122, Read(2, Written, 2)),
         ];
         assert_eq!(shown(&together), [99]);
-        // Writes that follow each other need no sync: the one before orders the next one.
+        // Writes one after the other need no sync: each is the ordered request for the next.
         let writes = [
             (100, Attach(99)),
             (110, Send(0)),
@@ -257,7 +261,7 @@ mod tests {
             (147, Read(2, Written, 3)),
         ];
         assert_eq!(shown(&silence), [99, 104]);
-        // Its answers lay unread meanwhile: they count from when they are read.
+        // An answer that lay unread during the silence counts from when it is read.
         let unread = [
             (100, Attach(99)),
             (104, Send(0)),
@@ -303,7 +307,7 @@ mod tests {
             let stamp = heard.send(at(101));
             assert_eq!(heard.answer(&stamp, Written, zxid, at(102)), is_written, "{zxid}");
         }
-        // Two in flight: the answer to the first takes nothing from the second.
+        // Two writes are in flight: both count.
         let both = [
             (100, Attach(99)),
             (101, Send(0)),
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_however_much_is_answered() {
+    fn the_number_of_remembered_answers_is_bounded() {
         let mut heard = Heard::new();
         heard.attached(Duration::from_secs(LAG), at(99), at(100));
         for ms in 0..200_000 {

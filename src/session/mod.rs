@@ -1,20 +1,20 @@
-//! The session: the only room that knows the client crate, the wire and the network.
+//! The session at the server, and the connection that keeps it. No other module of the library knows
+//! the client crate, the protocol or the network.
 
 pub(crate) mod acl;
-pub(crate) mod bell;
 mod builder;
 #[cfg(feature = "client")]
 pub(crate) mod client;
-pub(crate) mod config;
 pub(crate) mod connect_string;
 pub(crate) mod connection;
 pub(crate) mod core;
 mod event;
 pub(crate) mod generation;
 mod heard;
-pub(crate) mod hold;
 pub(crate) mod lease;
+pub(crate) mod leased_node;
 pub(crate) mod nonce;
+pub(crate) mod notifier;
 pub(crate) mod path;
 pub(crate) mod retry;
 
@@ -24,35 +24,42 @@ use std::time::Duration;
 
 pub use acl::Acl;
 pub use builder::SessionBuilder;
-pub use config::RetryPolicy;
 pub use event::{EventHandler, SessionEvent, SessionState};
-pub use hold::{LostSignal, RevokeSignal};
+pub use leased_node::{LostSignal, RevokeSignal};
+pub use retry::RetryPolicy;
 
 use self::core::Core;
 use crate::clock::BootTime;
 use crate::error::Result;
 use crate::world::Receiver;
 
-/// A supervised ZooKeeper session: the ground that locks stand on.
+/// A supervised ZooKeeper session, in which locks are made and held.
 ///
-/// Clones are handles of the same session; it is closed by [`close`](Self::close) or when the last
-/// handle (clones, locks and guards included) is dropped. An outage is survived: the same
-/// session is resumed on another connection, with back-off, for as long as the server keeps it. If
-/// the server expires it, every guard is lost (and told so) and a new session is made, in the
-/// background, until the session is closed.
+/// The session survives an outage: it is resumed on another connection, with back-off, for as long
+/// as the server keeps it. If the server expires it, every guard is lost, the holders are notified,
+/// and a new session is made in the background. That goes on until the session is closed.
+///
+/// # Handles
+///
+/// Clones of this value are handles of one session. Each lock and each guard of the session is a
+/// handle too. [`close`](Self::close) closes the session; so does the drop of its last handle. That
+/// drop waits for the server's answer to the close and for the session's threads, for 0.95 seconds
+/// at most. So where a guard is the last handle, its drop or its `unlock()` may take that long when
+/// no server answers. Keep a clone of the session until the end of the program, or call `close`, if
+/// the release of a guard must not wait.
 ///
 /// # Threads
 ///
-/// A session has two threads, one for the connection and one for the supervision, and one more if
-/// an [`EventHandler`] is set. Where the servers are given by name, their addresses are looked up
-/// on a thread that ends with that. A session listens on no port. A client of the application,
-/// `ZkSession::client`, has threads of its own.
+/// A session has two threads: one for the connection and one that supervises. With an
+/// [`EventHandler`] it has one more. Host names are looked up on a thread that ends with the
+/// look-up. A session listens on no port. The application's client, `ZkSession::client`, has
+/// threads of its own.
 ///
 /// # Statics, forks
 ///
-/// Statics are not dropped at exit: a session kept in one should be closed by hand, or its locks
-/// stay taken until the server expires it. A session must not be used in a forked child, which has
-/// none of its threads.
+/// Statics are not dropped at exit. So close a session that is kept in a static by hand, or its
+/// locks stay taken until the server expires the session. Do not use a session in a forked child,
+/// which has none of its threads.
 ///
 /// # Example
 ///
@@ -68,7 +75,8 @@ use crate::world::Receiver;
 #[derive(Clone)]
 pub struct ZkSession(Arc<Handle>);
 
-/// Its drop closes the session; the session's own threads hold the core only.
+/// The drop of this closes the session. The session's own threads have the `Core` only, and so do not
+/// keep the session open.
 struct Handle(Arc<Core>);
 
 impl Drop for Handle {
@@ -82,8 +90,8 @@ impl Drop for Handle {
 impl ZkSession {
     /// Connects with the default settings; see [`builder`](Self::builder) for others.
     ///
-    /// The connect string is ZooKeeper's own: `host[:port]` items, separated by commas, and perhaps
-    /// a chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
+    /// The connect string is in ZooKeeper's format: `host[:port]` items, separated by commas, and an
+    /// optional chroot: `"zk1:2181,10.0.0.7,[::1]:2182/app"`. The default port is 2181.
     ///
     /// # Errors
     ///
@@ -92,20 +100,16 @@ impl ZkSession {
         ZkSession::builder(connect_string).connect()
     }
 
-    /// Begins to describe a session.
+    /// A builder for a session with other settings.
     pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
         SessionBuilder::new(connect_string.into())
-    }
-
-    fn from_core(core: Arc<Core>) -> Self {
-        ZkSession(Arc::new(Handle(core)))
     }
 
     pub(crate) fn core(&self) -> &Core {
         &self.0.0
     }
 
-    /// Where the session stands now.
+    /// The current state of the session.
     pub fn state(&self) -> SessionState {
         self.core().state()
     }
@@ -115,15 +119,16 @@ impl ZkSession {
         self.core().generation().and_then(|generation| generation.session_id())
     }
 
-    /// The negotiated session timeout; the requested one while there is no session. It may become
-    /// shorter when the session moves to another server, never longer; a new session has its own.
+    /// The negotiated session timeout; the requested timeout while there is no session. When the
+    /// session moves to another server, the timeout may become shorter, but never longer. A new
+    /// session has a timeout of its own.
     pub fn timeout(&self) -> Duration {
-        let granted = self.core().generation().map(|generation| generation.timeout());
-        granted.filter(|t| !t.is_zero()).unwrap_or_else(|| self.core().requested_timeout())
+        self.core().timeout()
     }
 
-    /// For how long no server can have expired this session, as far as the answers of the servers
-    /// show; see [`Held`](crate::Held). It is renewed in the background only while a guard lives.
+    /// How long the lease of the session still lasts: for this time no server can expire the session,
+    /// as the servers' answers show; see [`Held`](crate::Held). The lease is renewed in the background
+    /// only while a guard exists.
     pub fn lease_remaining(&self) -> Duration {
         let remaining =
             |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
@@ -132,9 +137,9 @@ impl ZkSession {
 
     /// A channel of the session's events from now on.
     ///
-    /// It is bounded: a receiver that falls 16 events behind misses those in between but gets the
-    /// latest. It is disconnected after [`SessionEvent::Closed`]. A receiver that was dropped is
-    /// forgotten at the next event.
+    /// The channel is bounded: a receiver that falls 16 events behind misses events in between but
+    /// gets the latest. The channel is disconnected after [`SessionEvent::Closed`]. A dropped
+    /// receiver is forgotten at the next event.
     pub fn subscribe(&self) -> Receiver<SessionEvent> {
         self.core().subscribe()
     }
@@ -144,63 +149,63 @@ impl ZkSession {
     /// has one session at the server, and a node that it makes here as ephemeral lives exactly as
     /// long as its locks do.
     ///
-    /// As long as the client lives, every call gives the same one. Like any call this waits for the
-    /// session to be connected, as long as the [`RetryPolicy`] says. The paths are below the chroot
-    /// of the connect string.
+    /// As long as the client exists, every call returns the same client. Like other calls, this one
+    /// waits until the session is connected, as long as the [`RetryPolicy`] allows. The client's
+    /// paths are below the chroot of the connect string.
     ///
     /// # Outages
     ///
     /// The client does not see connections come and go: its state stays `Connected`. A call returns
-    /// `ConnectionLoss` after a sixth of the session timeout at the latest; whether a write was
-    /// done is unknown then. Watches live on: after a reconnection they are set again, and what
-    /// changed meanwhile is delivered.
+    /// `ConnectionLoss` after a sixth of the session timeout at the latest. Then it is unknown whether
+    /// a write was done. Watches survive: after a reconnection they are set again, and the changes
+    /// during the outage are delivered.
     ///
     /// # The end of the session
     ///
     /// When the session is lost or closed, every call of its client returns `SessionExpired`, and
-    /// its watches never fire again. Ephemeral nodes go with the session. The client tells nobody
-    /// by itself: listen to the session ([`subscribe`](Self::subscribe)), and at
-    /// [`SessionEvent::Connected`] call `client` again. It gives a client of the new session. The
+    /// its watches never fire again. Its ephemeral nodes are deleted with the session. The client does
+    /// not report this by itself: [`subscribe`](Self::subscribe) to the session's events, and at
+    /// [`SessionEvent::Connected`] call `client` again. That returns a client of the new session. A
     /// client does not keep the session open.
     ///
     /// # Closing
     ///
-    /// To drop the last `Arc` of the client ends its threads and nothing else. The session and its
-    /// locks go on, and so do the ephemeral nodes that the client made. A later call of this method
-    /// gives a new client. (To close it does the same; but the crate logs an error where a closed
-    /// client is dropped.)
+    /// The drop of the last `Arc` of the client ends its threads and nothing else. The session and its
+    /// locks stay, and so do the ephemeral nodes that the client made. A later call of this method
+    /// returns a new client. (The client's own `close` does the same, but then the crate logs an
+    /// error when the closed client is dropped.)
     ///
     /// # Watches
     ///
-    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The events
-    /// of those with a flag (`exists(path, true)`) go nowhere. The crate keeps the watcher of a
-    /// call that failed, and calls it at the next event of that path that another watch brings. A
-    /// watcher runs on the client's event thread and may make calls, but holds up the watchers
-    /// behind it. A state listener (`add_listener`) runs on the client's io thread: a call from
-    /// there waits for itself for ever.
+    /// Use the calls that take a watcher (`get_data_w`, `exists_w`, `get_children_w`). The calls with
+    /// a flag (`exists(path, true)`) set a watch whose events nobody receives. The crate keeps the
+    /// watcher of a call that failed, and calls it at the next event of that path from another watch.
+    /// A watcher runs on the client's event thread. It may make calls, but the watchers after it wait
+    /// until it returns. A state listener (`add_listener`) runs on the client's io thread: a call
+    /// from there blocks for ever.
     ///
     /// # What differs from a client with a session of its own
     ///
-    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`: credentials belong to
-    /// the session ([`SessionBuilder::auth`]), which presents them on each connection; a lasting
-    /// watch would miss changes in an outage, and nobody would know; and to remove watches would
-    /// remove those of locks on the same node. (After a `remove_watches`, refused or not, the crate
-    /// forgets other watchers of that path.) A request of 1 MiB or more returns `BadArguments` and
-    /// is not sent: a server would cut the connection. An answer beyond 16 MiB is `APIError`;
-    /// shorter ones, of many MiB, hold up the locks' answers behind them on a slow line.
+    /// `add_auth`, `add_watch` and `remove_watches` return `Unimplemented`. Credentials belong to the
+    /// session ([`SessionBuilder::auth`]), which presents them on each connection. A persistent watch
+    /// (`add_watch`) would miss changes in an outage without a sign. And `remove_watches` would also
+    /// remove the watches of locks on the same node. (After a `remove_watches`, refused or not, the
+    /// crate forgets other watchers of that path.) A request of 1 MiB or more returns `BadArguments`
+    /// and is not sent: a server would cut the connection. An answer of more than 16 MiB is
+    /// `APIError`. A shorter answer of many MiB delays the locks' answers behind it on a slow line.
     /// `Container` makes a container, where the crate alone makes a persistent node.
     ///
     /// # Threads and port
     ///
-    /// The first call starts four threads: three of the crate (`event`, `io`, and a timer's, which
-    /// bears no name of its own), and `zkm-client-N`. They talk over a loopback connection in this
-    /// process. Its port listens only until the client is in, and nobody else is let in. A client
-    /// that is stuck, or that reads nothing, holds up only itself, never a lock.
+    /// The first call starts four threads: three of the crate (`event`, `io`, and a timer thread
+    /// without a name), and `zkm-client-N`. They use a loopback connection in this process. Its port
+    /// listens only until the client has connected, and no other connection is accepted. A client
+    /// that is stuck, or that does not read, delays only itself, never a lock.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) where the session is not connected in
-    /// time, or this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when the session is not connected in time, or
+    /// when this machine gives no thread or socket; [`Error::Closed`](crate::Error::Closed) and
     /// [`Error::Auth`](crate::Error::Auth) as from a lock.
     ///
     /// # Example
@@ -223,21 +228,21 @@ impl ZkSession {
         self.core().client()
     }
 
-    /// Ends the session, and with it every lock it holds.
+    /// Ends the session, and with it every lock that it holds.
     ///
-    /// Where a server can be reached it is told at once; otherwise this gives up within a second
-    /// and the server expires the session by itself. Every blocked call returns
+    /// If a server can be reached, it ends the session at once. Otherwise this call gives up within a
+    /// second, and the server expires the session later. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// Returns once the session's threads have ended, [`EventHandler`] included, or after that
-    /// second (the handler may take longer). Called by the handler itself it does not wait for the
-    /// threads. The first call closes the session. Further calls, at the same time or later, wait
-    /// for the first and give its outcome.
+    /// This call returns when the session's threads have ended, the [`EventHandler`]'s included, or
+    /// after that second (a handler may take longer). If the handler itself calls this, the call does
+    /// not wait for the threads. The first call closes the session. Further calls, at the same time
+    /// or later, wait for the first and return its outcome.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server could be told in time: the
-    /// session is closed here, and lives on at the server until it expires.
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when no server has answered in time. Then
+    /// the session is closed in this process, and the server keeps it until it expires.
     pub fn close(&self) -> Result<()> {
         self.core().close()
     }

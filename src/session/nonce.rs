@@ -1,23 +1,24 @@
-//! What makes a node with a fixed name known for ours: its data begins with a nonce, on a line of
-//! its own.
+//! The nonce in the data of a node with a fixed name. Several clients make nodes of such a name; by
+//! the nonce, the first line of the data, the library knows which of them is its own.
 
 use uuid::Uuid;
 
 use crate::world::new_uuid;
 
-/// The length of a nonce.
+/// The length of a nonce in bytes.
 const LENGTH: usize = uuid::fmt::Hyphenated::LENGTH;
 
+/// A new nonce: a random UUID as text.
 pub(crate) fn new() -> String {
     new_uuid().hyphenated().to_string()
 }
 
-/// The node's data: the nonce, and what its maker says.
+/// The data of a node: the nonce on a line of its own, then `data`.
 pub(crate) fn sign(nonce: &str, data: &[u8]) -> Vec<u8> {
     [nonce.as_bytes(), b"\n", data].concat()
 }
 
-/// The nonce, if there is one, and the rest.
+/// Splits the data of a node into its nonce, if it has one, and the rest.
 pub(crate) fn split(data: &[u8]) -> (Option<&str>, &[u8]) {
     let signed = || {
         let (nonce, rest) = data.split_at_checked(LENGTH)?;
@@ -34,7 +35,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_others_wrote_bears_no_nonce() {
+    fn data_that_others_wrote_has_no_nonce() {
         let nonce = new();
         for data in
             ["", "\n", &nonce, &format!("{nonce} x"), &format!("x{nonce}\n"), &"-".repeat(40)]
@@ -45,7 +46,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_signed_reads_back(data in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn signed_data_is_split_again(data in prop::collection::vec(any::<u8>(), 0..80)) {
             let nonce = new();
             let signed = sign(&nonce, &data);
             prop_assert_eq!(split(&signed), (Some(nonce.as_str()), data.as_slice()));

@@ -1,32 +1,33 @@
-//! The paths that a lock may have.
+//! Which paths a lock may have.
 
 use crate::{Error, Result};
 use zk_wire::path::check;
 
-/// The longest lock path in bytes, chroot included. ZooKeeper's own bound is a whole request (1
-/// MB); each request, watch event and log line carries the path, so ours is where a path can only
-/// be a mistake.
+/// The longest lock path in bytes, chroot included. ZooKeeper only bounds the whole request (1 MB).
+/// Our bound is lower, because each request, watch event and log line has the path in it, and a
+/// path beyond this length can only be a mistake.
 pub(crate) const MAX_LOCK_PATH: usize = 4096;
 
-/// Checks a lock's path, as it is given to a session with this chroot ("" for none).
+/// Checks the path of a lock in a session with this chroot ("" for none).
 pub(crate) fn lock_path(chroot: &str, path: &str) -> Result<()> {
     lock_rule(chroot, path).map_err(|rule| Error::InvalidPath { path: path.to_owned(), rule })
 }
 
 fn lock_rule(chroot: &str, path: &str) -> Result<(), &'static str> {
-    // First, so that nothing is read through that is absurdly long.
+    // The length comes first, so that no check reads through an absurdly long path.
     if chroot.len().saturating_add(path.len()) > MAX_LOCK_PATH {
         return Err("it must not be longer than 4096 bytes, chroot included");
     }
     check(path)?;
     if path == "/" {
-        // Others' nodes live there; with a chroot it is the application's own root all the same.
+        // Other applications' nodes are there. Below a chroot it is the application's own root, where
+        // a lock does not belong either.
         return Err("it must not be the root '/'");
     }
-    // The server keeps its own nodes there (quotas, configuration).
+    // The server's quotas and configuration are there.
     let first = if chroot.is_empty() { path } else { chroot };
     if first == "/zookeeper" || first.starts_with("/zookeeper/") {
-        return Err("it must not be '/zookeeper' or below, which is the server's own");
+        return Err("it must not be '/zookeeper' or below: these nodes are the server's own");
     }
     Ok(())
 }

@@ -36,13 +36,14 @@ pub mod op {
     pub const CREATE_SESSION: i32 = -10;
     pub const CLOSE: i32 = -11;
 
-    /// The operations, among those that `zk-mutex` sends, whose answer can be longer than a
-    /// frame may be: it has what others have stored.
+    /// Whether the answer to this operation can be longer than a frame may be, because it contains
+    /// data that others have stored. This covers the operations that `zk-mutex` sends.
     pub fn has_long_answer(op: i32) -> bool {
         matches!(op, GET_DATA | GET_CHILDREN | GET_CHILDREN2)
     }
 
-    /// The operations that go through the quorum, among those that `zk-mutex` sends.
+    /// Whether this operation is a write, which needs a quorum. This covers the operations that
+    /// `zk-mutex` sends.
     pub fn is_write(op: i32) -> bool {
         matches!(op, CREATE | CREATE2 | CREATE_CONTAINER | DELETE | SET_DATA | SET_ACL)
     }
@@ -58,8 +59,8 @@ pub mod err {
     pub const UNIMPLEMENTED: i32 = -6;
     pub const BAD_ARGUMENTS: i32 = -8;
     pub const UNKNOWN_SESSION: i32 = -12;
-    /// ZooKeeper's `APIERROR`, which marks a range and is never sent. Here it stands for an answer
-    /// that is longer than a frame may be and was thrown away.
+    /// ZooKeeper's `APIERROR`, which marks a range of codes and is never sent. Here it stands for
+    /// an answer that was longer than a frame may be and was skipped.
     pub const TOO_LONG: i32 = -100;
     pub const NO_NODE: i32 = -101;
     pub const NO_AUTH: i32 = -102;
@@ -74,7 +75,7 @@ pub mod err {
     pub const NO_WATCHER: i32 = -121;
     pub const RECONFIG_DISABLED: i32 = -123;
 
-    /// What ZooKeeper's documentation calls it; the number, where it has no name here.
+    /// The name in ZooKeeper's documentation; the number, if this crate knows no name for it.
     pub fn name(code: i32) -> String {
         let name = match code {
             -1 => "SystemError",
@@ -104,9 +105,10 @@ pub mod err {
         name.to_owned()
     }
 
-    /// The codes with which the leader commits a write: success, and refusals. A server that is
-    /// alone may send some of them too (with eager ACL checks): then the zxid is 0. Other
-    /// codes (throttled, not writable, moved) never show that the leader has seen the write.
+    /// Whether the leader has committed a write that was answered with this code: success, and
+    /// refusals. With eager ACL checks a server without a leader may give some of these codes too;
+    /// then the zxid is 0. Other codes (throttled, not writable, moved) never show that the leader
+    /// has seen the write.
     pub fn is_committed(err: i32) -> bool {
         matches!(
             err,
@@ -121,7 +123,7 @@ pub mod err {
     }
 }
 
-/// The xids of answers that belong to no numbered request.
+/// The xids of answers to no numbered request.
 #[allow(missing_docs)]
 pub mod xid {
     pub const EVENT: i32 = -1;

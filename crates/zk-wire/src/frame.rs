@@ -1,35 +1,36 @@
-//! Length-prefixed frames out of a byte stream.
+//! Cuts a stream of bytes into frames. The peers of a connection push the bytes that they have
+//! read, and take whole frames. Whatever the bytes are, no more memory is used than they need.
 
 use crate::Malformed;
 
-/// The longest frame taken: a listing of some 200,000 names. The memory is only used as the bytes
-/// arrive.
+/// The longest frame that is accepted: a listing of some 200,000 names. Memory is used only as the
+/// bytes arrive.
 pub const MAX_FRAME: usize = 16 << 20;
 
-/// So many bytes of a frame beyond `MAX_FRAME` are read: a reply's header.
+/// The number of bytes that are kept of a frame longer than `MAX_FRAME`: the header of a reply.
 pub const HEAD: usize = 16;
 
-/// What a stream keeps of its memory between two frames. One long listing must not cost every
-/// session its length for ever.
-const KEPT: usize = 8 << 10;
+/// The most memory that a stream keeps between two frames. Otherwise one long listing would cost
+/// every session its length for ever.
+const KEPT_CAPACITY: usize = 8 << 10;
 
 /// Collects bytes and gives back whole frames, without their length prefix.
 #[derive(Debug, Default)]
 pub struct Frames {
     buf: Vec<u8>,
     start: usize,
-    /// So many of the bytes to come belong to a frame beyond `MAX_FRAME`, and are thrown away. The
-    /// buffer is empty then.
+    /// The number of coming bytes that belong to a frame longer than `MAX_FRAME`, and are skipped.
+    /// The buffer is empty meanwhile.
     skip: usize,
 }
 
-/// The next frame of a stream in which there may be some beyond `MAX_FRAME`.
+/// The next frame of a stream that may have frames longer than `MAX_FRAME`.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next<'a> {
+pub enum FrameOrHead<'a> {
     /// A whole frame.
-    Whole(&'a [u8]),
-    /// The frame is longer than `MAX_FRAME`. This is its beginning; the rest is thrown away as it
-    /// comes, and the stream goes on with the next frame.
+    Frame(&'a [u8]),
+    /// The beginning of a frame longer than `MAX_FRAME`. The rest of the frame is skipped as it
+    /// comes, and then the next frame follows.
     Head(&'a [u8; HEAD]),
 }
 
@@ -38,12 +39,13 @@ impl Frames {
     pub fn push(&mut self, bytes: &[u8]) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
-        // What was handed out is dropped only when more comes, so that each byte moves once.
+        // Frames that were taken are dropped only when more bytes come, so that each byte moves
+        // once.
         if self.start > 0 {
-            if self.buf.capacity() > KEPT {
-                // The long block is given back whole. If it were cut short where it stands, the
-                // hole behind it would be a little too small for the next session's listing, and
-                // each of 1,000 sessions would leave such a hole.
+            if self.buf.capacity() > KEPT_CAPACITY {
+                // The long block is freed as a whole. If it were shrunk in place, the hole after it
+                // would be a little too small for the next session's listing, and each of 1,000
+                // sessions would leave such a hole.
                 self.buf = self.buf.get(self.start..).unwrap_or_default().to_vec();
             } else {
                 self.buf.drain(..self.start);
@@ -53,37 +55,41 @@ impl Frames {
         self.buf.extend_from_slice(bytes.get(skipped..).unwrap_or_default());
     }
 
-    /// The next whole frame, if it has arrived. One beyond `MAX_FRAME` is malformed.
+    /// The next whole frame, if it has arrived. A frame longer than `MAX_FRAME` is malformed.
     #[allow(clippy::should_implement_trait)] // an iterator's items outlive it
     pub fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
-        match self.length()? {
-            Some(length) if length > MAX_FRAME => Err(Malformed("a frame of impossible length")),
-            Some(length) => Ok(self.take(length)),
-            None => Ok(None),
+        match self.next_or_head(|| false)? {
+            Some(FrameOrHead::Frame(frame)) => Ok(Some(frame)),
+            _ => Ok(None),
         }
     }
 
-    /// As [`next`](Self::next), but of a frame beyond `MAX_FRAME` the head is given.
-    pub fn next_or_head(&mut self) -> Result<Option<Next<'_>>, Malformed> {
-        let Some(length) = self.length()?.filter(|length| *length > MAX_FRAME) else {
-            return Ok(self.next()?.map(Next::Whole));
-        };
+    /// The same where a longer frame may come: of that frame only the head is given. `expects_long`
+    /// is called when a longer frame comes; if it says no, that frame is malformed.
+    pub fn next_or_head(
+        &mut self,
+        expects_long: impl FnOnce() -> bool,
+    ) -> Result<Option<FrameOrHead<'_>>, Malformed> {
+        let Some(length) = self.length()? else { return Ok(None) };
         let from = self.start + 4;
+        if length <= MAX_FRAME {
+            let Some(frame) = self.buf.get(from..from + length) else { return Ok(None) };
+            self.start = from + length;
+            return Ok(Some(FrameOrHead::Frame(frame)));
+        }
+        if !expects_long() {
+            return Err(Malformed("a frame of impossible length"));
+        }
         let arrived = self.buf.len() - from;
         if arrived < HEAD {
             return Ok(None);
         }
         self.start = from + arrived.min(length);
         self.skip = length - arrived.min(length);
-        Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(Next::Head))
+        Ok(self.buf.get(from..).and_then(<[u8]>::first_chunk).map(FrameOrHead::Head))
     }
 
-    /// Whether the next frame is beyond `MAX_FRAME`, as far as it has arrived.
-    pub fn is_next_long(&self) -> bool {
-        matches!(self.length(), Ok(Some(length)) if length > MAX_FRAME)
-    }
-
-    /// Whether bytes of a frame beyond `MAX_FRAME` are still to come.
+    /// Whether bytes of a frame longer than `MAX_FRAME` are still to come.
     pub fn is_skipping(&self) -> bool {
         self.skip > 0
     }
@@ -96,15 +102,7 @@ impl Frames {
         usize::try_from(length).map(Some).map_err(|_| Malformed("a frame of impossible length"))
     }
 
-    /// The next frame, which has this length, if all of it has arrived.
-    fn take(&mut self, length: usize) -> Option<&[u8]> {
-        let from = self.start + 4;
-        let frame = self.buf.get(from..from + length)?;
-        self.start = from + length;
-        Some(frame)
-    }
-
-    /// Forgets all: another stream begins.
+    /// Drops all bytes: another stream begins.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.start = 0;
@@ -115,6 +113,7 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn memory_of_a_long_frame_is_given_back_with_the_next_bytes() {
@@ -124,19 +123,17 @@ mod tests {
         frames.push(&long);
         assert_eq!(frames.next().unwrap().map(<[u8]>::len), Some(long.len()));
         frames.push(&[0, 0, 0, 1]);
-        assert!(frames.buf.capacity() <= KEPT);
+        assert!(frames.buf.capacity() <= KEPT_CAPACITY);
         frames.push(&[7]);
         assert_eq!(frames.next().unwrap(), Some(&[7][..]));
     }
-    use proptest::prelude::*;
-
     #[test]
     fn refuses_negative_and_huge_lengths() {
         for length in [-1i32, i32::MIN, MAX_FRAME as i32 + 1, i32::MAX, 0x4854_5450] {
             let mut frames = Frames::default();
             frames.push(&length.to_be_bytes());
             assert!(frames.next().is_err(), "{length}");
-            assert_eq!(frames.next_or_head().is_err(), length < 0, "{length}");
+            assert_eq!(frames.next_or_head(|| true).is_err(), length < 0, "{length}");
         }
     }
 
@@ -146,13 +143,13 @@ mod tests {
         let mut frames = Frames::default();
         frames.push(&(long as i32).to_be_bytes());
         frames.push(&[7; HEAD - 1]);
-        assert_eq!(frames.next_or_head(), Ok(None));
+        assert_eq!(frames.next_or_head(|| true), Ok(None));
         frames.push(&[7]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[7; HEAD]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Head(&[7; HEAD]))));
         let mut left = long - HEAD;
         while left > 0 {
             assert!(frames.is_skipping());
-            assert_eq!(frames.next_or_head(), Ok(None));
+            assert_eq!(frames.next_or_head(|| true), Ok(None));
             let part = &chunk[..chunk.len().min(left)];
             frames.push(part);
             left -= part.len();
@@ -160,15 +157,15 @@ mod tests {
         assert!(!frames.is_skipping());
         assert!(frames.buf.capacity() < 1 << 10, "{}", frames.buf.capacity());
         frames.push(&[0, 0, 0, 1, 9]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Whole(&[9]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Frame(&[9]))));
     }
 
     #[test]
-    fn what_was_to_be_thrown_away_is_forgotten_with_the_connection() {
+    fn bytes_still_to_be_skipped_are_forgotten_with_the_connection() {
         let mut frames = Frames::default();
         frames.push(&i32::MAX.to_be_bytes());
         frames.push(&[0; HEAD]);
-        assert_eq!(frames.next_or_head(), Ok(Some(Next::Head(&[0; HEAD]))));
+        assert_eq!(frames.next_or_head(|| true), Ok(Some(FrameOrHead::Head(&[0; HEAD]))));
         frames.clear();
         frames.push(&[0, 0, 0, 1, 9]);
         assert_eq!(frames.next(), Ok(Some(&[9][..])));
@@ -199,10 +196,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
-        /// A long frame among short ones, however the bytes come: its head and nothing else of it
-        /// is seen.
+        /// A long frame among short ones, however the bytes are cut: only its head is given.
         #[test]
-        fn long_frames_are_passed_over_in_any_chunking(
+        fn long_frames_are_skipped_in_any_chunking(
             bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..5),
             at in 0usize..5,
             extra in 1usize..200,
@@ -222,7 +218,7 @@ mod tests {
                     stream.extend(body);
                 }
             }
-            // Small pieces at both ends, where the frames meet.
+            // Small pieces at both ends, where short frames stand next to the long one.
             let (mut frames, mut seen, mut heads, mut rest) = (Frames::default(), Vec::new(), 0, &stream[..]);
             let mut cuts = cuts.into_iter().cycle();
             while !rest.is_empty() {
@@ -231,10 +227,10 @@ mod tests {
                 let (part, left) = rest.split_at(cut.min(rest.len()));
                 rest = left;
                 frames.push(part);
-                while let Some(next) = frames.next_or_head().unwrap() {
+                while let Some(next) = frames.next_or_head(|| true).unwrap() {
                     match next {
-                        Next::Whole(frame) => seen.push(frame.to_vec()),
-                        Next::Head(head) => {
+                        FrameOrHead::Frame(frame) => seen.push(frame.to_vec()),
+                        FrameOrHead::Head(head) => {
                             prop_assert_eq!(head.to_vec(), (0..HEAD as u8).collect::<Vec<_>>());
                             prop_assert_eq!(seen.len(), at);
                             heads += 1;

@@ -1,17 +1,17 @@
 //! The wire format of [Apache ZooKeeper](https://zookeeper.apache.org): frames, records, operation
-//! and error codes, and the rules for paths. `zk-mutex`, a client, and `zk-test-server`, a server,
-//! are both made of it.
+//! and error codes, and the rules for paths. Both `zk-mutex`, a client, and `zk-test-server`, a
+//! server, are built on it.
 //!
 //! | module | what it has |
 //! | --- | --- |
-//! | [`frame`] | whole frames out of a stream of bytes |
+//! | [`frame`] | cuts a stream of bytes into frames |
 //! | [`record`] | fields and records, read and written; the handshake and the headers |
 //! | [`code`] | the codes of operations, errors and watch events |
 //! | [`path`] | which paths ZooKeeper allows, and taking paths apart |
 //!
 //! The crate has no sockets, no threads and no clock. Everything that it reads comes from outside:
-//! lengths are bounded, arithmetic is checked, and what is not the protocol is [`Malformed`] and
-//! never a panic.
+//! lengths are bounded, arithmetic is checked, and bytes that are not the protocol give
+//! [`Malformed`], never a panic.
 //!
 //! ```
 //! use zk_wire::code::{err, op};
@@ -21,7 +21,7 @@
 //! // A client asks whether there is a node, and wants no watch on it.
 //! let request = Writer::request(1, op::EXISTS).buffer(b"/locks").bool(false).frame();
 //!
-//! // The server takes the request off its stream, in whatever pieces it comes, and says no.
+//! // The server reads the request, in whatever pieces it comes, and answers that there is none.
 //! let mut stream = Frames::default();
 //! stream.push(&request[..7]);
 //! assert_eq!(stream.next(), Ok(None));
@@ -50,7 +50,7 @@ pub mod record;
 
 use std::fmt;
 
-/// What a peer sent is not ZooKeeper's protocol, for this reason.
+/// The bytes of a peer are not ZooKeeper's protocol, for this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 

@@ -1,7 +1,7 @@
-//! Znode paths: ZooKeeper's own rules, and taking paths apart.
+//! Znode paths: ZooKeeper's own rules for them, and functions that take them apart and join them.
 
-/// Checks an absolute znode path by the rules of ZooKeeper's `PathUtils.validatePath`, and names
-/// the broken one.
+/// Checks an absolute znode path by the rules of ZooKeeper's `PathUtils.validatePath`. The error
+/// says which rule is broken.
 pub fn check(path: &str) -> Result<(), &'static str> {
     if path == "/" {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn check(path: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Java's chars are UTF-16 units: forbidding the surrogates (U+D800 to U+DFFF) forbids every
+/// Java's chars are UTF-16 units. Java forbids the surrogates (U+D800 to U+DFFF), and so every
 /// character beyond U+FFFF.
 fn is_allowed(c: char) -> bool {
     !matches!(c, '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)

@@ -1,8 +1,10 @@
-//! Jute records: a bounds-checked reader, a writer, and the records of the handshake.
+//! Jute records: a bounds-checked reader, a writer, the records of the handshake, and the header of
+//! a reply.
 
 use crate::Malformed;
+use crate::code::event;
 
-/// Reads big-endian jute fields off a frame.
+/// Reads the big-endian jute fields of a frame, from the front.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -35,18 +37,18 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A buffer; a negative length is jute's null and reads as empty.
+    /// A buffer. A negative length is jute's null, which is read as an empty buffer.
     pub fn buffer(&mut self) -> Result<&'a [u8], Malformed> {
         let n = self.i32()?;
         self.take(usize::try_from(n).unwrap_or(0))
     }
 
-    /// A string; jute's null reads as empty.
+    /// A string. Jute's null is read as an empty string.
     pub fn string(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.buffer()?).map_err(|_| Malformed("a string that is not UTF-8"))
     }
 
-    /// The count of a vector whose items take at least `least` bytes each.
+    /// The count of a vector whose items have at least `least` bytes each.
     pub fn count(&mut self, least: usize) -> Result<usize, Malformed> {
         let n = usize::try_from(self.i32()?).map_err(|_| Malformed("a negative count"))?;
         if n.saturating_mul(least) > self.0.len() {
@@ -80,7 +82,7 @@ pub struct Stat {
     pub owner: i64,
 }
 
-/// What only a server reads: nothing here may fail that the real server takes.
+/// Methods for servers. They must accept everything that ZooKeeper's own server accepts.
 impl<'a> Reader<'a> {
     /// A `boolean`.
     pub fn bool(&mut self) -> Result<bool, Malformed> {
@@ -112,7 +114,7 @@ impl<'a> Reader<'a> {
         if count == -1 {
             return Ok(None);
         }
-        // Not `with_capacity`: the count is whatever the client says.
+        // No capacity is reserved, because the client may send any count.
         (0..count).map(|_| item(self)).collect::<Result<_, _>>().map(Some)
     }
 
@@ -122,11 +124,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Builds one frame, perhaps behind others.
+/// Builds one frame, perhaps after others.
 #[derive(Debug)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Where this frame begins.
+    /// The start of this frame.
     start: usize,
 }
 
@@ -138,11 +140,11 @@ impl Writer {
 
     /// A frame with nothing in it yet.
     pub fn bare() -> Self {
-        Writer::behind(Vec::new())
+        Writer::append_to(Vec::new())
     }
 
-    /// A frame behind those that are in `bytes`.
-    pub fn behind(mut bytes: Vec<u8>) -> Self {
+    /// A frame after those that are in `bytes`.
+    pub fn append_to(mut bytes: Vec<u8>) -> Self {
         let start = bytes.len();
         bytes.extend([0; 4]);
         Writer { bytes, start }
@@ -184,7 +186,12 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// The frame, its length filled in, and those before it.
+    /// The bytes of a frame that was begun with [`bare`](Self::bare), without its length.
+    pub fn body(self) -> Vec<u8> {
+        self.bytes.get(self.start + 4..).unwrap_or_default().to_vec()
+    }
+
+    /// The bytes with the frame's length filled in, and the frames before it.
     pub fn frame(mut self) -> Vec<u8> {
         let length = (self.bytes.len() - self.start - 4) as i32;
         self.bytes[self.start..self.start + 4].copy_from_slice(&length.to_be_bytes());
@@ -218,8 +225,8 @@ impl ConnectRequest<'_> {
             .frame()
     }
 
-    /// The request, and whether the client said anything about read-only servers, as those since
-    /// 3.4 do.
+    /// Reads a request: a frame without its length. The flag says whether the request mentions
+    /// read-only servers, as those of clients since 3.4 do.
     pub fn read(frame: &[u8]) -> Result<(ConnectRequest<'_>, bool), Malformed> {
         let mut r = Reader::new(frame);
         r.i32()?;
@@ -230,14 +237,14 @@ impl ConnectRequest<'_> {
     }
 }
 
-/// The first frame of a server. A timeout of zero says that the session is no more.
+/// The first frame of a server. A timeout of zero means that the session does not exist any more.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectReply {
     /// The session timeout that is granted.
     pub timeout_ms: i32,
     /// The session.
     pub session_id: i64,
-    /// What a client needs to resume the session.
+    /// The password that a client needs to resume the session.
     pub password: Vec<u8>,
 }
 
@@ -264,7 +271,7 @@ impl ConnectReply {
         self.fields().bool(false).frame()
     }
 
-    /// The same, for a client that knows nothing of read-only servers.
+    /// The same for a client that does not know of read-only servers.
     pub fn old_frame(&self) -> Vec<u8> {
         self.fields().frame()
     }
@@ -274,7 +281,7 @@ impl ConnectReply {
     }
 }
 
-/// What each later frame of a server starts with.
+/// The start of each later frame of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyHeader {
     /// The request that is answered, or one of [`xid`](crate::code::xid).
@@ -286,7 +293,7 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// The header, and the body behind it.
+    /// Reads the header, and gives the body after it.
     pub fn read(frame: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut r = Reader::new(frame);
         let header = ReplyHeader { xid: r.i32()?, zxid: r.i64()?, err: r.i32()? };
@@ -299,6 +306,12 @@ impl ReplyHeader {
         w.bytes.extend_from_slice(body);
         w.frame()
     }
+}
+
+/// The body of the frame that sends a watch event to a client: its type, one of
+/// [`event`](crate::code::event), and the node's path.
+pub fn watch_event(kind: i32, path: &str) -> Vec<u8> {
+    Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).body()
 }
 
 /// The xid and the operation of a client's request.

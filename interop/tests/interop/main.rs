@@ -6,5 +6,5 @@ mod foreign;
 mod support;
 
 fn main() -> std::process::ExitCode {
-    support::runner::main(&[foreign::TESTS], &[])
+    support::runner::main(foreign::tests, Vec::new)
 }

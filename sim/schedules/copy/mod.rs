@@ -4,7 +4,6 @@
 pub mod cancel;
 pub mod clock;
 pub mod error;
-pub mod lane;
 pub mod limit;
 pub mod local;
 pub mod queue;

@@ -2,10 +2,10 @@
 //! the top of the repository builds and runs it.
 //!
 //! The parts are those where threads of one process meet: the local queue with its hand-over
-//! (`local/turnstile.rs`, `lane/`), waits with deadlines and cancel tokens (`limit.rs`,
-//! `cancel.rs`), notifiers and the registry of watches (`session/bell.rs`), signals (`signal.rs`),
-//! the lease that is read without a lock (`session/lease.rs`, `session/hold.rs`), a hold on its way
-//! out (`queue/holding.rs`) and re-entry (`local/reentry.rs`). They are the library's own files:
+//! (`local/queue.rs`, `local/`), waits with deadlines and cancel tokens (`limit.rs`,
+//! `cancel.rs`), notifiers and the registry of watches (`session/notifier.rs`), signals (`signal.rs`),
+//! the lease that is read without a lock (`session/lease.rs`, `session/leased_node.rs`), a hold on its way
+//! out (`queue/held_node.rs`) and re-entry (`local/reentry.rs`). They are the library's own files:
 //! `build.rs` puts them in a copy of their own, where `crate::world` is `copy/world.rs`, whose
 //! locks, channels and clock are in the hands of an engine.
 //!

@@ -443,7 +443,7 @@ impl Seen {
                 .or_else(|| self.overlapped_guard(&new));
             if let (None, Some(tree)) = (&broken, tree) {
                 self.counts.note("queue order");
-                broken = queue::place(tree, &new);
+                broken = queue::place(tree, &new, self.deleted_by_others.keys());
             }
         }
         self.holds.push(new);

@@ -6,6 +6,11 @@ use std::path::PathBuf;
 use zk_mutex_sim::file;
 use zk_mutex_sim::scenario::{Mode, Scenario};
 
+use crate::number;
+
+/// No plan has so many faults.
+const LAST: usize = 1_000_000;
+
 /// One run, as the command line asks for it.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -77,8 +82,6 @@ impl Asked {
             Source::File(path) => vec!["--plan".to_owned(), path.display().to_string()],
         };
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        let list =
-            |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         if let Some(faults) = &self.faults {
             add("--faults", list(faults));
         }
@@ -102,5 +105,59 @@ impl fmt::Display for Asked {
             write!(f, " {argument}{quotes}")?;
         }
         Ok(())
+    }
+}
+
+/// Numbers on the command line: `0,3,5-9`.
+pub fn numbers(list: &str) -> Result<Vec<usize>, String> {
+    let mut all = Vec::new();
+    for part in list.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (number(first)?, number(last)?);
+        if first > last || last > LAST {
+            return Err(format!("{part:?} is not a range of faults"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(all)
+}
+
+/// These numbers as [`numbers`] reads them: three or more in a row are told by the first and the
+/// last of them.
+fn list(numbers: &[usize]) -> String {
+    let rows = numbers.chunk_by(|number, next| number + 1 == *next);
+    let parts = rows.flat_map(|row| match row {
+        [first, _, .., last] => vec![format!("{first}-{last}")],
+        _ => row.iter().map(usize::to_string).collect(),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_were_told() {
+        for (all, told) in [
+            (vec![], ""),
+            (vec![7], "7"),
+            (vec![5, 20], "5,20"),
+            (vec![3, 4], "3,4"),
+            (vec![3, 4, 5], "3-5"),
+            ((0..2_585).collect(), "0-2584"),
+            (vec![0, 1, 2, 9, 11, 12, 13, 14], "0-2,9,11-14"),
+        ] {
+            assert_eq!(list(&all), told);
+            assert_eq!(numbers(told).unwrap(), all);
+        }
+        assert_eq!(numbers("4-4,1-2").unwrap(), [4, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_no_list_of_numbers_is_refused() {
+        for told in ["x", "1-", "-1", "1-2-3", "5-3", "0-18446744073709551615", "1..3"] {
+            assert!(numbers(told).is_err(), "{told}");
+        }
     }
 }

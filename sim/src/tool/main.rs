@@ -31,7 +31,7 @@ tests/simulate --seconds N [--seed S] [--mode usual|drift] [--shrink-seconds N]
 tests/simulate --play S [--mode usual|drift] [PART] [WISH]
 tests/simulate --plan FILE [PART] [WISH]
     Plays a seed, or the scenario of a file, again, and says what was seen in one line of JSON. Ends with 1 if it fails.
-PART: --faults 0,3,5   these faults of the plan alone
+PART: --faults 0,3,5-9 these faults of the plan alone
       --chance C       another run of the same scenario
 WISH: --verbose        each step on the standard error
       --count TEXT     how many lines of the trace have this text; perhaps several times
@@ -74,12 +74,12 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             "--mode" => mode = Some(Mode::of(&value).ok_or(format!("there is no mode {value}"))?),
             "--play" => seed = Some(number(&value)?),
             "--plan" => file = Some(PathBuf::from(value)),
-            "--faults" => faults = Some(numbers(&value)?),
+            "--faults" => faults = Some(asked::numbers(&value)?),
             "--chance" => chance = Some(number(&value)?),
             "--count" => wish.count.push(value),
             "--write" => wish.write = Some(PathBuf::from(value)),
             // For the tests of this program: fails once these faults have all struck.
-            "--planted" => planted = numbers(&value)?,
+            "--planted" => planted = asked::numbers(&value)?,
             _ => return Err(format!("{option} means nothing here")),
         }
     }
@@ -104,10 +104,6 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
     }
 }
 
-fn number<T: FromStr>(value: &str) -> Result<T, String> {
+pub fn number<T: FromStr>(value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{value:?} is not a number"))
-}
-
-fn numbers(list: &str) -> Result<Vec<usize>, String> {
-    list.split(',').filter(|number| !number.is_empty()).map(number).collect()
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use zk_mutex_sim::faults::Plan;
 use zk_mutex_sim::scenario::{Outcome, Scenario};
 use zk_mutex_sim::{TraceLog, file};
 
@@ -77,7 +78,8 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     }
     let Outcome { report, counts, faults } = scenario.play(wish.verbose, &wish.count);
     if !report.failures.is_empty() {
-        eprintln!("{scenario:#?}");
+        // Its faults are in the trace as they strike, and in a file by `--write`.
+        eprintln!("{:#?}", Scenario { plan: Plan::default(), ..scenario.clone() });
         report.trace.iter().for_each(|line| eprintln!("{line}"));
         report.threads.iter().for_each(|line| eprintln!("{line}"));
     }

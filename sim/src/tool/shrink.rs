@@ -8,6 +8,9 @@ use crate::play::{self, Violation};
 /// So many chances in a row may show nothing new.
 const FRUITLESS: u32 = 8;
 
+/// No more faults than these are told one by one.
+const READABLE: usize = 100;
+
 /// A part of a plan's faults, by their numbers, and the chance with which they are played. The same
 /// faults by another chance are another run: threads and packets take turns in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +30,8 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
     let until = started + lasts;
     let of = |part: &Part| {
         let chance = (part.chance != scenario.chance).then_some(part.chance);
-        Asked { faults: Some(part.faults.clone()), chance, ..asked.clone() }
+        let faults = (part.faults.len() < plan.len()).then(|| part.faults.clone());
+        Asked { faults, chance, ..asked.clone() }
     };
     let mut runs = 0;
     let mut first_failing = |parts: &[Part]| {
@@ -57,9 +61,13 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
         plan.len(),
         started.elapsed().as_secs_f64()
     );
-    for number in &part.faults {
-        let (time, fault) = &plan[*number];
-        eprintln!("{:>16.9} s  {number:>4}  {fault}", time.as_secs_f64());
+    if part.faults.len() > READABLE {
+        eprintln!("  too many to be told here: --write FILE lists them");
+    } else {
+        for number in &part.faults {
+            let (time, fault) = &plan[*number];
+            eprintln!("{:>16.9} s  {number:>4}  {fault}", time.as_secs_f64());
+        }
     }
     eprintln!("to see it again: {}", of(&part));
     eprintln!(

@@ -23,45 +23,51 @@ pub enum Wait {
 }
 
 macro_rules! call {
-    ($wait:expr, $lock:ident . ($forever:ident, $try:ident, $timeout:ident, $with:ident) ($($number:expr)?)) => {
+    ($wait:expr, $lock:ident . ($forever:ident, $try:ident, $timeout:ident, $with:ident)) => {
         match $wait {
-            Wait::Try => $lock.$try($($number)?),
-            Wait::Timeout(limit) => $lock.$timeout($($number,)? *limit),
-            Wait::Cancelled(token) => $lock.$with($($number,)? Face::forever().cancelled_by(token)),
-            Wait::Forever => $lock.$forever($($number)?).map(Some),
+            Wait::Try => $lock.$try(),
+            Wait::Timeout(limit) => $lock.$timeout(*limit),
+            Wait::Cancelled(token) => $lock.$with(Face::forever().cancelled_by(token)),
+            Wait::Forever => $lock.$forever().map(Some),
         }
     };
 }
 
 pub fn mutex(lock: &ZkMutex, wait: &Wait) -> Result<Option<ZkMutexGuard>> {
-    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with))
 }
 
 pub fn read(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkReadGuard>> {
-    call!(wait, lock.(read, try_read, read_timeout, read_with)())
+    call!(wait, lock.(read, try_read, read_timeout, read_with))
 }
 
 pub fn write(lock: &ZkRwLock, wait: &Wait) -> Result<Option<ZkWriteGuard>> {
-    call!(wait, lock.(write, try_write, write_timeout, write_with)())
+    call!(wait, lock.(write, try_write, write_timeout, write_with))
 }
 
 pub fn permits(lock: &ZkSemaphore, number: u32, wait: &Wait) -> Result<Option<ZkPermit>> {
-    call!(wait, lock.(acquire_many, try_acquire_many, acquire_many_timeout, acquire_many_with)(number))
+    let wait = match wait {
+        Wait::Try => Face::timeout(Duration::ZERO),
+        Wait::Timeout(limit) => Face::timeout(*limit),
+        Wait::Cancelled(token) => Face::forever().cancelled_by(token),
+        Wait::Forever => return lock.acquire_many(number).map(Some),
+    };
+    lock.acquire_many_with(number, wait)
 }
 
 pub fn semaphore_mutex(
     lock: &ZkSemaphoreMutex,
     wait: &Wait,
 ) -> Result<Option<ZkSemaphoreMutexGuard>> {
-    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with))
 }
 
 pub fn exclusive(lock: &ZkExclusiveLock, wait: &Wait) -> Result<Option<ZkExclusiveGuard>> {
-    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with))
 }
 
 pub fn multi(lock: &ZkMultiLock, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
-    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with)())
+    call!(wait, lock.(lock, try_lock, lock_timeout, lock_with))
 }
 
 pub fn leadership(candidate: &ZkCandidate, wait: &Wait) -> Result<Option<Leadership>> {

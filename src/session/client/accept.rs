@@ -1,20 +1,22 @@
-//! Lets one peer in: the client that bears the secret which it was started with.
+//! Admits one peer: the client that sends the secret with which it was started.
 //!
-//! The listener is on loopback, where every process of the host can connect. Wrong peers are
-//! closed, and silent ones do not delay the right one.
+//! The listener is on loopback, where every process of the host can connect. Other peers are
+//! closed, and silent peers do not delay the right one.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
-/// More peers than this at once: the oldest is closed.
-const MOST_CANDIDATES: usize = 64;
+use crate::session::connection::read_some;
 
-/// Where the connect request has the session timeout: behind the frame's length, the version and
-/// the zxid.
-const TIMEOUT: Range<usize> = 16..20;
+/// If there are more peers than this, the oldest is closed.
+const MAX_CANDIDATES: usize = 64;
+
+/// The place of the session timeout in the connect request: after the frame's length, the version
+/// and the zxid.
+const TIMEOUT_FIELD: Range<usize> = 16..20;
 
 pub(super) struct Accept {
     listener: TcpListener,
@@ -31,7 +33,7 @@ impl Accept {
         &mut self.listener
     }
 
-    /// The right client and the bytes that it has sent so far, once it is here. New peers are
+    /// Gives the right client and the bytes that it has sent so far, once it is here. New peers are
     /// registered under `token`.
     pub(super) fn admit(
         &mut self,
@@ -43,12 +45,12 @@ impl Accept {
                 Ok((mut peer, _)) => {
                     registry.register(&mut peer, token, Interest::READABLE)?;
                     self.candidates.push((peer, Vec::new()));
-                    if self.candidates.len() > MOST_CANDIDATES {
+                    if self.candidates.len() > MAX_CANDIDATES {
                         self.candidates.remove(0);
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                // A peer that left before it was let in.
+                // A peer left before it was accepted.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -73,20 +75,18 @@ impl Accept {
     }
 }
 
-/// Whether this peer is the right one; `None` while it has not sent enough. The right one may have
-/// sent requests behind its connect request.
+/// Whether this peer is the right client; `None` while it has not sent enough bytes. The right
+/// client may already have sent requests after its connect request.
 fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bool> {
     let mut buf = [0; 64];
     loop {
-        if let Some(timeout) = bytes.get(TIMEOUT) {
+        if let Some(timeout) = bytes.get(TIMEOUT_FIELD) {
             return Some(timeout == secret.to_be_bytes());
         }
-        match peer.read(&mut buf) {
-            Ok(0) => return Some(false),
-            Ok(n) => bytes.extend_from_slice(&buf[..n]),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return Some(false),
+        match read_some(peer, &mut buf) {
+            Ok(Some(0)) | Err(_) => return Some(false),
+            Ok(Some(n)) => bytes.extend_from_slice(&buf[..n]),
+            Ok(None) => return None,
         }
     }
 }
@@ -95,7 +95,7 @@ fn is_right(peer: &mut TcpStream, bytes: &mut Vec<u8>, secret: i32) -> Option<bo
 mod tests {
     use super::*;
     use mio::{Events, Poll};
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::TcpStream as Peer;
     use std::time::Duration;
     use zk_wire::record::ConnectRequest;
@@ -112,12 +112,12 @@ mod tests {
                 return client;
             }
             poll.poll(&mut events, Some(Duration::from_secs(5))).unwrap();
-            assert!(!events.is_empty(), "nobody came in");
+            assert!(!events.is_empty(), "no client came");
         }
     }
 
     #[test]
-    fn only_the_bearer_of_the_secret_is_let_in() {
+    fn only_the_client_with_the_secret_is_admitted() {
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.local_addr().unwrap();
         let _silent = Peer::connect(addr).unwrap();
@@ -134,9 +134,10 @@ mod tests {
         assert_eq!(wrong.read(&mut [0; 8]).unwrap_or(0), 0);
     }
 
-    /// The client writes its first requests behind its connect request, however long they are.
+    /// The client may send its first requests right after its connect request, however long they
+    /// are.
     #[test]
-    fn the_client_is_let_in_with_its_first_requests() {
+    fn the_client_is_admitted_with_its_first_requests() {
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut right = Peer::connect(listener.local_addr().unwrap()).unwrap();
         let sent = [request(42), vec![7; 50_000]].concat();

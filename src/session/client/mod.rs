@@ -1,13 +1,14 @@
 //! The loopback end: lets the application use a `zookeeper::ZooKeeper` client on the lock's
 //! session.
 //!
-//! The client believes that it talks to a server that never fails. It talks, over a loopback
-//! connection inside this process, to a thread of ours, which hands its requests to the session and
-//! gives it the session's answers and the events of its watches. `machine` has the decisions,
-//! `watches` the client's watches, `accept` lets the right client in, `thread` moves the bytes.
+//! For the client, the loopback end is a server that never fails. The client is connected, inside
+//! this process, to a thread of ours. That thread submits the client's requests to the session, and
+//! sends the session's answers and the events of the client's watches to the client. `machine`
+//! makes the decisions, `watches` keeps the client's watches, `accept` admits only the right
+//! client, `thread` moves the bytes.
 //!
-//! Nothing here can hold up the session. Its event loop only puts answers into memory. That memory
-//! is bounded, because each thread of the application waits for one answer at a time and each watch
+//! Nothing here can delay the session: its event loop only puts answers into memory. That memory is
+//! bounded, because each thread of the application waits for one answer at a time and each watch
 //! fires once.
 
 mod accept;
@@ -25,40 +26,41 @@ use parking_lot::Mutex;
 use zookeeper::{WatchedEvent, ZooKeeper};
 
 use crate::logging::contained;
-use machine::Machine;
+use machine::ClientMachine;
 use thread::Loopback;
 use zk_wire::code::err;
 
-/// Hands a request to the session: a number for its answer, the operation, and the body without its
-/// header. It must not block. Where the session has ended, `ClientEnd::ended` answers.
+/// Submits a request to the session: the number of its answer, the operation, and the body without
+/// the header. It must not block. If the session has ended, the request gets its answer from
+/// `ClientEnd::ended`.
 pub(crate) type Submit = Box<dyn Fn(u64, i32, Vec<u8>) + Send>;
 
-/// The clients of one session at the server: at most one that is open at a time, none until the
+/// The clients of one session at the server: at most one is open at a time, and none until the
 /// application asks for it.
 pub(crate) struct ClientEnd {
-    /// The generation, for the thread's name.
+    /// The number of the generation, for the thread's name.
     number: u64,
     /// Held while a client is started, so that two callers get the same.
     starting: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ClientState>,
 }
 
 #[derive(Default)]
-struct State {
-    running: Option<Running>,
+struct ClientState {
+    running: Option<RunningClient>,
     /// How many clients were started.
     started: u64,
-    /// The session is over; the code that says so.
+    /// The error code for all requests, once the session is over.
     ended: Option<i32>,
 }
 
-struct Running {
+struct RunningClient {
     client: Weak<ZooKeeper>,
     loopback: Arc<Loopback>,
 }
 
 impl ClientEnd {
-    /// Nothing is started.
+    /// Starts no client yet.
     pub(crate) fn new(number: u64) -> Self {
         ClientEnd { number, starting: Mutex::new(()), state: Mutex::default() }
     }
@@ -68,7 +70,8 @@ impl ClientEnd {
     ///
     /// # Errors
     ///
-    /// `NotConnected` if the session is over; otherwise the machine gave no socket or no thread.
+    /// `NotConnected` if the session is over; otherwise the operating system gave no socket or no
+    /// thread.
     pub(crate) fn client(&self, chroot: &str, submit: Submit) -> io::Result<Arc<ZooKeeper>> {
         let _one_at_a_time = self.starting.lock();
         let first = {
@@ -88,16 +91,16 @@ impl ClientEnd {
             state.started << 32
         };
         let (loopback, address, secret) =
-            Loopback::start(self.number, Machine::new(chroot.to_owned(), first), submit)?;
-        // Before the client can ask anything: an answer must find its way.
+            Loopback::start(self.number, ClientMachine::new(chroot.to_owned(), first), submit)?;
+        // This is set before the client can send a request, so that no answer is lost.
         self.state.lock().running =
-            Some(Running { client: Weak::new(), loopback: loopback.clone() });
-        // The client unwraps what the machine may refuse: a socket, an epoll instance.
+            Some(RunningClient { client: Weak::new(), loopback: loopback.clone() });
+        // The client panics if the operating system refuses a socket or an epoll instance.
         let connect_string = format!("{address}{chroot}");
         let client = match contained(|| ZooKeeper::connect(&connect_string, secret, no_watcher)) {
             Some(Ok(client)) => Arc::new(client),
-            Some(Err(e)) => return Err(loopback.gave_up(&e.to_string())),
-            None => return Err(loopback.gave_up("its start panicked")),
+            Some(Err(e)) => return Err(loopback.give_up(&e.to_string())),
+            None => return Err(loopback.give_up("its start panicked")),
         };
         let mut state = self.state.lock();
         if let Some(running) = &mut state.running {
@@ -105,47 +108,47 @@ impl ClientEnd {
         }
         // The session may have ended meanwhile.
         if let Some(code) = state.ended {
-            loopback.tell(|machine| machine.ended(code));
+            loopback.update(|machine| machine.ended(code));
         }
         Ok(client)
     }
 
-    // What the event loop calls, in the order of what the server sent. None of it blocks.
+    // The event loop calls these, in the order in which the server sent. None of them blocks.
 
     /// The answer to a request that was submitted under this number.
     pub(crate) fn answer(&self, number: u64, err: i32, zxid: i64, body: &[u8]) {
-        self.tell(|machine| machine.answer(number, err, zxid, body));
+        self.update(|machine| machine.answer(number, err, zxid, body));
     }
 
-    /// A watch event of the server; some are of the library's own watches.
+    /// A watch event of the server; it may be of one of the library's own watches.
     pub(crate) fn event(&self, kind: i32, path: &str) {
-        self.tell(|machine| machine.event(kind, path));
+        self.update(|machine| machine.event(kind, path));
     }
 
-    /// The session was taken up on another connection: the watches of the one before are gone.
+    /// Another connection carries the session: the watches of the earlier one are gone.
     pub(crate) fn reconnected(&self) {
-        self.tell(Machine::set_watches_again);
+        self.update(ClientMachine::set_watches_again);
     }
 
-    /// The session is over: this answers every request of the client, also of later ones.
+    /// The session is over: every request of the client, also each later one, gets this code.
     pub(crate) fn ended(&self, code: i32) {
         self.state.lock().ended.get_or_insert(code);
-        self.tell(|machine| machine.ended(code));
+        self.update(|machine| machine.ended(code));
     }
 
-    fn tell(&self, news: impl FnOnce(&mut Machine)) {
+    fn update(&self, news: impl FnOnce(&mut ClientMachine)) {
         if let Some(running) = &self.state.lock().running {
-            running.loopback.tell(news);
+            running.loopback.update(news);
         }
     }
 }
 
 impl Drop for ClientEnd {
-    /// Nobody answers the client any more.
+    /// The session can answer no more, so the client's requests end.
     fn drop(&mut self) {
         self.ended(err::SESSION_EXPIRED);
     }
 }
 
-/// The client's default watcher. The application uses the calls that take a watcher.
+/// The client's default watcher does nothing: the application uses the calls that take a watcher.
 fn no_watcher(_: WatchedEvent) {}

@@ -1,6 +1,6 @@
-//! The loopback end with the real client, and without a session: what the socket and the thread do
-//! where something is stuck, foreign or broken. Scenarios of the suite (`client`, `client_faults`)
-//! show the rest.
+//! The loopback end with the real client and without a session: what the socket and the thread do
+//! if a peer is stuck, foreign or broken. The suite's scenarios `client::calls` and `client::faults` cover
+//! the rest.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use zk_wire::record::{ConnectRequest, ReplyHeader, Writer};
 const SOON: Duration = Duration::from_secs(10);
 
 fn start(submit: Submit) -> (Arc<Loopback>, SocketAddr, Duration) {
-    Loopback::start(7, Machine::new(String::new(), 1 << 32), submit).unwrap()
+    Loopback::start(7, ClientMachine::new(String::new(), 1 << 32), submit).unwrap()
 }
 
 #[track_caller]
@@ -28,11 +28,11 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Its socket is full: the answers wait in memory, the event loop does not, and none is lost.
+/// The answers wait in memory, the event loop does not wait, and no answer is lost.
 #[test]
 fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
-    let (tell, asked) = unbounded();
-    let submit = Box::new(move |number, _, _| tell.send(number).unwrap_or(()));
+    let (sender, submitted) = unbounded();
+    let submit = Box::new(move |number, _, _| sender.send(number).unwrap_or(()));
     let (loopback, address, secret) = start(submit);
     let mut peer = TcpStream::connect(address).unwrap();
     let timeout_ms = secret.as_millis() as i32;
@@ -42,15 +42,15 @@ fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
         .map(|xid| {
             let get = Writer::request(xid, op::GET_DATA).buffer(b"/big").bool(false).frame();
             peer.write_all(&get).unwrap();
-            asked.recv_timeout(SOON).unwrap()
+            submitted.recv_timeout(SOON).unwrap()
         })
         .collect();
     let body = vec![7; 1 << 20];
     for number in numbers {
-        loopback.tell(|machine| machine.answer(number, err::OK, 1, &body));
+        loopback.update(|machine| machine.answer(number, err::OK, 1, &body));
     }
-    let mut heard = vec![0; 4 + 37];
-    peer.read_exact(&mut heard).unwrap();
+    let mut reply = vec![0; 4 + 37];
+    peer.read_exact(&mut reply).unwrap();
     for xid in 0..40 {
         let mut frame = vec![0; 4 + 16 + body.len()];
         peer.read_exact(&mut frame).unwrap();
@@ -65,7 +65,7 @@ fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
 #[test]
 fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| ()));
-    loopback.tell(|machine| machine.ended(err::SESSION_EXPIRED));
+    loopback.update(|machine| machine.ended(err::SESSION_EXPIRED));
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
@@ -76,13 +76,14 @@ fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
 
-/// A broken loopback connection ends the client's threads: left alone they dial at full speed.
+/// If the loopback connection breaks, the client's threads must end: otherwise they dial at full
+/// speed.
 #[test]
 fn a_client_whose_connection_breaks_is_ended() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| panic!("on purpose")));
     let client = ZooKeeper::connect(&address.to_string(), secret, no_watcher).unwrap();
-    let (tell, states) = unbounded();
-    client.add_listener(move |state| tell.send(state).unwrap_or(()));
+    let (sender, states) = unbounded();
+    client.add_listener(move |state| sender.send(state).unwrap_or(()));
     assert_eq!(client.exists("/", false).unwrap_err(), ZkError::ConnectionLoss);
     let start = Instant::now();
     while states.recv_timeout(SOON).unwrap() != zookeeper::ZkState::Closed {

@@ -1,4 +1,5 @@
-//! The loopback connection and its thread: moves bytes and decides nothing.
+//! The loopback connection and its thread. The thread admits the client, moves bytes between its
+//! socket and the machine, and submits its requests. The machine makes the decisions.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,8 +13,8 @@ use parking_lot::Mutex;
 
 use super::Submit;
 use super::accept::Accept;
-use super::machine::{Machine, Submission};
-use crate::session::connection::write_some;
+use super::machine::{ClientMachine, Submission};
+use crate::session::connection::{read_some, write_some};
 use zk_wire::record::ConnectReply;
 
 const WAKER: Token = Token(0);
@@ -21,43 +22,44 @@ const LISTENER: Token = Token(1);
 const CANDIDATE: Token = Token(2);
 const CLIENT: Token = Token(3);
 
-/// How long the client, started right after us, may take to connect.
-const ADMISSION: Duration = Duration::from_secs(10);
+/// How long the client may take to connect; it is started right after the thread.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a client whose connection failed is waited for, so that its threads end.
-const RESPONDS_FOR: Duration = Duration::from_secs(4);
+/// How long the orphan responder waits for a client whose connection has failed.
+const END_CLIENT_WITHIN: Duration = Duration::from_secs(4);
 
-/// What the session and the thread share. A thread that holds the lock of `machine` takes no other
-/// lock: the event loop may come here while it holds locks of the session.
+/// The state that the session and the thread share. A thread that holds the lock of `machine` takes
+/// no other lock, because the event loop takes it while it holds locks of the session.
 pub(super) struct Loopback {
-    pub(super) machine: Mutex<Machine>,
+    pub(super) machine: Mutex<ClientMachine>,
     waker: Waker,
 }
 
 impl Loopback {
-    /// Opens a port and serves the client that comes, on a thread of its own. Gives the port's
-    /// address, and the secret: what the client must ask for as its session timeout.
+    /// Opens a port, and starts the thread that serves the client. Gives the port's address and the
+    /// secret: the session timeout that the client must request.
     pub(super) fn start(
         number: u64,
-        machine: Machine,
+        machine: ClientMachine,
         submit: Submit,
     ) -> io::Result<(Arc<Loopback>, SocketAddr, Duration)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         let address = listener.local_addr()?;
-        // 30 random bits, and bit 30 set: a timeout that nobody would ask for by chance.
+        // 30 random bits, with bit 30 set: no other client requests this timeout by chance.
         let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
         let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker });
         let accept = Some(Accept::new(listener, secret));
-        let mut thread = Thread { loopback: loopback.clone(), poll, submit, accept, client: None };
+        let mut thread =
+            LoopbackThread { loopback: loopback.clone(), poll, submit, accept, client: None };
         let body = move || thread.run(address);
         std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body)?;
         Ok((loopback, address, Duration::from_millis(u64::from(secret.unsigned_abs()))))
     }
 
-    /// Tells the machine something, and lets the thread do what follows from it.
-    pub(super) fn tell(&self, news: impl FnOnce(&mut Machine)) {
+    /// Gives the machine an event, and wakes the thread if there is new work for it.
+    pub(super) fn update(&self, news: impl FnOnce(&mut ClientMachine)) {
         let has_work = {
             let mut machine = self.machine.lock();
             if machine.is_closed() {
@@ -72,34 +74,34 @@ impl Loopback {
         }
     }
 
-    /// No client will come.
-    pub(super) fn gave_up(&self, why: &str) -> io::Error {
+    /// Closes the machine because the client did not start; gives the error for the application.
+    pub(super) fn give_up(&self, why: &str) -> io::Error {
         self.machine.lock().close();
         self.wake();
         io::Error::other(format!("the client did not start: {why}"))
     }
 
     fn wake(&self) {
-        let _ = self.waker.wake(); // it fails only where the thread has ended
+        let _ = self.waker.wake(); // it fails only if the thread has ended
     }
 }
 
-struct Thread {
+struct LoopbackThread {
     loopback: Arc<Loopback>,
     poll: Poll,
     submit: Submit,
-    /// Until the client is in: its port is closed then.
+    /// `None` once the client is admitted: then the port is closed.
     accept: Option<Accept>,
-    /// From then on. It stands here so that it outlives a panic.
-    client: Option<Client>,
+    /// The admitted client. It is a field so that it outlives a panic of `serve`.
+    client: Option<ClientStream>,
 }
 
-struct Client {
+struct ClientStream {
     stream: TcpStream,
     out: Vec<u8>,
 }
 
-impl Thread {
+impl LoopbackThread {
     fn run(&mut self, address: SocketAddr) {
         let end = catch_unwind(AssertUnwindSafe(|| {
             let Some(first) = self.admit()? else { return Ok(()) };
@@ -114,10 +116,10 @@ impl Thread {
         }
     }
 
-    /// The first bytes of the client, once it is in; `None` if nobody will come.
+    /// Waits for the client, and gives its first bytes; `None` if no client will come.
     fn admit(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut events = Events::with_capacity(64);
-        let until = Instant::now() + ADMISSION;
+        let until = Instant::now() + CONNECT_WITHIN;
         let Some(accept) = &mut self.accept else { return Ok(None) };
         self.poll.registry().register(accept.listener(), LISTENER, Interest::READABLE)?;
         loop {
@@ -125,10 +127,10 @@ impl Thread {
                 return Ok(None);
             }
             if let Some((mut stream, first)) = accept.admit(self.poll.registry(), CANDIDATE)? {
-                let _ = stream.set_nodelay(true); // it only costs latency where it cannot be had
+                let _ = stream.set_nodelay(true); // without it there is only more latency
                 let interest = Interest::READABLE | Interest::WRITABLE;
                 self.poll.registry().register(&mut stream, CLIENT, interest)?;
-                self.client = Some(Client { stream, out: Vec::new() });
+                self.client = Some(ClientStream { stream, out: Vec::new() });
                 self.accept = None;
                 return Ok(Some(first));
             }
@@ -140,14 +142,15 @@ impl Thread {
         }
     }
 
-    /// Serves the client until it has closed itself.
+    /// Serves the client until the client closes itself.
     fn serve(&mut self, first: &[u8]) -> io::Result<()> {
         let Some(client) = &mut self.client else { return Ok(()) };
         let (mut events, mut buf) = (Events::with_capacity(8), vec![0; 64 << 10]);
         let machine = &self.loopback.machine;
         client.take(machine, first)?;
         loop {
-            // All at once: who adds to work that waits already does not wake us.
+            // This takes all work at once: a thread that adds to waiting work does not wake this
+            // thread.
             let (submissions, warnings) = {
                 let mut machine = machine.lock();
                 client.out.append(&mut machine.to_client);
@@ -168,7 +171,7 @@ impl Thread {
             }
             match is_open {
                 Ok(true) => {}
-                // It has closed itself, and has had its answer.
+                // The client has closed itself, and has got its answer.
                 _ if machine.lock().is_closed() => return Ok(()),
                 Ok(false) => return Err(io::Error::other("it was cut")),
                 Err(e) => return Err(e),
@@ -176,13 +179,14 @@ impl Thread {
         }
     }
 
-    /// The orphan responder: ends the threads of a client whose connection fails. Left alone the
-    /// client would dial our closed port for ever, at full speed. Granted a session timeout below a
-    /// second, and cut, it takes its session for expired and ends.
+    /// The orphan responder: ends the threads of a client whose connection has failed. Otherwise
+    /// the client would dial our closed port for ever, at full speed. If the client is granted a
+    /// session timeout below a second, and then cut, it takes its session for expired and ends.
     fn end_client(&mut self, address: SocketAddr) {
-        let until = Instant::now() + RESPONDS_FOR;
+        let until = Instant::now() + END_CLIENT_WITHIN;
         self.accept = None;
-        // Nobody else was given our port, as a rule: the client's connection is still bound to it.
+        // Usually no other process has got our port, because the client's connection is still bound
+        // to it.
         let listener = loop {
             match TcpListener::bind(address) {
                 Ok(listener) => break listener,
@@ -190,36 +194,34 @@ impl Thread {
                 Err(e) => return error!("the client cannot be ended, its port is taken ({e})"),
             }
         };
-        self.client = None; // it dials at once
+        self.client = None; // the client dials again at once
         let reply = ConnectReply { timeout_ms: 900, session_id: 1, password: vec![0; 16] }.frame();
         while Instant::now() < until {
             if let Ok((mut peer, _)) = listener.accept() {
-                // The request is on its way: the client writes as soon as it is connected.
+                // The request comes soon: the client writes as soon as it is connected.
                 std::thread::sleep(Duration::from_millis(20));
                 let _ = peer.read(&mut [0; 256]);
                 let _ = peer.write(&reply);
             }
-            // Nobody yet, or no descriptor left for it.
+            // No client yet, or no file descriptor is left.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-impl Client {
-    fn take(&mut self, machine: &Mutex<Machine>, bytes: &[u8]) -> io::Result<()> {
+impl ClientStream {
+    fn take(&mut self, machine: &Mutex<ClientMachine>, bytes: &[u8]) -> io::Result<()> {
         let taken = machine.lock().client_bytes(bytes);
         taken.map_err(|e| io::Error::new(ErrorKind::InvalidData, e.0))
     }
 
     /// Reads all there is; `false` at the end of the stream.
-    fn read(&mut self, machine: &Mutex<Machine>, buf: &mut [u8]) -> io::Result<bool> {
+    fn read(&mut self, machine: &Mutex<ClientMachine>, buf: &mut [u8]) -> io::Result<bool> {
         loop {
-            match self.stream.read(buf) {
-                Ok(0) => return Ok(false),
-                Ok(n) => self.take(machine, &buf[..n])?,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(true),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+            match read_some(&mut self.stream, buf)? {
+                Some(0) => return Ok(false),
+                Some(n) => self.take(machine, &buf[..n])?,
+                None => return Ok(true),
             }
         }
     }

@@ -1,23 +1,24 @@
-//! The watches that the application's client has set, and how they are set again on another
-//! connection.
+//! The watches that the application's client has set. `machine` adds them, fires them, and sets
+//! them again on another connection.
 //!
-//! A server keeps watches for one connection only. When the session is taken up on another one, the
-//! watches that have not fired are sent in `setWatches` requests. Each request states a zxid: the
-//! server fires at once for a node that changed after it, so that no change is missed.
+//! A server keeps watches for one connection only. When another connection carries the session, the
+//! watches that have not fired are sent again in `setWatches` requests. Each request contains a
+//! zxid: if a node has changed after it, the server fires the watch at once, so that no change is
+//! missed.
 
 use std::collections::BTreeMap;
 
 use zk_wire::code::{err, event, op};
 use zk_wire::record::Writer;
 
-/// The paths of one `setWatches` request have at most this many bytes (or it has one path): a
-/// server refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients do the
-/// same.
-const MOST_BYTES: usize = 128 << 10;
+/// The most bytes that the paths of one `setWatches` request have, unless it has only one path. A
+/// server refuses a request beyond 1 MiB and cuts the connection. ZooKeeper's own clients split
+/// requests in the same way.
+const MAX_REQUEST_PATHS: usize = 128 << 10;
 
-/// What a watch waits for. The order is that of the lists in a `setWatches` request.
+/// The events for which a watch waits. The order is that of the lists in a `setWatches` request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WatchKind {
     /// A change or the deletion of a node that exists.
     Data,
     /// The creation of a node that does not exist.
@@ -26,41 +27,43 @@ pub(super) enum Kind {
     Children,
 }
 
-const KINDS: [Kind; 3] = [Kind::Data, Kind::Created, Kind::Children];
+const KINDS: [WatchKind; 3] = [WatchKind::Data, WatchKind::Created, WatchKind::Children];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Watch {
     #[default]
     None,
-    /// It stands at the server, on the present connection.
-    Standing,
-    /// Its connection is gone. The client may have missed what changed after this zxid.
-    Gone(i64),
+    /// The server has it, on the present connection.
+    Armed,
+    /// Its connection is gone. The client may have missed changes after this zxid.
+    Lost(i64),
 }
 
 #[derive(Default)]
 pub(super) struct Watches {
     nodes: BTreeMap<String, [Watch; 3]>,
-    /// The largest zxid of an answer to the client. What changed up to it on a node with a standing
-    /// watch would have fired before that answer: a server sends events and answers in order.
+    /// The largest zxid of an answer to the client. If a node with an armed watch had changed up to
+    /// this zxid, its event would have come before that answer: a server sends events and answers
+    /// in order.
     seen: i64,
 }
 
-impl Kind {
-    /// The watch that a request left behind at the server which asked for one and was answered so.
-    pub(super) fn left_by(op: i32, code: i32) -> Option<Kind> {
+impl WatchKind {
+    /// The kind of watch that the server has set for a request with a watch, by the code of its
+    /// answer.
+    pub(super) fn left_by(op: i32, code: i32) -> Option<WatchKind> {
         match (op, code) {
-            (op::EXISTS | op::GET_DATA, err::OK) => Some(Kind::Data),
-            (op::EXISTS, err::NO_NODE) => Some(Kind::Created),
-            (op::GET_CHILDREN, err::OK) => Some(Kind::Children),
+            (op::EXISTS | op::GET_DATA, err::OK) => Some(WatchKind::Data),
+            (op::EXISTS, err::NO_NODE) => Some(WatchKind::Created),
+            (op::GET_CHILDREN, err::OK) => Some(WatchKind::Children),
             _ => None,
         }
     }
 
     fn is_fired_by(self, kind: i32) -> bool {
         match kind {
-            event::CREATED | event::DATA_CHANGED => self != Kind::Children,
-            event::CHILDREN_CHANGED => self == Kind::Children,
+            event::CREATED | event::DATA_CHANGED => self != WatchKind::Children,
+            event::CHILDREN_CHANGED => self == WatchKind::Children,
             event::DELETED => true,
             _ => false,
         }
@@ -72,11 +75,12 @@ impl Watches {
         self.seen = self.seen.max(zxid);
     }
 
-    pub(super) fn add(&mut self, kind: Kind, path: String) {
-        self.nodes.entry(path).or_default()[kind as usize] = Watch::Standing;
+    pub(super) fn add(&mut self, kind: WatchKind, path: String) {
+        self.nodes.entry(path).or_default()[kind as usize] = Watch::Armed;
     }
 
-    /// Uses up the watches that this event fires. `false`: there is none, the event is for others.
+    /// Removes the watches that this event fires. `false`: it fires none, so the event is not for
+    /// the client.
     pub(super) fn fire(&mut self, kind: i32, path: &str) -> bool {
         let Some(watches) = self.nodes.get_mut(path) else { return false };
         let mut has_fired = false;
@@ -92,20 +96,21 @@ impl Watches {
         has_fired
     }
 
-    /// The connection of the watches is gone, and another one carries the session: gives the bodies
-    /// of the `setWatches` requests that set all of them again.
-    pub(super) fn set_again(&mut self) -> Vec<Vec<u8>> {
+    /// Another connection carries the session, so the watches are gone at the server. Gives the
+    /// bodies of the `setWatches` requests that set all of them again.
+    pub(super) fn set_watches(&mut self) -> Vec<Vec<u8>> {
         let seen = self.seen;
-        let mut by_zxid: BTreeMap<i64, Vec<(Kind, &str)>> = BTreeMap::new();
+        let mut by_zxid: BTreeMap<i64, Vec<(WatchKind, &str)>> = BTreeMap::new();
         for (path, watches) in &mut self.nodes {
             for (watch, kind) in watches.iter_mut().zip(KINDS) {
-                // Where the request before was lost with its connection, its zxid still counts.
+                // If an earlier `setWatches` request was lost with its connection, its zxid still
+                // counts.
                 let since = match *watch {
                     Watch::None => continue,
-                    Watch::Standing => seen,
-                    Watch::Gone(since) => since,
+                    Watch::Armed => seen,
+                    Watch::Lost(since) => since,
                 };
-                *watch = Watch::Gone(since);
+                *watch = Watch::Lost(since);
                 by_zxid.entry(since).or_default().push((kind, path));
             }
         }
@@ -113,7 +118,7 @@ impl Watches {
         for (since, watches) in &by_zxid {
             let (mut from, mut bytes) = (0, 0);
             for (i, (_, path)) in watches.iter().enumerate() {
-                if i > from && bytes + path.len() > MOST_BYTES {
+                if i > from && bytes + path.len() > MAX_REQUEST_PATHS {
                     requests.push(body(*since, &watches[from..i]));
                     (from, bytes) = (i, 0);
                 }
@@ -124,10 +129,10 @@ impl Watches {
         requests
     }
 
-    /// The server has answered all requests of `set_again`.
-    pub(super) fn are_set(&mut self) {
+    /// The server has answered all requests of `set_watches`.
+    pub(super) fn all_armed(&mut self) {
         for watch in self.nodes.values_mut().flatten().filter(|watch| **watch != Watch::None) {
-            *watch = Watch::Standing;
+            *watch = Watch::Armed;
         }
     }
 
@@ -137,7 +142,7 @@ impl Watches {
 }
 
 /// The body of a `setWatches` request: the zxid, and the paths of each kind.
-fn body(since: i64, watches: &[(Kind, &str)]) -> Vec<u8> {
+fn body(since: i64, watches: &[(WatchKind, &str)]) -> Vec<u8> {
     let mut body = Writer::bare().i64(since);
     for kind in KINDS {
         let paths = || watches.iter().filter(|(of, _)| *of == kind).map(|(_, path)| path);
@@ -146,7 +151,7 @@ fn body(since: i64, watches: &[(Kind, &str)]) -> Vec<u8> {
             body = body.buffer(path.as_bytes());
         }
     }
-    body.frame().split_off(4)
+    body.body()
 }
 
 #[cfg(test)]
@@ -183,33 +188,32 @@ mod tests {
     }
 
     #[test]
-    fn watches_are_set_again_from_what_was_seen_before_the_cut() {
+    fn watches_are_set_again_from_the_zxid_seen_before_the_cut() {
         let mut watches = Watches::default();
-        assert!(watches.set_again().is_empty());
+        assert!(watches.set_watches().is_empty());
         watches.saw(7);
-        watches.add(Kind::Data, "/a".into());
-        watches.add(Kind::Children, "/a".into());
-        watches.add(Kind::Created, "/b".into());
-        let [request] = &watches.set_again()[..] else { panic!("one request") };
+        watches.add(WatchKind::Data, "/a".into());
+        watches.add(WatchKind::Children, "/a".into());
+        watches.add(WatchKind::Created, "/b".into());
+        let [request] = &watches.set_watches()[..] else { panic!("one request") };
         assert_eq!(read(request), (7, [vec!["/a".into()], vec!["/b".into()], vec!["/a".into()]]));
     }
 
-    /// What changed before the first cut must fire, however many connections fail before one
-    /// answers.
+    /// A change before the first cut must fire, however many connections fail before one answers.
     #[test]
-    fn a_second_cut_before_the_answer_does_not_hide_what_the_first_one_hid() {
+    fn a_second_cut_before_the_answer_hides_no_change() {
         let mut watches = Watches::default();
         watches.saw(7);
-        watches.add(Kind::Data, "/a".into());
-        watches.set_again();
+        watches.add(WatchKind::Data, "/a".into());
+        watches.set_watches();
         watches.saw(12);
-        watches.add(Kind::Data, "/b".into());
-        let requests: Vec<_> = watches.set_again().iter().map(|body| read(body)).collect();
+        watches.add(WatchKind::Data, "/b".into());
+        let requests: Vec<_> = watches.set_watches().iter().map(|body| read(body)).collect();
         let only = |path: &str| [vec![path.to_owned()], vec![], vec![]];
         assert_eq!(requests, [(7, only("/a")), (12, only("/b"))]);
-        watches.are_set();
+        watches.all_armed();
         watches.saw(20);
-        assert_eq!(read(&watches.set_again()[0]).0, 20);
+        assert_eq!(read(&watches.set_watches()[0]).0, 20);
     }
 
     #[test]
@@ -217,17 +221,17 @@ mod tests {
         let mut watches = Watches::default();
         let paths: Vec<String> = (0..500).map(|i| format!("/{i:0>1000}")).collect();
         for path in &paths {
-            watches.add(Kind::Children, path.clone());
+            watches.add(WatchKind::Children, path.clone());
         }
-        watches.add(Kind::Data, format!("/{}", "x".repeat(MOST_BYTES * 2)));
-        let requests = watches.set_again();
+        watches.add(WatchKind::Data, format!("/{}", "x".repeat(MAX_REQUEST_PATHS * 2)));
+        let requests = watches.set_watches();
         let mut seen: Vec<String> =
             requests.iter().flat_map(|body| read(body).1[2].clone()).collect();
         seen.sort();
         assert_eq!(seen, paths);
         assert!(requests.len() > 3);
         let data = |body: &Vec<u8>| !read(body).1[0].is_empty();
-        assert!(requests.iter().all(|body| body.len() < MOST_BYTES + 64 || data(body)));
+        assert!(requests.iter().all(|body| body.len() < MAX_REQUEST_PATHS + 64 || data(body)));
         assert_eq!(requests.iter().filter(|body| data(body)).count(), 1);
     }
 }

@@ -1,8 +1,8 @@
-//! The requests that the library makes, and the answers to them: the one place that encodes the
-//! former and decodes the latter.
+//! The requests of the library and their answers. Only this file encodes requests and decodes
+//! answers; the machine and the fuzz targets call it.
 //!
-//! Everything decoded here comes from outside: lengths are bounded and arithmetic is checked by
-//! [`Reader`].
+//! Everything that is decoded here comes from outside: [`Reader`] bounds each length and checks the
+//! arithmetic.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,18 +27,18 @@ pub(crate) enum Operation<'a> {
     Exists {
         path: &'a str,
     },
-    /// `watch` leaves a watch on the node, if it exists.
+    /// `watch` sets a watch on the node, if it exists.
     GetData {
         path: &'a str,
         watch: bool,
     },
-    /// With a `version`: only if the node is as it was at that.
+    /// With a `version` the server refuses the write if the node has another version.
     SetData {
         path: &'a str,
         data: &'a [u8],
         version: Option<i32>,
     },
-    /// `watch` leaves a watch on the list, if the node exists.
+    /// `watch` sets a watch on the list, if the node exists.
     GetChildren {
         path: &'a str,
         watch: bool,
@@ -49,7 +49,7 @@ pub(crate) enum Operation<'a> {
     Close,
 }
 
-/// What kind of node a create makes, and who names it.
+/// The kind of node that a create makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CreateMode {
     Persistent = 0,
@@ -60,7 +60,7 @@ pub(crate) enum CreateMode {
     Container = 4,
 }
 
-/// What the server answered.
+/// The result of a successful request.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The node's path as the server made it, and its czxid.
@@ -68,11 +68,11 @@ pub(crate) enum Reply {
     Node(Node),
     Stat(Stat),
     Children(Listing),
-    /// There is nothing to say.
+    /// The answer has no content.
     Done,
 }
 
-/// What a read of a node says.
+/// A node as the server sent it.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) data: Vec<u8>,
@@ -80,7 +80,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// When the node was made, by the server's clock.
+    /// The time at which the node was made, by the server's clock.
     pub(crate) fn created(&self) -> SystemTime {
         let since = Duration::from_millis(u64::try_from(self.stat.ctime).unwrap_or(0));
         UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH)
@@ -93,7 +93,7 @@ pub(crate) struct Listing(Vec<u8>);
 
 impl Listing {
     pub(crate) fn names(&self) -> Vec<&str> {
-        children(&self.0).unwrap_or_default() // checked when it was decoded
+        children(&self.0).unwrap_or_default() // `decode` has checked it
     }
 }
 
@@ -102,9 +102,9 @@ impl Listing {
 pub(crate) enum CallError {
     NoNode,
     NodeExists,
-    /// Somebody else changed the node first.
+    /// The node has another version: another client changed it first.
     BadVersion,
-    /// Whether the request was done is unknown.
+    /// It is unknown whether the server has done the request.
     ConnectionLoss,
     /// The session is lost.
     Expired,
@@ -150,7 +150,7 @@ impl Operation<'_> {
 
     /// Appends its frame to `bytes`, with this xid.
     pub(crate) fn encode(&self, xid: i32, bytes: Vec<u8>) -> Vec<u8> {
-        let w = Writer::behind(bytes).i32(xid).i32(self.code());
+        let w = Writer::append_to(bytes).i32(xid).i32(self.code());
         match self {
             Operation::Create { path, data, acl, mode } => {
                 acl.encode(w.buffer(path.as_bytes()).buffer(data)).i32(*mode as i32)
@@ -170,9 +170,9 @@ impl Operation<'_> {
     }
 }
 
-/// The answer to a successful request of this operation. Some are requests of the application's
-/// client alone. Their answers are checked only: the client crate hangs, panics or aborts on
-/// lengths that it believes.
+/// Decodes the answer to a successful request of this operation. Only the application's client
+/// sends some of these operations. Their answers are only checked here: the client crate believes
+/// each length, and hangs, panics or aborts on a wrong one.
 pub(crate) fn decode(op: i32, body: &[u8]) -> Result<Reply, Malformed> {
     let mut r = Reader::new(body);
     Ok(match op {

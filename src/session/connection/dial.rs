@@ -1,31 +1,35 @@
-//! Whom to dial next, and when: shuffled hosts, every address, resolved anew, back-off with jitter.
+//! The dialer: chooses the server to dial next, and the time. The event loop asks it whenever there
+//! is no connection.
+//!
+//! In each round every address of every host is tried once, in random order. Host names are looked
+//! up again in each round. Between rounds there are pauses that grow, with jitter.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use crate::clock::BootTime;
-use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
+use crate::session::retry::RetryPolicy;
 use crate::world::{self, HashMap, shuffle};
 
-/// A connection that lasted less than this counts as a failure, so that a server which cuts every
+/// A connection that ended sooner than this counts as a failed round. So a server that cuts every
 /// client at once is not dialled in a loop.
-const SETTLED: Duration = Duration::from_secs(1);
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Dialer {
     hosts: Vec<Host>,
     policy: RetryPolicy,
-    plan: VecDeque<Target>,
-    /// What names resolved to the last time: the resolver may fail in the same outage as the
+    targets: VecDeque<Target>,
+    /// The last known addresses of each host name: the resolver may fail in the same outage as the
     /// servers.
-    known: HashMap<String, Vec<SocketAddr>>,
-    resolving: bool,
-    in_round: bool,
+    known_addresses: HashMap<String, Vec<SocketAddr>>,
+    is_resolving: bool,
+    is_in_round: bool,
     next_round: BootTime,
     failures: u32,
-    /// The host to try last: the one that just failed us.
-    shunned: Option<String>,
+    /// The host whose connection ended last. It is dialled after the others.
+    failed_host: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +38,15 @@ pub(super) struct Target {
     pub(super) addr: SocketAddr,
 }
 
-pub(super) enum Step {
+pub(super) enum DialStep {
     Connect(Target),
-    /// Look these names up on a thread of its own, since the resolver blocks; then `resolved`.
+    /// Look these names up on a thread of their own, since the resolver blocks; then call
+    /// `resolved`.
     Resolve(Vec<Host>),
     Wait(Option<BootTime>),
 }
 
-/// What looking up a name gave.
+/// The result of a lookup: for each host its addresses, or the error.
 pub(super) type Resolved = Vec<(String, Result<Vec<SocketAddr>, String>)>;
 
 impl Dialer {
@@ -49,100 +54,103 @@ impl Dialer {
         Dialer {
             hosts,
             policy,
-            plan: VecDeque::new(),
-            known: HashMap::default(),
-            resolving: false,
-            in_round: false,
+            targets: VecDeque::new(),
+            known_addresses: HashMap::default(),
+            is_resolving: false,
+            is_in_round: false,
             next_round: now,
             failures: 0,
-            shunned: None,
+            failed_host: None,
         }
     }
 
-    /// The next thing to do. `cap` bounds the pauses, where a live session waits to be resumed.
-    pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> Step {
+    /// The next step. `cap` bounds the pauses while a live session waits to be resumed.
+    pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> DialStep {
         loop {
-            if let Some(target) = self.plan.pop_front() {
-                return Step::Connect(target);
+            if let Some(target) = self.targets.pop_front() {
+                return DialStep::Connect(target);
             }
-            if self.resolving && !self.has_addresses() {
-                return Step::Wait(None);
+            if self.is_resolving && !self.has_addresses() {
+                return DialStep::Wait(None);
             }
-            if self.in_round {
-                self.in_round = false;
+            if self.is_in_round {
+                self.is_in_round = false;
                 self.failed_round(now, cap);
             }
             if now < self.next_round {
-                return Step::Wait(Some(self.next_round));
+                return DialStep::Wait(Some(self.next_round));
             }
-            self.in_round = true;
+            self.is_in_round = true;
             let mut hosts = self.hosts.clone();
             shuffle(&mut hosts);
             let mut names = Vec::new();
             for host in hosts {
                 match host.name.parse::<IpAddr>() {
-                    Ok(ip) => self.plan.push_back(Target {
+                    Ok(ip) => self.targets.push_back(Target {
                         host: host.to_string(),
                         addr: SocketAddr::new(ip, host.port),
                     }),
                     Err(_) => {
                         let label = host.to_string();
-                        self.plan_for(&label, &self.known.get(&label).cloned().unwrap_or_default());
+                        self.add_targets(
+                            &label,
+                            &self.known_addresses.get(&label).cloned().unwrap_or_default(),
+                        );
                         names.push(host);
                     }
                 }
             }
-            self.shun();
-            if !names.is_empty() && !self.resolving {
-                self.resolving = true;
-                return Step::Resolve(names);
+            self.put_failed_host_last();
+            if !names.is_empty() && !self.is_resolving {
+                self.is_resolving = true;
+                return DialStep::Resolve(names);
             }
         }
     }
 
-    /// Addresses that were not known are tried at once.
+    /// Takes the result of a lookup. New addresses are tried at once.
     pub(super) fn resolved(&mut self, found: Resolved) {
-        self.resolving = false;
+        self.is_resolving = false;
         for (host, addrs) in found {
             let Ok(addrs) = addrs else { continue };
-            let known = self.known.get(&host).map_or(&[][..], Vec::as_slice);
+            let known = self.known_addresses.get(&host).map_or(&[][..], Vec::as_slice);
             let new: Vec<_> = addrs.iter().filter(|addr| !known.contains(addr)).copied().collect();
-            self.plan_for(&host, &new);
-            self.known.insert(host, addrs);
+            self.add_targets(&host, &new);
+            self.known_addresses.insert(host, addrs);
         }
-        self.shun();
+        self.put_failed_host_last();
     }
 
-    fn plan_for(&mut self, host: &str, addrs: &[SocketAddr]) {
-        self.plan.extend(addrs.iter().map(|addr| Target { host: host.to_owned(), addr: *addr }));
+    fn add_targets(&mut self, host: &str, addrs: &[SocketAddr]) {
+        self.targets.extend(addrs.iter().map(|addr| Target { host: host.to_owned(), addr: *addr }));
     }
 
-    /// Whether there is anybody to dial without the resolver.
+    /// Whether there is an address to dial without the resolver.
     fn has_addresses(&self) -> bool {
-        self.hosts
-            .iter()
-            .any(|h| h.name.parse::<IpAddr>().is_ok() || self.known.contains_key(&h.to_string()))
+        self.hosts.iter().any(|h| {
+            h.name.parse::<IpAddr>().is_ok() || self.known_addresses.contains_key(&h.to_string())
+        })
     }
 
-    fn shun(&mut self) {
+    fn put_failed_host_last(&mut self) {
         let (bad, mut good): (Vec<_>, Vec<_>) =
-            self.plan.drain(..).partition(|t| Some(&t.host) == self.shunned.as_ref());
+            self.targets.drain(..).partition(|t| Some(&t.host) == self.failed_host.as_ref());
         good.extend(bad);
-        self.plan = good.into();
+        self.targets = good.into();
     }
 
-    /// A connection to `host` that gave a session is gone after `lasted`.
-    pub(super) fn lost(
+    /// The connection to `host`, which had carried the session, has ended after `lasted`.
+    pub(super) fn connection_lost(
         &mut self,
         host: String,
         lasted: Duration,
         now: BootTime,
         cap: Option<Duration>,
     ) {
-        self.shunned = Some(host);
-        self.plan.clear();
-        self.in_round = false;
-        if lasted >= SETTLED {
+        self.failed_host = Some(host);
+        self.targets.clear();
+        self.is_in_round = false;
+        if lasted >= STABLE_AFTER {
             self.failures = 0;
             self.next_round = now;
         } else {
@@ -156,14 +164,14 @@ impl Dialer {
         self.next_round = now + cap.map_or(pause, |cap| pause.min(cap));
     }
 
-    /// No pause before the next round: a closing session has little time.
-    pub(super) fn hurry(&mut self, now: BootTime) {
+    /// Skips the pause before the next round: a closing session has little time left.
+    pub(super) fn skip_pause(&mut self, now: BootTime) {
         self.failures = 0;
         self.next_round = now;
     }
 }
 
-/// Looks names up; blocks.
+/// Looks these names up. It blocks.
 pub(super) fn resolve(hosts: Vec<Host>) -> Resolved {
     let look_up = |host: &Host| {
         let addrs = world::resolve(&host.name, host.port)
@@ -185,7 +193,7 @@ mod tests {
 
     fn connects(d: &mut Dialer, now: BootTime) -> Vec<String> {
         let mut seen = Vec::new();
-        while let Step::Connect(t) = d.next(now, None) {
+        while let DialStep::Connect(t) = d.next(now, None) {
             seen.push(t.host);
         }
         seen
@@ -197,7 +205,7 @@ mod tests {
         let mut round = connects(&mut d, now);
         round.sort();
         assert_eq!(round, ["10.0.0.1:2181", "10.0.0.2:2181", "10.0.0.3:2181"]);
-        let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+        let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
         assert!(next.since(now) >= Duration::from_millis(50));
         assert_eq!(connects(&mut d, next).len(), 3);
     }
@@ -205,27 +213,27 @@ mod tests {
     #[test]
     fn the_host_that_failed_comes_last() {
         let (mut d, now) = dialer(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
-        d.lost("10.0.0.2:2181".into(), Duration::from_secs(9), now, None);
+        d.connection_lost("10.0.0.2:2181".into(), Duration::from_secs(9), now, None);
         assert_eq!(connects(&mut d, now).last().map(String::as_str), Some("10.0.0.2:2181"));
     }
 
     #[test]
     fn a_server_that_cuts_at_once_is_not_dialled_in_a_loop() {
         let (mut d, now) = dialer(&["10.0.0.1"]);
-        d.lost("10.0.0.1:2181".into(), Duration::from_millis(3), now, None);
-        assert!(matches!(d.next(now, None), Step::Wait(Some(t)) if t > now));
+        d.connection_lost("10.0.0.1:2181".into(), Duration::from_millis(3), now, None);
+        assert!(matches!(d.next(now, None), DialStep::Wait(Some(t)) if t > now));
     }
 
     #[test]
     fn names_are_resolved_each_round_and_every_address_is_tried() {
         let (mut d, now) = dialer(&["zk.example"]);
-        assert!(matches!(d.next(now, None), Step::Resolve(names) if names.len() == 1));
-        assert!(matches!(d.next(now, None), Step::Wait(None)));
+        assert!(matches!(d.next(now, None), DialStep::Resolve(names) if names.len() == 1));
+        assert!(matches!(d.next(now, None), DialStep::Wait(None)));
         let addrs = vec!["10.0.0.1:2181".parse().unwrap(), "10.0.0.2:2181".parse().unwrap()];
         d.resolved(vec![("zk.example:2181".into(), Ok(addrs))]);
         assert_eq!(connects(&mut d, now).len(), 2);
-        let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
-        assert!(matches!(d.next(next, None), Step::Resolve(_)));
+        let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+        assert!(matches!(d.next(next, None), DialStep::Resolve(_)));
         let new = vec!["10.0.0.2:2181".parse().unwrap(), "10.0.0.3:2181".parse().unwrap()];
         assert_eq!(connects(&mut d, next).len(), 2);
         d.resolved(vec![("zk.example:2181".into(), Ok(new))]);
@@ -238,10 +246,10 @@ mod tests {
         let mut dialled = 0;
         for round in 0..3 {
             if round == 0 {
-                assert!(matches!(d.next(now, None), Step::Resolve(_)));
+                assert!(matches!(d.next(now, None), DialStep::Resolve(_)));
             }
             dialled += connects(&mut d, now).len();
-            let Step::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
+            let DialStep::Wait(Some(next)) = d.next(now, None) else { panic!("no pause") };
             now = next;
         }
         assert_eq!(dialled, 3);

@@ -1,55 +1,60 @@
-//! The one thread of a connection: reads, keeps time, dials, and hands out what came. It decides
-//! nothing.
+//! The event loop: the one thread of a connection. It reads the socket, keeps time, dials, and
+//! carries out the outputs of the machine.
+//!
+//! `Generation` starts it. The machine makes the decisions; this file only does what the machine
+//! and the dialer want. The loop ends when the session is over.
 
 use std::convert::Infallible;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::dial::{Dialer, Resolved, Step, Target, resolve};
-use super::machine::{Lease, Output, Settings};
-use super::{CHUNK, Connection, SERVER};
+use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
+use super::machine::{LeaseStatus, MachineConfig, Output};
+use super::{CHUNK, Connection, SERVER, read_some};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
-use crate::session::config::RetryPolicy;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
+use crate::session::retry::RetryPolicy;
 use crate::world::{
     Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };
 
 const WAKER: Token = Token(0);
 
-/// What a socket is registered for until it is connected.
+/// The events for which a socket is registered until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 pub(in crate::session) struct EventLoop {
     poll: Poll,
     generation: Arc<Generation>,
     dialer: Dialer,
-    server: Option<Server>,
-    /// What looking up names gave, on threads of their own.
-    found: (Sender<Resolved>, Receiver<Resolved>),
+    server: Option<ServerConnection>,
+    /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
+    /// blocks.
+    resolutions: (Sender<Resolved>, Receiver<Resolved>),
 }
 
-struct Server {
+struct ServerConnection {
     socket: Arc<TcpStream>,
     host: String,
-    /// Since when it is being connected, or was connected.
+    /// When dialling began; once the socket is connected, when that was.
     since: BootTime,
     is_connected: bool,
-    /// The number of the connection before: it grows when this one carries the session.
+    /// The epoch when this socket was dialled. Once this connection carries the session, the
+    /// machine's epoch is larger.
     epoch_before: u64,
 }
 
 impl EventLoop {
-    /// Starts the thread, which dials at once. It ends when the session is over, and keeps `alive`
-    /// until then. `make` gets the connection for the generation that it makes.
+    /// Starts the thread, which dials at once. The thread ends when the session is over, and keeps
+    /// `alive` until then. `make` makes the generation around the connection.
     pub(in crate::session) fn start(
         name: String,
-        settings: Settings,
+        config: MachineConfig,
         hosts: Vec<Host>,
         policy: RetryPolicy,
         alive: Sender<Infallible>,
@@ -57,14 +62,14 @@ impl EventLoop {
     ) -> io::Result<Arc<Generation>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let connection = Connection::new(settings, waker, poll.registry().try_clone()?);
+        let connection = Connection::new(config, waker, poll.registry().try_clone()?);
         let generation = Arc::new(make(connection));
         let mut this = EventLoop {
             poll,
             generation: generation.clone(),
             dialer: Dialer::new(hosts, policy, BootTime::now()),
             server: None,
-            found: unbounded(),
+            resolutions: unbounded(),
         };
         thread::Builder::new().name(name).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -81,8 +86,8 @@ impl EventLoop {
     fn run(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(16);
         loop {
-            let next = self.look();
-            if self.hand_out() {
+            let next = self.do_what_is_due();
+            if self.deliver_outputs() {
                 return Ok(());
             }
             let timeout = self.sleep_until(next).map(|next| next.since(BootTime::now()));
@@ -91,20 +96,21 @@ impl EventLoop {
                 _ => {}
             }
             self.generation.next_look.set(BootTime::default());
-            while let Ok(found) = self.found.1.try_recv() {
+            while let Ok(found) = self.resolutions.1.try_recv() {
                 self.resolved(found);
             }
             for event in &events {
                 if event.token() == SERVER {
                     self.server_event(event.is_read_closed() || event.is_error());
-                    self.hand_out();
+                    self.deliver_outputs();
                 }
             }
         }
     }
 
-    /// When to look again, holds taken into account that were granted since the last look. What is
-    /// granted from now on finds how long this thread sleeps.
+    /// The time at which this thread must wake. It counts holds that were granted while
+    /// `do_what_is_due` ran. A thread that grants a hold later reads `next_look`, and wakes this
+    /// thread if it would sleep too long.
     fn sleep_until(&self, next: Option<BootTime>) -> Option<BootTime> {
         let generation = &self.generation;
         generation.next_look.set(next.unwrap_or(BootTime::END));
@@ -118,9 +124,9 @@ impl EventLoop {
         next
     }
 
-    /// Looks at the time, sends what is due, cuts and dials as the machine wants. Says when to look
-    /// again.
-    fn look(&mut self) -> Option<BootTime> {
+    /// Does what is due: sends requests, gives connections up, dials, as the machine wants. Gives
+    /// the time of the next wake-up.
+    fn do_what_is_due(&mut self) -> Option<BootTime> {
         let generation = self.generation.clone();
         let timers = generation.run_timers(BootTime::now());
         let lease = &generation.lease;
@@ -132,22 +138,23 @@ impl EventLoop {
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
-            inner.reader = None; // it got no processor; `flush` lets this thread read again
+            // Its time is over, and it got no processor; `flush` lets this thread read again.
+            inner.reader = None;
         }
         if inner.machine.is_up() {
             let holds = lease.to_watch(inner.machine.epoch(), now);
             holds.into_iter().for_each(|hold| inner.machine.watch(hold, now));
         }
-        let state = Lease { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
+        let state = LeaseStatus { end: lease.needed_end(), is_fresh: lease.is_fresh(now) };
         let mut next = inner.machine.tick(state, &|| lease.a_directory(), now);
-        let mut at_the_latest = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
-        timers.into_iter().for_each(&mut at_the_latest);
+        let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
+        timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
             self.drop_server(&mut inner, &reason, now);
         }
         inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
-            at_the_latest(now);
+            wake_by(now);
         }
         let attempt = inner.machine.attempt();
         if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
@@ -156,7 +163,7 @@ impl EventLoop {
                 generation.host_failed(&server.host, reason);
                 self.server = None;
             } else {
-                at_the_latest(server.since + attempt);
+                wake_by(server.since + attempt);
             }
         }
         let (wants_connection, cap) =
@@ -165,28 +172,28 @@ impl EventLoop {
         drop(inner);
         while self.server.is_none() && wants_connection {
             match self.dialer.next(now, cap) {
-                Step::Connect(target) => self.dial(target, epoch, now),
-                Step::Resolve(names) => self.resolve(names),
-                Step::Wait(until) => {
-                    until.into_iter().for_each(&mut at_the_latest);
+                DialStep::Connect(target) => self.dial(target, epoch, now),
+                DialStep::Resolve(names) => self.resolve(names),
+                DialStep::Wait(until) => {
+                    until.into_iter().for_each(&mut wake_by);
                     return next;
                 }
             }
             if self.server.is_some() {
-                at_the_latest(now + attempt);
+                wake_by(now + attempt);
             }
         }
         next
     }
 
-    /// Sees to what the machine wants done outside, in order. True: the session is over, and
-    /// nothing more will come.
-    fn hand_out(&mut self) -> bool {
+    /// Carries out the outputs of the machine, in order. True: the session is over, and no more
+    /// outputs will come.
+    fn deliver_outputs(&mut self) -> bool {
         let generation = self.generation.clone();
-        let _handing_out = generation.connection.handing_out.lock();
+        let _delivering = generation.connection.delivering.lock();
         loop {
-            // What comes behind an output that may run foreign code stays where its caller finds
-            // it.
+            // This takes outputs up to the first that may run foreign code. Later outputs stay in
+            // the machine: their callers can take them from there while that code blocks.
             let (outputs, is_over) = {
                 let mut inner = self.generation.connection.inner.lock();
                 let all = &mut inner.machine.outputs;
@@ -202,7 +209,8 @@ impl EventLoop {
             }
             for output in outputs {
                 if matches!(output, Output::Lost(_)) {
-                    self.dialer.hurry(BootTime::now()); // a closing session has little time
+                    // A closing session has little time left.
+                    self.dialer.skip_pause(BootTime::now());
                 }
                 self.generation.take_output(output);
             }
@@ -233,34 +241,34 @@ impl EventLoop {
         }
         let mut buf = [0; CHUNK];
         let end = loop {
-            // Under the lock: a calling thread may read too, and the bytes must keep their order.
+            // The socket is read under the lock: a calling thread may read too, and the bytes must
+            // keep their order.
             let mut inner = connection.inner.lock();
             #[cfg(unix)]
             if inner.reader.is_some() {
-                return; // what it leaves unread is announced anew when it leaves
+                return; // when it ends, the poll announces the bytes that it left unread
             }
-            match (&*server.socket).read(&mut buf) {
-                Ok(0) => break "closed the connection".to_owned(),
-                Ok(n) => {
+            match read_some(&mut &*server.socket, &mut buf) {
+                Ok(Some(0)) => break "closed the connection".to_owned(),
+                Ok(Some(n)) => {
                     // The clock is read after the bytes: an answer must never be taken for older
                     // than it is.
                     inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
-                    // Epoll and kqueue announce what comes after a short read anew: no need to ask.
-                    // But an end that came along with the last bytes was announced with them, and
-                    // never again.
+                    // After a short read epoll and kqueue announce new bytes again, so another read
+                    // is not needed. But if the end of the stream came together with the last
+                    // bytes, it was announced with them and is not announced again.
                     if cfg!(unix) && !ends && n < buf.len() {
                         return;
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Ok(None) => return,
                 Err(e) => break e.to_string(),
             }
         };
         let generation = self.generation.clone();
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
-        // What the machine gave up while reading has its own reason.
+        // If the machine gave this connection up while it read, its own reason counts.
         let reason = inner.machine.cut.take().unwrap_or(end);
         inner.machine.server_gone(&reason, now);
         self.drop_server(&mut inner, &reason, now);
@@ -270,10 +278,11 @@ impl EventLoop {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
         #[cfg(unix)]
         {
-            inner.reader = None; // of this socket: the next one is not its to read
+            inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
-        let _ = server.socket.shutdown(Shutdown::Both); // a calling thread may wait for it
+        // This wakes a calling thread that waits for the socket.
+        let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
         if carried_the_session && !inner.machine.is_over() {
             inner
@@ -284,36 +293,47 @@ impl EventLoop {
         }
         self.generation.host_failed(&server.host, reason.to_owned());
         if carried_the_session {
-            self.dialer.lost(server.host, now.since(server.since), now, inner.machine.redial_cap());
+            self.dialer.connection_lost(
+                server.host,
+                now.since(server.since),
+                now,
+                inner.machine.redial_cap(),
+            );
         }
         if inner.machine.is_ending() {
-            self.dialer.hurry(now);
+            self.dialer.skip_pause(now);
         }
     }
 
     fn dial(&mut self, target: Target, epoch_before: u64, now: BootTime) {
         debug!("{}: dialling {}", target.host, target.addr);
         let register = |mut socket: TcpStream| {
-            let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
+            let _ = socket.set_nodelay(true); // without it there is only more latency
             self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
         };
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
                 let (socket, host) = (Arc::new(socket), target.host);
-                self.server =
-                    Some(Server { socket, host, since: now, is_connected: false, epoch_before });
+                self.server = Some(ServerConnection {
+                    socket,
+                    host,
+                    since: now,
+                    is_connected: false,
+                    epoch_before,
+                });
             }
             Err(e) => self.generation.host_failed(&target.host, e.to_string()),
         }
     }
 
     fn resolve(&mut self, names: Vec<Host>) {
-        let (found, generation) = (self.found.0.clone(), self.generation.clone());
+        let (found, generation) = (self.resolutions.0.clone(), self.generation.clone());
         let failed =
             |why: &str| names.iter().map(|h| (h.to_string(), Err(why.to_owned()))).collect();
         let (no_thread, panicked): (Resolved, Resolved) =
             (failed("no thread to resolve it on"), failed("its resolution panicked"));
-        // An answer comes in any case: without one no name would be looked up again.
+        // The dialer must get an answer in any case: without an answer it would never look up names
+        // again.
         let spawned = thread::Builder::new().name("zkm-resolve".into()).spawn(move || {
             let _ = found.send(contained(|| resolve(names)).unwrap_or(panicked));
             generation.connection.wake();
@@ -332,15 +352,16 @@ impl EventLoop {
         self.dialer.resolved(found);
     }
 
-    /// This thread can go on no more: the session is lost.
+    /// This thread cannot go on: the session is lost.
     fn give_up(&mut self) {
         {
             let mut inner = self.generation.connection.inner.lock();
             (inner.socket, inner.interest, self.server) = (None, None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
-        contained(|| self.hand_out());
-        // In case it was the handing out that failed.
+        contained(|| self.deliver_outputs());
+        // Perhaps `deliver_outputs` itself has failed. Then this ends the holds and reports the
+        // loss.
         contained(|| self.generation.take_output(Output::Lost(LossReason::Internal)));
     }
 }

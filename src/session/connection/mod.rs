@@ -1,9 +1,11 @@
-//! One connection to the ensemble at a time: the protocol, the socket, and who is dialled next.
+//! One connection to the ensemble at a time: the protocol, the socket, and the choice of the next
+//! server.
 //!
-//! `machine` decides, without I/O, clock or locks. This file puts it behind one lock, under which
-//! the calling threads submit their requests and write them to the socket themselves. `event_loop`
-//! is the one thread that reads, keeps time and dials; a calling thread that waits for a quick
-//! answer reads that itself (`reader`). `dial` says whom to dial; `codec` knows the requests.
+//! `machine` makes all decisions, without I/O, clock or locks. This file protects the machine with
+//! one lock. Calling threads take that lock, submit their requests, and write them to the socket
+//! themselves. `event_loop` is the one thread that reads, keeps time and dials; a calling thread
+//! that waits for a quick answer reads it itself (`reader`). `dial` chooses the server to dial and
+//! the time; `codec` encodes the requests and decodes the answers.
 
 pub(crate) mod codec;
 mod dial;
@@ -12,53 +14,54 @@ pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 pub(super) use self::event_loop::EventLoop;
-use self::machine::{Machine, Settings};
+use self::machine::{Machine, MachineConfig};
 use crate::clock::BootTime;
 #[cfg(unix)]
 use crate::world::socket;
 use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
 
-/// The socket, among what the event loop waits for.
+/// The token of the socket in the event loop's poll.
 const SERVER: Token = Token(1);
 
-/// So much is read at once, into the stack of the thread that reads: a buffer kept by each session
-/// would be the largest part of what 1,000 idle sessions need.
+/// The size of one read. The buffer is on the stack of the thread that reads: if each session kept
+/// a buffer, that buffer would be most of the memory of 1,000 idle sessions.
 const CHUNK: usize = 4 << 10;
 
 pub(crate) struct Connection {
     inner: Mutex<Inner>,
     waker: Waker,
-    /// Where the socket is registered while the event loop waits for it.
+    /// The registry of the event loop's poll: the socket is registered here while the event loop
+    /// waits for it.
     registry: Registry,
-    /// Held by the thread that takes outputs from the machine and carries them out, so that they
-    /// are carried out in order. Taken before `inner`, never after it.
-    handing_out: Mutex<()>,
+    /// A thread holds this lock while it takes outputs from the machine and carries them out. So
+    /// they are carried out in order. It is taken before `inner`, never after it.
+    delivering: Mutex<()>,
 }
 
-/// What threads share: the machine, and the socket that its bytes go to.
+/// The state that the threads share: the machine, and the socket for its bytes.
 struct Inner {
     machine: Machine,
-    /// While it is connected.
+    /// `None` while there is no connection.
     socket: Option<Arc<TcpStream>>,
-    /// Why a write failed, until the event loop has seen it.
+    /// The error of a failed write, until the event loop has seen it.
     failed: Option<String>,
-    /// The calling thread that waits for the socket, in the place of the event loop.
+    /// The calling thread that reads the socket in the place of the event loop, if there is one.
     #[cfg(unix)]
-    reader: Option<reader::Reader>,
-    /// How many there have been.
+    reader: Option<reader::CurrentReader>,
+    /// The number of the last reader; it counts the readers of this connection.
     #[cfg(unix)]
-    readers: u64,
-    /// What the event loop waits for at the socket.
+    reader_number: u64,
+    /// The events of the socket for which it is registered now; `None` if it is not registered.
     interest: Option<Interest>,
 }
 
 impl Connection {
-    fn new(settings: Settings, waker: Waker, registry: Registry) -> Self {
-        let machine = Machine::new(settings, BootTime::now());
+    fn new(config: MachineConfig, waker: Waker, registry: Registry) -> Self {
+        let machine = Machine::new(config, BootTime::now());
         let inner = Inner {
             machine,
             socket: None,
@@ -66,44 +69,46 @@ impl Connection {
             #[cfg(unix)]
             reader: None,
             #[cfg(unix)]
-            readers: 0,
+            reader_number: 0,
             interest: None,
         };
-        Connection { inner: Mutex::new(inner), waker, registry, handing_out: Mutex::new(()) }
+        Connection { inner: Mutex::new(inner), waker, registry, delivering: Mutex::new(()) }
     }
 
-    /// Gives the machine something to do and sends what comes of it. Blocks for nothing but the
-    /// lock, which nobody keeps for longer than a write that does not block.
+    /// Lets `act` give the machine something to do, and sends the bytes that follow from it. It
+    /// blocks only for the lock, and no thread keeps that lock longer than a write that does not
+    /// block.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
         let mut inner = self.inner.lock();
-        // The clock is read under the lock, so that the machine never sees it go back.
+        // The clock is read under the lock, so that the time never goes back for the machine.
         let value = act(&mut inner.machine, BootTime::now());
         inner.flush(&self.registry);
-        let is_loops = inner.failed.is_some() || inner.machine.wants_attention();
+        let needs_event_loop = inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
-        if is_loops {
+        if needs_event_loop {
             self.wake();
         }
         value
     }
 
-    /// Lets the event loop look at what there is to do.
+    /// Wakes the event loop, so that it does the work that is due.
     pub(super) fn wake(&self) {
-        // It can fail only if this computer has no more resources. The event loop then looks by
-        // itself a little later.
+        // This fails only if the computer has no resources left. Then the event loop wakes a little
+        // later by its own timeout.
         let _ = self.waker.wake();
     }
 }
 
 impl Inner {
-    /// Writes what the socket takes. What remains goes when the socket is writable again.
+    /// Writes as many bytes as the socket takes. The rest is written when the socket is writable
+    /// again.
     fn flush(&mut self, registry: &Registry) {
         self.write();
         self.wait_for_socket(registry);
     }
 
-    /// Tells the event loop's poll what to wait for: bytes, unless a calling thread reads them; and
-    /// room for bytes that were not taken.
+    /// Registers the socket for the events that the event loop needs: for reading, unless a calling
+    /// thread reads; and for writing, while there are bytes that the socket did not take.
     #[cfg(unix)]
     fn wait_for_socket(&mut self, registry: &Registry) {
         let Some(server) = &self.socket else { return };
@@ -127,7 +132,7 @@ impl Inner {
         }
     }
 
-    /// Where no calling thread reads, the registration of the beginning stands.
+    /// On this platform calling threads do not read, so the first registration stays as it is.
     #[cfg(not(unix))]
     fn wait_for_socket(&mut self, _: &Registry) {
         let _ = self.interest;
@@ -137,6 +142,18 @@ impl Inner {
         let Some(socket) = &self.socket else { return };
         if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
             self.failed = Some(e.to_string());
+        }
+    }
+}
+
+/// Reads the bytes that have come: `Some(0)` at the end of the stream, `None` if none have come.
+pub(super) fn read_some(socket: &mut impl Read, buf: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match socket.read(buf) {
+            Ok(n) => return Ok(Some(n)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
 }

@@ -1,48 +1,50 @@
-//! A calling thread that waits for the server, and reads the socket itself meanwhile.
+//! A calling thread that waits for an answer or a watch event reads the socket itself, for a short
+//! time.
 //!
-//! The way by the event loop costs two changes of threads for each packet and two more for the
-//! waiting thread, on a path where a round trip takes some 100 us. So a thread that waits for an
-//! answer, or for a watch event that notifies it, waits for the socket itself for its first moment,
-//! in the place of the event loop. It reads what comes, gives it to the machine, and carries out
-//! those outputs that only wake somebody. As soon as there is anything else to do (a change of the
-//! session, a line for the log), or its own wait takes longer, or the connection ends, the event
-//! loop goes on.
+//! If the event loop reads a packet for another thread, that costs two changes of threads for the
+//! packet and two more to wake the waiting thread, while a round trip takes some 100 us. So a
+//! waiting thread first waits for the socket itself, in the place of the event loop, for
+//! `READING_TIME`. It reads the bytes, gives them to the machine, and carries out the outputs that
+//! only wake other threads. The event loop reads again as soon as there is other work (a change of
+//! the session, a line for the log), when the time of the reader is over, or when the connection
+//! ends.
 //!
-//! One thread at a time does this; others wait for the event loop, or for this thread, which wakes
-//! them too. The thread's deadline holds: it never waits for a lock that is held while foreign code
-//! runs. Nobody else reads the socket meanwhile: if the event loop read what a thread waits for
-//! while that thread waits for the socket, the thread would go on waiting. But a reader that gets
-//! no processor does not keep the others from reading for long: the next thread that waits takes
-//! its place when its moment is over, and the event loop does when it next looks, T/8 later at most
-//! (T/16 while a guard lives). What comes from elsewhere (a change of the session, a cancelled
-//! token) is noticed when the moment is over.
+//! Only one thread reads at a time. Other waiting threads wait for the event loop or for this
+//! reader, which wakes them too. A reader keeps its own deadline: it never waits for a lock that is
+//! held while foreign code runs. While it reads, no other thread reads the socket: otherwise the
+//! event loop could read the answer of the reader, and the reader would go on waiting at the
+//! socket.
+//!
+//! A reader that gets no processor does not stop the others for long. When its time is over, the
+//! next waiting thread takes its place, or the event loop does when it next wakes: T/8 later at
+//! most, or T/16 while a guard lives. A reader notices other events (a change of the session, a
+//! cancelled token) when its time is over.
 
-use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::Output;
-use super::{CHUNK, Inner};
+use super::{CHUNK, Inner, read_some};
 use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::session::generation::Generation;
 use crate::world::{TcpStream, socket};
 
-/// For so long a caller reads by itself: longer than a server with a fast disk needs, and short
-/// beside what a caller may notice whose wait is cancelled.
-const MOMENT: Duration = Duration::from_millis(10);
+/// How long a caller reads by itself. It is longer than the answer of a server with a fast disk
+/// takes, and so short that a cancelled caller does not notice the delay.
+const READING_TIME: Duration = Duration::from_millis(10);
 
-/// A calling thread reads the socket in the place of the event loop.
-pub(super) struct Reader {
-    /// No other reader of this connection has the same.
+/// The thread that reads the socket in the place of the event loop.
+pub(super) struct CurrentReader {
+    /// Its number; no other reader of this connection has the same.
     number: u64,
-    /// From then on the event loop reads again, even if this thread got no processor meanwhile and
-    /// still takes itself for the reader.
+    /// After this time the event loop may read again, even if the thread got no processor and still
+    /// believes that it is the reader.
     pub(super) until: BootTime,
 }
 
-/// What the thread does that reads. When it is dropped, on whatever way the thread leaves, the
-/// event loop reads again.
+/// The reader's own side. However the thread leaves, this is dropped, and then the event loop reads
+/// again.
 struct Reading<'a> {
     generation: &'a Generation,
     number: u64,
@@ -50,30 +52,31 @@ struct Reading<'a> {
     until: BootTime,
 }
 
-enum Start<'a, T> {
+enum ReadStart<'a, T> {
     Reading(Reading<'a>),
-    /// What it wanted to wait for is there.
+    /// There is no need to wait: the value is there.
     Done(T),
 }
 
-enum Next {
-    Read,
-    /// The event loop reads again, or carries out outputs.
+enum AfterRead {
+    GoOn,
+    /// The event loop must read, or carry out outputs.
     Leave,
 }
 
 impl Generation {
-    /// Reads for a moment, until `done` gives a value. `done` is asked after each carrying out of
-    /// outputs. A value that comes from anywhere else is noticed when the moment is over. `done` is
-    /// also called while locks are held: it must not block, and must take no lock.
+    /// Reads until `done` gives a value, for `READING_TIME` at most. `done` is called each time
+    /// outputs were carried out. If its value comes from another source, the thread notices that
+    /// when the time is over. `done` is also called while locks are held: it must not block, and
+    /// must take no lock.
     pub(in crate::session) fn read_until<T>(
         &self,
         done: impl Fn() -> Option<T>,
         limit: &Limit<'_>,
     ) -> Option<T> {
         let reading = match self.become_reader(&done, limit)? {
-            Start::Reading(reading) => reading,
-            Start::Done(value) => return Some(value),
+            ReadStart::Reading(reading) => reading,
+            ReadStart::Done(value) => return Some(value),
         };
         let mut buf = [0; CHUNK];
         loop {
@@ -84,8 +87,8 @@ impl Generation {
             match socket::wait_readable(&reading.socket, left) {
                 Ok(false) => {}
                 Ok(true) => match reading.read(&mut buf) {
-                    Next::Read => {}
-                    Next::Leave => return done(),
+                    AfterRead::GoOn => {}
+                    AfterRead::Leave => return done(),
                 },
                 Err(_) => return None,
             }
@@ -99,64 +102,66 @@ impl Generation {
         &self,
         done: impl Fn() -> Option<T>,
         limit: &Limit<'_>,
-    ) -> Option<Start<'_, T>> {
+    ) -> Option<ReadStart<'_, T>> {
         let connection = &self.connection;
-        // Where somebody carries out outputs, or some are left, what this thread waits for may be
-        // on its way: no more bytes may come after it.
-        let _handing_out = connection.handing_out.try_lock()?;
+        // If another thread carries out outputs now, or outputs are left, the value may be on its
+        // way to this thread. Then this thread must not wait for more bytes.
+        let _delivering = connection.delivering.try_lock()?;
         let mut inner = connection.inner.lock();
         if !inner.machine.is_up() || !inner.machine.outputs.is_empty() || limit.is_cancelled() {
             return None;
         }
         if let Some(value) = done() {
-            return Some(Start::Done(value));
+            return Some(ReadStart::Done(value));
         }
         let now = BootTime::now();
         if inner.reader.as_ref().is_some_and(|reader| now < reader.until) {
             return None;
         }
         let socket = inner.socket.clone()?;
-        let until = now + limit.left().map_or(MOMENT, |left| left.min(MOMENT));
-        inner.readers += 1;
-        let number = inner.readers;
-        inner.reader = Some(Reader { number, until });
+        let until = now + limit.left().map_or(READING_TIME, |left| left.min(READING_TIME));
+        inner.reader_number += 1;
+        let number = inner.reader_number;
+        inner.reader = Some(CurrentReader { number, until });
         inner.wait_for_socket(&connection.registry);
-        Some(Start::Reading(Reading { generation: self, number, socket, until }))
+        Some(ReadStart::Reading(Reading { generation: self, number, socket, until }))
     }
 }
 
 impl Reading<'_> {
-    fn read(&self, buf: &mut [u8]) -> Next {
+    fn read(&self, buf: &mut [u8]) -> AfterRead {
         let connection = &self.generation.connection;
-        let Some(_handing_out) = connection.handing_out.try_lock() else { return Next::Leave };
+        let Some(_delivering) = connection.delivering.try_lock() else { return AfterRead::Leave };
         let mut inner = connection.inner.lock();
         if !inner.is_reader(self.number) {
-            return Next::Leave; // the connection is another one, or the moment is over
+            return AfterRead::Leave; // there is another connection, or the time is over
         }
-        match (&*self.socket).read(buf) {
-            Ok(0) => return Next::Leave, // the event loop finds the end of the connection
-            Ok(n) => inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now()),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Next::Read;
+        match read_some(&mut &*self.socket, buf) {
+            // The event loop reads the end of the stream too, and handles it.
+            Ok(Some(0)) => return AfterRead::Leave,
+            Ok(Some(n)) => {
+                inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now())
             }
-            // The socket tells of it only once.
+            Ok(None) => return AfterRead::GoOn,
+            // The socket reports this error only once, so it is kept for the event loop.
             Err(e) => inner.failed = Some(e.to_string()),
         }
         inner.flush(&connection.registry);
         let is_light = |output: &&Output| self.generation.is_light(output);
         let light = inner.machine.outputs.iter().take_while(is_light).count();
         let outputs: Vec<Output> = inner.machine.outputs.drain(..light).collect();
-        // Callers that wait until the lease is fresh hear of it when the event loop looks.
+        // The event loop's next `tick` answers the callers that wait until the lease is fresh.
         let is_proven = outputs.iter().any(|output| matches!(output, Output::Heard(_)));
         let is_awaited = is_proven && inner.machine.is_proof_awaited();
-        let is_loops = is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
+        let needs_event_loop =
+            is_awaited || inner.failed.is_some() || inner.machine.wants_attention();
         drop(inner);
         outputs.into_iter().for_each(|output| self.generation.take_output(output));
-        if !is_loops {
-            return Next::Read;
+        if !needs_event_loop {
+            return AfterRead::GoOn;
         }
         connection.wake();
-        Next::Leave
+        AfterRead::Leave
     }
 }
 
@@ -191,9 +196,9 @@ mod tests {
     use crate::ZkSession;
     use zk_test_server::{Op, TestServer};
 
-    /// The reader gets no processor for longer than its moment.
+    /// The reader here gets no processor until its time is over.
     #[test]
-    fn the_event_loop_reads_when_the_moment_of_a_reader_is_over() {
+    fn the_event_loop_reads_when_the_time_of_a_reader_is_over() {
         let server = TestServer::start().unwrap();
         let session = ZkSession::connect(&server.connect_string()).unwrap();
         let generation = session.core().generation().unwrap();
@@ -203,7 +208,7 @@ mod tests {
         generation.connection.with(|machine, now| machine.submit(batch, now)).unwrap();
         let done = || answers.try_recv().ok();
         let reading = generation.become_reader(done, &Limit::NONE);
-        assert!(matches!(reading, Some(Start::Reading(_))));
+        assert!(matches!(reading, Some(ReadStart::Reading(_))));
         drop(held);
         let answers = answers.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(answers.all.iter().all(Result::is_ok), "{:?}", answers.all);

@@ -1,4 +1,4 @@
-//! A generation beside the embedded server: what depends on which thread comes first.
+//! A generation beside the embedded server: cases whose outcome depends on which thread comes first.
 
 use crossbeam_channel::Sender;
 
@@ -6,9 +6,10 @@ use super::*;
 use crate::{ZkMutex, ZkSession};
 use zk_test_server::TestServer;
 
-/// Holds the event loop up, as a busy computer may do, until what this gives is dropped.
+/// Stops the event loop, as a busy computer may do, until the returned sender is dropped.
 fn stop_event_loop(generation: &Generation) -> Sender<()> {
-    // Its first look at a new connection lets callers send; it must not stop before that.
+    // On a new connection callers cannot send until the event loop has been at work once. It must
+    // not stop before that.
     generation.read("/", false, &Limit::NONE).unwrap();
     let (stopped, is_stopped) = bounded(0);
     let (go_on, gate) = bounded::<()>(0);
@@ -21,7 +22,7 @@ fn stop_event_loop(generation: &Generation) -> Sender<()> {
 }
 
 #[test]
-fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
+fn nothing_is_held_any_more_when_the_server_hears_of_the_close() {
     let server = TestServer::start().unwrap();
     let session = || ZkSession::connect(&server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
@@ -40,7 +41,7 @@ fn nothing_is_held_any_more_when_the_server_hears_that_the_session_is_closed() {
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Sends a listing, whose answer is not read yet.
+/// Sends a listing, and does not read its answer.
 #[cfg(unix)]
 fn send(generation: &Generation) -> Receiver<Answers> {
     let (mut batch, answers) = Batch::new();
@@ -55,7 +56,7 @@ fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
-    let go_on = stop_event_loop(&generation); // it might always be first
+    let go_on = stop_event_loop(&generation); // it might always read first
     let panics = (0..100).any(|_| {
         let _answers = send(&generation);
         let calls = std::cell::Cell::new(0);
@@ -73,7 +74,7 @@ fn the_event_loop_reads_again_after_a_caller_that_panicked_while_it_read() {
     assert_eq!(server.count(zk_test_server::Op::Connect), 1);
 }
 
-/// What the thread waits for may be among what is carried out.
+/// The other thread may just carry out the event for which this thread waits.
 #[cfg(unix)]
 #[test]
 fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
@@ -82,18 +83,18 @@ fn nobody_becomes_a_reader_while_another_thread_carries_out_what_was_read() {
     let generation = session.core().generation().unwrap();
     let (blocked, is_blocked) = bounded(1);
     let (unblock, gate) = bounded::<()>(0);
-    let tell = move |_: Folder<'_>| {
+    let notify = move |_: Folder<'_>| {
         let _ = (blocked.try_send(()), gate.recv());
         true
     };
-    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(notify)));
     is_blocked.recv_timeout(SOON).unwrap();
     let fails = || -> Option<()> { panic!("it reads") };
     assert!(generation.read_until(fails, &Limit::NONE).is_none());
     drop(unblock);
 }
 
-/// The event loop reads nothing meanwhile.
+/// The event loop is stopped meanwhile.
 #[cfg(unix)]
 #[test]
 fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
@@ -105,26 +106,26 @@ fn a_thread_that_waits_for_a_node_reads_the_event_of_its_end_itself() {
     let create = Operation::Create { path: "/ahead", data: &[], acl: &Acl::Open, mode };
     theirs.call(create, &Limit::NONE).unwrap();
     let generation = ours.core().generation().unwrap();
-    let bell = Bell::new();
-    let causes = super::super::bell::Causes { gone: 1, changed: 2 };
-    let _registration = generation.nodes.register("/ahead".to_owned(), &bell, causes);
+    let notifier = Notifier::new();
+    let mask = super::super::notifier::EventMask { gone: 1, changed: 2 };
+    let _registration = generation.nodes.register("/ahead".to_owned(), &notifier, mask);
     generation.read("/ahead", true, &Limit::NONE).unwrap();
     let _go_on = stop_event_loop(&generation);
     theirs.call(Operation::Delete { path: "/ahead" }, &Limit::NONE).unwrap();
-    // Each wait reads for its first moment, and the event may come later on a busy computer.
+    // Each wait reads only during its first milliseconds. On a busy computer the event may come later.
     let until = std::time::Instant::now() + SOON;
-    let wait = || generation.wait(&bell, &Limit::after(Duration::from_millis(20)));
-    let rung = std::iter::repeat_with(wait).find_map(|ended| match ended {
-        Ended::Got(rung) => Some(Some(rung)),
+    let wait = || generation.wait(&notifier, &Limit::after(Duration::from_millis(20)));
+    let events = std::iter::repeat_with(wait).find_map(|ended| match ended {
+        Ended::Got(events) => Some(Some(events)),
         _ => (std::time::Instant::now() > until).then_some(None),
     });
-    assert_eq!(rung, Some(Some(1)));
+    assert_eq!(events, Some(Some(1)));
 }
 
-/// The event loop, which would log the loss, does nothing meanwhile.
+/// The event loop, which would log the loss, is stopped meanwhile.
 #[cfg(unix)]
 #[test]
-fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
+fn a_held_node_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let server = TestServer::start().unwrap();
     let session = || ZkSession::connect(&server.connect_string()).unwrap();
     let (ours, theirs) = (session(), session());
@@ -134,24 +135,24 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     let _lost = guard.lost();
     let listed = generation.children("/locks/orders", false, &Limit::NONE).unwrap();
     let node = format!("/locks/orders/{}", listed.children.names()[0]);
-    // `lost` made the event loop watch the node. It alone carries out the answer to that, and
-    // nobody reads while it has that before it. So the answer must be through, as it is when one
-    // behind it has come.
-    let hold = generation.lease.hold_on(&node).unwrap();
-    while hold.armed_on() != generation.epoch() {
+    // `lost` made the event loop set a watch on the node. Only the event loop carries out the answer
+    // to that, and no caller reads before it has. So this waits until a later answer has come.
+    let leased = generation.lease.leased_node(&node).unwrap();
+    while leased.armed_on() != generation.epoch() {
         std::thread::sleep(Duration::from_millis(1));
     }
     generation.children("/", false, &Limit::NONE).unwrap();
     let go_on = stop_event_loop(&generation);
     let theirs = theirs.core().generation().unwrap();
     theirs.call(Operation::Delete { path: &node }, &Limit::NONE).unwrap();
-    // The event comes before the answer, whose caller may not get it while the event loop stops.
+    // The event comes before the answer to a listing. While the event loop is stopped, the caller of
+    // the listing may not get its answer.
     let until = std::time::Instant::now() + SOON;
     while guard.is_held() && std::time::Instant::now() < until {
         let _ = generation.children("/", false, &Limit::after(Duration::from_millis(100)));
     }
     assert!(!guard.is_held());
-    // The next thread gets its turn when the event loop goes on.
+    // The next thread gets its turn after the event loop goes on.
     std::thread::scope(|scope| {
         let next = scope.spawn(|| mutex.lock().map(drop));
         drop(go_on);
@@ -159,7 +160,7 @@ fn a_hold_is_lost_as_soon_as_any_thread_reads_that_its_node_is_gone() {
     });
 }
 
-/// The hold's lease has run out, and no thread has noticed that yet.
+/// The lease has ended, and no thread has noticed that yet.
 #[test]
 fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_that_reads_it() {
     let server = TestServer::start().unwrap();
@@ -167,17 +168,17 @@ fn a_proof_that_comes_after_the_leases_end_runs_no_foreign_code_on_the_thread_th
     let generation = session.core().generation().unwrap();
     let (told, teller) = bounded(1);
     let on_loss = Box::new(move || told.send(std::thread::current().id()).unwrap());
-    let hold = Hold::new("/orders".to_owned(), 0, 0, on_loss);
-    generation.grant(&hold).unwrap();
+    let node = LeasedNode::new("/orders".to_owned(), 0, 0, on_loss);
+    generation.grant(&node).unwrap();
     generation.lease.begin(Duration::from_millis(1), BootTime::default());
     let proof = Output::Heard(BootTime::now());
     assert!(generation.is_light(&proof), "any thread may carry it out");
     generation.take_output(proof);
-    assert_eq!(hold.loss(), Some(LossReason::LeaseExpired), "it comes too late for this hold");
+    assert_eq!(node.loss(), Some(LossReason::LeaseExpired), "it comes too late for this node");
     assert_ne!(teller.recv_timeout(SOON).unwrap(), std::thread::current().id());
 }
 
-/// The session is so long that the event loop looks by itself every four minutes.
+/// The session timeout is so long that the event loop wakes by itself only every four minutes.
 #[test]
 fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
     let hour = Duration::from_secs(3600);
@@ -199,21 +200,20 @@ fn a_proof_whose_answer_another_caller_reads_ends_the_wait_for_it() {
     });
 }
 
-/// Foreign code that blocks (a logger, say) keeps the event loop, which has read the answer
-/// already.
+/// Foreign code (a logger, say) blocks the event loop, which has read the answer already.
 #[test]
-fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code() {
+fn a_caller_returns_at_its_deadline_although_its_answer_waits_behind_foreign_code() {
     let server = TestServer::start().unwrap();
     let session = ZkSession::connect(&server.connect_string()).unwrap();
     let generation = session.core().generation().unwrap();
     let go_on = stop_event_loop(&generation);
     let (blocked, is_blocked) = bounded(1);
     let (unblock, gate) = bounded::<()>(0);
-    let tell = move |_: Folder<'_>| {
+    let notify = move |_: Folder<'_>| {
         let _ = (blocked.try_send(()), gate.recv());
         true
     };
-    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(tell)));
+    generation.watch_folder(FolderWatch::new("/".to_owned(), Box::new(notify)));
     let (left, has_left) = bounded(1);
     std::thread::scope(|scope| {
         let call = || {
@@ -231,7 +231,7 @@ fn a_caller_leaves_at_its_deadline_though_its_answer_waits_behind_foreign_code()
     });
 }
 
-/// It comes in many reads.
+/// The listing comes in many reads.
 #[test]
 fn a_large_listing_is_whole_while_other_callers_read_too() {
     const NODES: usize = 2_000;

@@ -1,14 +1,14 @@
 //! A search for a history in which the leader expires the session before the lease ends.
 //!
-//! The model has a leader that pings its learners and expires by buckets, learners that relay whom
-//! they heard, a server that was the leader and does not know that it no longer is, and a client
-//! with a clock of its own. Between the servers lie first-in-first-out streams that stall and
-//! break, each direction by itself. Some servers grant twice the session timeout. A seed makes a
-//! history; every rule can be tried on it.
+//! The model has a leader that pings its learners and expires sessions by buckets. Learners report
+//! to the leader which sessions they heard. One server was the leader before and does not know that
+//! it has been replaced. The client has a clock of its own. The servers are joined by
+//! first-in-first-out streams that stall and break, each direction by itself. Some servers grant
+//! twice the session timeout. A seed makes a history, on which every rule can be tried.
 //!
-//! The model keeps the assumptions of the rule and uses them up: a tick is half of T or shorter,
-//! and the error of the client's clock over T and a pause of the leader, together, are shorter than
-//! T/12.
+//! The model keeps the assumptions of the rule, and goes to their limits: a tick is at most half of
+//! T, and the error of the client's clock over T and a pause of the leader, together, are shorter
+//! than T/12.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +36,7 @@ enum Op {
 
 /// A request of the client, as the client remembers it.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct SentRequest {
     op: Op,
     /// The connection, counted from 1.
     connection: usize,
@@ -51,33 +51,35 @@ struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Ours,
-    /// The library's first rule: 2/3 T from the sending of the newest write whose answer is one
-    /// that a leader commits.
+    /// The library's first rule: the lease lasts for 2/3 T after the client sent the newest write
+    /// whose answer is of a kind that a leader commits.
     AnyWrite,
     /// As ours, but the zxid of an answer is not compared.
     WithoutZxid,
-    /// As ours, but without step 2: one write shows what was answered before it was sent.
+    /// As ours, but without step 2: one write shows all requests that were answered before it was
+    /// sent.
     WithoutOrder,
     /// As ours, but with a lag of half a tick and nothing for the leader's pauses.
     WithoutPauses,
-    /// As ours, but without step 1: what was answered before the ordered request counts at once.
+    /// As ours, but without step 1: a request that was answered before the ordered request counts at
+    /// once.
     WithoutLag,
     /// As ours, but a handshake extends the lease by itself.
     WithHandshakes,
     /// As ours, but the lease lasts for the whole of T.
     WholeTimeout,
-    /// As ours, but a longer timeout counts that another server granted.
+    /// As ours, but if another server grants a longer timeout, that timeout counts.
     LongerCounts,
 }
 
-/// A rule on its way through a history; all times are the client's.
+/// The lease by one rule as a history goes on. All times are on the client's clock.
 struct Judge {
     rule: Rule,
     lag: u64,
     heard: Heard,
     /// When each request of this connection was sent and answered.
     answered: Vec<(u64, u64)>,
-    /// What the server of this connection granted.
+    /// The timeout that the server of this connection granted.
     granted: u64,
     end: u64,
 }
@@ -101,15 +103,15 @@ impl Judge {
     }
 
     /// The client reads an answer.
-    fn read(&mut self, request: &Request, zxid: i64, now: u64) {
-        let Request { op, connection, stamp, granted, .. } = request;
+    fn read(&mut self, request: &SentRequest, zxid: i64, now: u64) {
+        let SentRequest { op, connection, stamp, granted, .. } = request;
         let sent = micros(stamp.sent);
         let answer = match op {
             Op::Handshake => {
                 self.heard.attached(Duration::from_micros(self.lag), stamp.sent, at(now));
                 self.answered = vec![(sent, now)];
                 self.granted = *granted;
-                // The first one makes the session, which needs a quorum.
+                // The first handshake makes the session, which needs a quorum.
                 if *connection == 1 || self.rule == Rule::WithHandshakes {
                     self.extend(sent);
                 }
@@ -159,7 +161,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// When a message that is sent now arrives, if it does.
+    /// When a message that is sent now arrives; `None` if it never does.
     fn carry(&mut self, now: u64, rng: &mut Rng) -> Option<u64> {
         let latency = rng.u64(1..T / 200);
         let free = now + latency;
@@ -171,24 +173,25 @@ impl Stream {
 
 #[derive(Clone, Copy)]
 enum Event {
-    /// The client sends this, if it runs.
+    /// The client sends this, unless it is stopped.
     Act(Op, usize),
-    AtServer(Request),
-    /// From a learner, at the leader.
-    Forwarded(Request),
-    /// A learner's answer to a ping, at the leader; the timeout of the session, if it is listed.
+    AtServer(SentRequest),
+    /// A learner has forwarded the request: it is at the leader.
+    Forwarded(SentRequest),
+    /// A learner's answer to a ping is at the leader. It has the timeout of the session, if it lists
+    /// the session.
     Listed(Option<u64>),
     LeaderPings,
-    /// From the leader, at a learner.
+    /// The leader's ping is at this learner.
     Pinged(usize),
-    Answered(usize, Request, i64),
-    /// At the client.
-    Read(Request, i64),
+    Answered(usize, SentRequest, i64),
+    /// The answer is at the client.
+    Read(SentRequest, i64),
     /// The leader expires the sessions of this bucket.
     Bucket,
 }
 
-struct World {
+struct Model {
     rng: Rng,
     now: u64,
     events: BinaryHeap<Reverse<(u64, usize)>>,
@@ -198,20 +201,21 @@ struct World {
     /// The longest pause of the leader.
     pause: u64,
     tick: u64,
-    /// A learner refuses writes by itself.
+    /// Learners refuse writes by themselves.
     is_eager: bool,
-    /// While the client does not run: it neither sends nor reads.
+    /// While the client is stopped: it neither sends nor reads.
     stopped: Range<u64>,
     up: [Stream; 2],
     down: [Stream; 2],
-    /// The timeout with which each learner heard the session since it answered a ping.
+    /// For each learner: the timeout of the session, if the learner has heard the session since it
+    /// last answered a ping.
     touched: [Option<u64>; 2],
-    /// What each server grants.
+    /// The timeout that each server grants.
     grants: [u64; SERVERS],
     /// The newest zxid that each learner knows, and the leader's.
     known: [i64; 2],
     zxid: i64,
-    /// The connection that the leader takes for the session's.
+    /// The connection to which the session belongs, for the leader.
     owner: usize,
     expires: u64,
     is_expired: bool,
@@ -223,15 +227,15 @@ struct World {
     to_client: Stream,
 }
 
-impl World {
-    /// What the client does, and what goes wrong.
+impl Model {
+    /// Makes a history from a seed: the requests of the client, and the faults.
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut time = T;
         let mut acts = vec![(time, Event::Act(Op::Handshake, [0, 1, 1, 2][rng.usize(..4)]))];
         for _ in 0..rng.usize(6..28) {
             if rng.u8(..20) == 0 {
-                // The shortest way from a silence to a new lease.
+                // The fewest requests that renew the lease after a silence.
                 let wait = [T / 4, T / 4 + MARGIN][rng.usize(..2)];
                 for (most, op) in [(T * 4 / 5, Op::Ping), (T / 50, Op::Sync), (T / 50, Op::Write)] {
                     time += rng.u64(1..most) + if op == Op::Sync { wait } else { 0 };
@@ -241,7 +245,7 @@ impl World {
             }
             time += match rng.u8(..20) {
                 0..11 => rng.u64(1..T / 8),
-                // Just as long as a rule waits for the next ping of the leader, or a little more.
+                // As long as a rule waits for the next ping of the leader, or a little longer.
                 11..15 => [T / 4, T / 4 + MARGIN][rng.usize(..2)] + rng.u64(..T / 50),
                 15..18 => rng.u64(1..T / 2),
                 _ => rng.u64(T / 2..T * 6 / 5),
@@ -254,7 +258,7 @@ impl World {
             };
             acts.push((time, act));
         }
-        // A fault is most telling close to something that the client does.
+        // A fault shows the most if it is close to a request of the client.
         let near = |rng: &mut Rng, before: u64, after: u64| {
             let (act, _) = acts[rng.usize(..acts.len())];
             (act + rng.u64(..after)).saturating_sub(rng.u64(..before)).max(T)
@@ -281,16 +285,17 @@ impl World {
             0..0
         };
         let tick = [T / 2, T / 2, T / 5, T / 10][rng.usize(..4)];
-        // What the rule assumes, split between the leader and the clock.
+        // The error that the rule allows, split between the leader's pause and the client's clock.
         let pause = if rng.bool() { rng.u64(..MARGIN) } else { 0 };
         let most = ((MARGIN - pause) * 1000 / T) as i64;
-        // The server that makes the session grants the shortest: that a shorter timeout counts only
-        // from its answer on is an assumption, not a part of the rule.
+        // The server that makes the session grants the shortest timeout. (If a later server grants a
+        // shorter one, that counts only from its answer on. This is an assumption, and not a part of
+        // the rule.)
         let mut grants = [T; SERVERS].map(|t| t * if rng.u8(..3) == 0 { 2 } else { 1 });
         if let Some((_, Event::Act(_, first))) = acts.first() {
             grants[*first] = T;
         }
-        let mut world = World {
+        let mut model = Model {
             drift: [-most, 0, most, rng.i64(-most..=most)][rng.usize(..4)],
             pause,
             tick,
@@ -316,11 +321,11 @@ impl World {
             to_client: Stream::default(),
         };
         for (time, act) in acts {
-            world.at(time, act);
+            model.at(time, act);
         }
-        let phase = world.rng.u64(..tick / 2);
-        world.at(T + phase, Event::LeaderPings);
-        world
+        let phase = model.rng.u64(..tick / 2);
+        model.at(T + phase, Event::LeaderPings);
+        model
     }
 
     fn at(&mut self, time: u64, event: Event) {
@@ -344,7 +349,7 @@ impl World {
         }
     }
 
-    fn reply(&mut self, request: Request, zxid: i64) {
+    fn reply(&mut self, request: SentRequest, zxid: i64) {
         if request.connection == self.connection
             && let Some(time) = self.to_client.carry(self.now, &mut self.rng)
         {
@@ -352,8 +357,8 @@ impl World {
         }
     }
 
-    /// The leader serves a request, whatever way it came.
-    fn serve(&mut self, request: Request) {
+    /// The leader serves a request, which came from the client or from a learner.
+    fn serve(&mut self, request: SentRequest) {
         let is_owner = request.op == Op::Handshake || request.connection == self.owner;
         if self.is_expired || !is_owner {
             return; // an error, after which the client makes another session or connection
@@ -392,7 +397,8 @@ impl World {
                 }
                 let stamp = judge.heard.send(at(self.clock(self.now)));
                 let Self { connection, server, grants, .. } = *self;
-                let request = Request { op, connection, server, granted: grants[server], stamp };
+                let request =
+                    SentRequest { op, connection, server, granted: grants[server], stamp };
                 if let Some(time) = self.to_server.carry(self.now, &mut self.rng) {
                     self.at(time, Event::AtServer(request));
                 }
@@ -454,11 +460,11 @@ impl World {
         }
     }
 
-    /// Whether the rule trusts the session at a time when the leader has expired it.
+    /// Whether the lease by this rule still lasts when the leader has expired the session.
     fn breaks(mut self, rule: Rule, knows_tick: bool) -> bool {
         let half_tick = if knows_tick { self.tick / 2 } else { T / 4 };
         let mut judge = Judge::new(rule, half_tick);
-        // (A handshake that is lost makes no session that could be expired.)
+        // (If the first handshake is lost, there is no session to expire.)
         while let Some(Reverse((time, index))) = self.events.pop().filter(|next| next.0.0 < T * 40)
         {
             self.now = time;
@@ -475,12 +481,12 @@ fn learner(server: usize) -> Option<usize> {
     LEARNERS.iter().position(|learner| *learner == server)
 }
 
-/// The first seed from this one on whose history breaks the rule.
+/// The first seed, counted from `from`, whose history breaks the rule.
 fn search(rule: Rule, from: u64, histories: u64) -> Option<u64> {
-    (from..from + histories).find(|seed| World::new(*seed).breaks(rule, seed % 2 == 0))
+    (from..from + histories).find(|seed| Model::new(*seed).breaks(rule, seed % 2 == 0))
 }
 
-/// How many histories are tried: `LEASE_HISTORIES`, or what takes a few seconds.
+/// How many histories are tried: `LEASE_HISTORIES`, by default as many as take a few seconds.
 fn histories() -> u64 {
     std::env::var("LEASE_HISTORIES").map_or(60_000, |n| n.parse().expect("a number of histories"))
 }
@@ -506,7 +512,7 @@ fn a_history_is_found_for_each_rule_that_leaves_something_out() {
         let seed = search(rule, from, 1_000_000);
         println!("{rule:?}: seed {seed:?}");
         assert!(seed.is_some(), "{rule:?}");
-        let found = World::new(seed.unwrap_or_default());
+        let found = Model::new(seed.unwrap_or_default());
         assert!(!found.breaks(Rule::Ours, seed.is_some_and(|seed| seed % 2 == 0)), "{rule:?}");
     }
 }

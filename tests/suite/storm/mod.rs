@@ -15,9 +15,7 @@ mod plan;
 pub mod program;
 pub mod worker;
 
-pub use made_up::TESTS as CHECKER;
-
-use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, raw, scenarios};
+use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, Test, raw, scenarios};
 use checker::{Judge, KINDS, Verdict};
 use history::{BEAT, History, Note, PROGRAM, now};
 use plan::{Lane, Next, ServerFault, WorkerFault};
@@ -467,4 +465,8 @@ fn processes_under_faults_are_not_seen_to_break_a_guarantee() {
     }
 }
 
-scenarios![processes_under_faults_are_not_seen_to_break_a_guarantee on real within 240];
+pub fn tests() -> Vec<Test> {
+    let mut all = scenarios![@list processes_under_faults_are_not_seen_to_break_a_guarantee on real within 240];
+    all.extend(made_up::tests());
+    all
+}

@@ -472,7 +472,10 @@ impl Lockable for Several {
     }
 
     fn try_lock(&self) -> Result<Option<Guard<'_>>> {
-        Ok(self.0.try_acquire_many(self.1)?.map(|permits| Box::new(permits) as Guard))
+        Ok(self
+            .0
+            .acquire_many_with(self.1, Wait::timeout(Duration::ZERO))?
+            .map(|permits| Box::new(permits) as Guard))
     }
 
     fn lock_timeout(&self, timeout: Duration) -> Result<Option<Guard<'_>>> {

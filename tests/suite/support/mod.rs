@@ -3,9 +3,10 @@
 #![allow(dead_code)] // not every scenario needs everything
 
 pub mod contend;
+pub mod embedded;
+pub mod process;
 pub mod recipe;
 pub mod scene;
 
 pub use recipe::Recipe;
-pub(crate) use recipe::{over_exclusive, per_recipe};
 pub use zk_test_support::*;

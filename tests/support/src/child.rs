@@ -3,7 +3,7 @@ use super::{logged, residue::Residue, runner::Test};
 use std::{
     any::Any,
     io::{self, Read},
-    panic,
+    panic::{self, AssertUnwindSafe},
     process::{self, Command, ExitCode},
     thread,
     time::{Duration, Instant},
@@ -23,7 +23,7 @@ pub fn main(test: &Test) -> ExitCode {
     let before = Residue::now();
     // The hook has printed the panic already, the scenario's values are gone: nothing can be seen
     // half done.
-    let outcome: Result<(), Box<dyn Any + Send>> = panic::catch_unwind(test.run);
+    let outcome: Result<(), Box<dyn Any + Send>> = panic::catch_unwind(AssertUnwindSafe(&test.run));
     if outcome.is_err() {
         return ExitCode::FAILURE;
     }

@@ -4,8 +4,11 @@ use super::{
     child, residue, scratch, shared,
     variant::{self, On, Variant},
 };
+use crossbeam_channel::{Receiver, Sender, bounded};
 use libtest_mimic::{Arguments, Failed, Trial};
+use parking_lot::Mutex;
 use std::{
+    cmp::Reverse,
     collections::HashSet,
     env, fs,
     io::Read,
@@ -18,15 +21,19 @@ use std::{
 };
 
 /// Scenarios mostly wait, so more of them run than most machines have cores.
-const THREADS: usize = 6;
+const THREADS: usize = 12;
+/// At most so many of them on the real ZooKeeper: it takes processor time, and a scenario whose
+/// server is late shows nothing.
+const REAL_AT_ONCE: usize = 6;
 /// As much of the end of a failed child's output is shown.
 const SHOWN: usize = 200_000;
 
 /// One scenario, made by `scenarios![..]`.
 pub struct Test {
-    pub module: &'static str,
+    /// With the crate's name first, as `module_path!()` gives it.
+    pub module: String,
     pub name: &'static str,
-    pub run: fn(),
+    pub run: Box<dyn Fn() + Send + Sync>,
     /// On which servers.
     pub on: On,
     /// The child is killed after this.
@@ -35,18 +42,23 @@ pub struct Test {
 
 impl Test {
     fn full_name(&self) -> String {
-        let module = self.module.split_once("::").map_or(self.module, |(_, rest)| rest);
+        let module = self.module.split_once("::").map_or(&*self.module, |(_, rest)| rest);
         format!("{module}::{}", self.name)
+    }
+
+    fn name_on(&self, variant: Variant) -> String {
+        format!("{}::{}", variant.name(), self.full_name())
     }
 }
 
 /// The table of a module's scenarios: `scenarios![name, other_name on real, slow_name within 300]`
 /// (seconds; 240 unless told).
 ///
-/// A scenario runs on both servers, as `real::module::name` and `embedded::module::name`, unless it
+/// A scenario is for both servers, as `real::module::name` and `embedded::module::name`, unless it
 /// is `on real`, `on embedded` or `on none` (it needs no server, and runs once as
-/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. Scenarios of
-/// every recipe have a table of their own, `per_recipe![..]`.
+/// `none::module::name`). `scenarios![on real; name, other_name]` says so for all. The table is a
+/// function, `tests()`; `scenarios![@list ..]` is its value, for a module that has more scenarios
+/// than these.
 #[macro_export]
 macro_rules! scenarios {
     (@limit) => { 240 };
@@ -60,32 +72,75 @@ macro_rules! scenarios {
     };
     (@test $name:ident $(on $variant:ident)? $(within $seconds:literal)?) => {
         $crate::Test {
-            module: module_path!(),
+            module: module_path!().to_owned(),
             name: stringify!($name),
-            run: $name,
+            run: Box::new($name),
             on: $crate::scenarios!(@on $($variant)?),
             within: std::time::Duration::from_secs($crate::scenarios!(@limit $($seconds)?)),
         }
     };
+    (@list $($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
+        vec![$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+]
+    };
     ($($name:ident $(on $variant:ident)? $(within $seconds:literal)?),+ $(,)?) => {
-        pub const TESTS: &[$crate::Test] =
-            &[$($crate::scenarios!(@test $name $(on $variant)? $(within $seconds)?)),+];
+        /// The scenarios of this module.
+        pub fn tests() -> Vec<$crate::Test> {
+            $crate::scenarios![@list $($name $(on $variant)? $(within $seconds)?),+]
+        }
     };
 }
+
+/// `tables![one, other]`: the scenarios of these modules, as those of the module that says so.
+#[macro_export]
+macro_rules! tables {
+    ($($(#[$meta:meta])* $module:ident),+ $(,)?) => {
+        /// The scenarios of this module.
+        pub fn tests() -> Vec<$crate::Test> {
+            let mut all = Vec::new();
+            $($(#[$meta])* all.extend($module::tests());)+
+            all
+        }
+    };
+}
+
 /// What a run shares between its tests.
 struct Run {
     scratch: scratch::Scratch,
     shared: shared::Keeper,
+    /// How long each scenario took.
+    took: Mutex<Vec<(Duration, String)>>,
+    /// Has a message for each scenario that runs on the real ZooKeeper, and room for no more.
+    real: (Sender<()>, Receiver<()>),
+}
+
+/// While it lives, one of the scenarios on the real ZooKeeper that may run at once.
+struct Slot<'r>(&'r Run);
+
+impl Slot<'_> {
+    /// Waits until fewer run than may.
+    fn take(run: &Run) -> Slot<'_> {
+        let _ = run.real.0.send(());
+        Slot(run)
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.real.1.try_recv();
+    }
 }
 
 pub use child::VAR as TEST_VAR;
 
+/// A number: so many of the slowest scenarios are named at the end, with their times.
+const SLOWEST_VAR: &str = "ZK_TEST_SLOWEST";
+
 /// Set, the runner runs the traps instead: scenarios that it has to fail.
 pub const TRAPS_VAR: &str = "ZK_MUTEX_TEST_TRAPS";
 
-pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
-    let tables = if env::var_os(TRAPS_VAR).is_some() { &[traps] } else { tables };
-    let tests: Vec<&'static Test> = tables.iter().flat_map(|table| table.iter()).collect();
+pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
+    let tests = if env::var_os(TRAPS_VAR).is_some() { traps() } else { tests() };
+    let tests: Vec<_> = tests.into_iter().map(Arc::new).collect();
     if let Ok(name) = env::var(child::VAR) {
         let test = tests.iter().find(|test| test.full_name() == name);
         return child::main(test.unwrap_or_else(|| panic!("no scenario is named {name}")));
@@ -101,37 +156,75 @@ pub fn main(tables: &[&'static [Test]], traps: &'static [Test]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let left_out =
-        tests.iter().filter(|test| !variants.iter().any(|variant| test.on.runs(*variant))).count();
-    if left_out > 0 {
-        let (total, switch) = (tests.len(), variant::SWITCH);
-        eprintln!(
-            "{left_out} of {total} scenarios are left out: they need the server that {switch} excludes"
-        );
-    }
-
     let mut args = Arguments::from_args();
     let wanted = env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
     args.test_threads = args.test_threads.or(wanted).or(Some(THREADS));
     let scratch = scratch::Scratch::new("run");
-    let run = Arc::new(Run { shared: shared::Keeper::start(scratch.path()), scratch });
+    let run = Arc::new(Run {
+        shared: shared::Keeper::start(scratch.path()),
+        scratch,
+        took: Mutex::default(),
+        real: bounded(REAL_AT_ONCE),
+    });
     let of_variant = |variant: Variant| {
         let run = &run;
-        tests.iter().copied().filter(move |test| test.on.runs(variant)).map(move |test| {
-            let run = Arc::clone(run);
-            let name = format!("{}::{}", variant.name(), test.full_name());
-            Trial::test(name.clone(), move || run_child(test, variant, &name, &run))
+        tests.iter().filter(move |test| test.on.runs(variant)).map(move |test| {
+            let (run, test) = (Arc::clone(run), Arc::clone(test));
+            let name = test.name_on(variant);
+            Trial::test(name.clone(), move || run_child(&test, variant, &name, &run))
         })
     };
-    let trials = variants.into_iter().flat_map(of_variant).collect();
+    let trials = variants.iter().copied().flat_map(of_variant).collect();
+    let left_out = left_out(&tests, &variants, &args);
     let conclusion = libtest_mimic::run(&args, trials);
-    // The code is returned, not exited with, so that this drop and its removals happen.
     run.shared.stop();
-    drop(run);
+    for line in slowest(&run.took.lock()).iter().chain(&left_out) {
+        eprintln!("{line}");
+    }
+    if !args.list && conclusion.num_passed + conclusion.num_failed == 0 {
+        // Other arguments may mean the tests of another binary: `cargo test` gives them to all.
+        let means_scenarios = args.filter.is_none() || !left_out.is_empty();
+        if means_scenarios {
+            eprintln!("no scenario was run");
+            return ExitCode::FAILURE;
+        }
+    }
+    // The code is returned, not exited with, so that `run` is dropped and removes its directory.
     conclusion.exit_code()
 }
 
+/// For each server that does not run: how many of the scenarios that the arguments name need it.
+fn left_out(tests: &[Arc<Test>], chosen: &[Variant], args: &Arguments) -> Vec<String> {
+    let names =
+        |part: &str, name: &str| if args.exact { name == part } else { name.contains(part) };
+    let is_named = |name: &str| {
+        args.filter.iter().all(|part| names(part, name))
+            && !args.skip.iter().any(|part| names(part, name))
+    };
+    let line = |variant: &Variant| {
+        let needs = |test: &&Arc<Test>| test.on.runs(*variant) && is_named(&test.name_on(*variant));
+        let count = tests.iter().filter(needs).count();
+        let server = match variant {
+            Variant::Real => "the real ZooKeeper",
+            _ => "the embedded server",
+        };
+        let hint = format!("`tests/run` runs them too ({}=both)", variant::SWITCH);
+        (count > 0).then(|| format!("not run here: {count} scenarios on {server}; {hint}"))
+    };
+    variant::ALL.iter().filter(|variant| !chosen.contains(variant)).filter_map(line).collect()
+}
+
+/// The scenarios that took longest, as many as `ZK_TEST_SLOWEST` says.
+fn slowest(took: &[(Duration, String)]) -> Vec<String> {
+    let wanted = env::var(SLOWEST_VAR).ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let mut took: Vec<_> = took.iter().collect();
+    took.sort_by_key(|(time, _)| Reverse(*time));
+    let line = |(time, name): &(Duration, String)| format!("{:6.1} s {name}", time.as_secs_f64());
+    took.into_iter().take(wanted).map(line).collect()
+}
+
 fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(), Failed> {
+    let _slot = (variant == Variant::Real).then(|| Slot::take(run));
     let said = run.scratch.path().join(format!("{}.out", name.replace("::", ".")));
     let file = || fs::File::options().create(true).append(true).open(&said);
     let exe = env::current_exe()?;
@@ -146,7 +239,9 @@ fn run_child(test: &Test, variant: Variant, name: &str, run: &Run) -> Result<(),
         .stderr(file()?)
         .process_group(0)
         .spawn()?;
+    let start = Instant::now();
     let ended = wait(&mut child, test.within)?;
+    run.took.lock().push((start.elapsed(), name.to_owned()));
     let verdict = match ended {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(match status.signal() {

@@ -16,6 +16,8 @@ use std::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Close,
+    /// The first is closed, the later ones stay open.
+    CloseFirst,
     /// It stays open, and nothing more is said, until the stub is dropped.
     Stay,
 }
@@ -41,12 +43,12 @@ impl Stub {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                count.fetch_add(1, Ordering::SeqCst);
+                let earlier = count.fetch_add(1, Ordering::SeqCst);
                 // Unread bytes would make the close a reset, and the words be lost.
                 let _ = client.set_read_timeout(Some(Duration::from_secs(1)));
                 let _ = client.read(&mut [0; 1024]);
                 let _ = client.write_all(&words);
-                if then == Then::Stay {
+                if then == Then::Stay || (then == Then::CloseFirst && earlier > 0) {
                     open.push(client);
                 }
             }

@@ -7,12 +7,9 @@
 //! `WaitStrategy::Parent`, one for each waiter, who then all list the whole queue to find that one
 //! of them has it. That is the herd.
 
-#[path = "../../../../examples/common/mod.rs"]
-mod common;
 mod counted;
 mod crowd;
 
-use common::{Args, CONNECT, Flag, say};
 use counted::Counter;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use crowd::Crowd;
@@ -21,41 +18,52 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 use zk_mutex::{CancelToken, Wait, WaitStrategy, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex_bench::{Servers, failure, path, positive, say, text};
 
-const ABOUT: &str =
-    "watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy";
+const HELP: &str = "\
+watch events at a release, for 1, 10, 100 and 1,000 waiters under each wait strategy
 
-const FLAGS: &[Flag] = &[
-    CONNECT,
-    ("--path", "P", "where the locks are (default /zk-mutex/herd)"),
-    ("--most", "N", "go up to so many waiters (default 1000)"),
-    ("--sessions", "N", "waiters that are whole sessions, five threads each (default 100)"),
-];
+Flags:
+  --connect STR  the server, as in h1:2181/chroot
+                 (default: $ZK_CONNECT, or else an embedded test server)
+  --path P       where the locks are (default /zk-mutex/herd)
+  --most N       go up to so many waiters (default 1000)
+  --sessions N   waiters that are whole sessions, five threads each (default 100)
+  --help         this text";
 
 /// How many of a longer queue are whole sessions: those in front.
 const FRONT: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let args = Args::parse("herd", ABOUT, FLAGS);
-    let path = args.path("/zk-mutex/herd").to_owned();
-    let (most, most_sessions) = (args.positive("--most", 1000), args.positive("--sessions", 100));
-    let servers = args.servers(&[]);
-    common::show_log("warn");
+    let (mut connect, mut locks) = (None, "/zk-mutex/herd".to_owned());
+    let (mut most, mut most_sessions) = (1000, 100);
+    zk_mutex_bench::flags("herd", HELP, |flag, parser| {
+        match flag {
+            "connect" => connect = Some(text(parser)?),
+            "path" => locks = path(parser)?,
+            "most" => most = positive(parser)?,
+            "sessions" => most_sessions = positive(parser)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    });
+    let servers = Servers::find("herd", connect);
+    zk_mutex_bench::show_log();
     let connect = servers.connect_string();
     let (host, chroot) = connect.find('/').map_or((connect, ""), |at| connect.split_at(at));
     if host.contains(',') {
-        args.refuse("each server counts its own watches: name one");
+        zk_mutex_bench::refuse("herd", "each server counts its own watches: name one");
     }
     allow_many_files();
     let counter =
         servers.embedded().map_or_else(|| Counter::Real(host.to_owned()), Counter::Embedded);
     let mut herd =
-        Herd { connect, host, chroot, path, most_sessions, counter, sessions: Vec::new() };
+        Herd { connect, host, chroot, path: locks, most_sessions, counter, sessions: Vec::new() };
     match herd.run(most) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
-            Some(error) => common::failure("herd", error),
+            Some(error) => failure("herd", error),
             None => {
                 eprintln!("herd: {error}");
                 ExitCode::FAILURE

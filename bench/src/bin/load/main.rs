@@ -6,41 +6,45 @@
 //! The server runs in a process of its own, so that its processor time and its memory are its own
 //! too. With `--connect` another server is loaded instead, and only the rate is known.
 
-#[path = "../../../../examples/common/mod.rs"]
-#[allow(dead_code)] // it has a server of its own
-mod common;
 mod raw;
 mod served;
 
-use common::{Args, Flag, say};
 use raw::{EPHEMERAL_SEQUENTIAL, PERSISTENT, Raw};
 use served::Served;
 use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use zk_mutex_bench::{positive, say, text};
 
-const ABOUT: &str = "loads a server with pipelined creates and with a crowd of waiting nodes";
+const HELP: &str = "\
+loads a server with pipelined creates and with a crowd of waiting nodes
 
-const FLAGS: &[Flag] = &[
-    (
-        "--connect",
-        "HOST:PORT",
-        "a server of yours (default: an embedded one, in a process of its own)",
-    ),
-    ("--creates", "N", "creates to send, pipelined, on one connection (default 100000)"),
-    ("--sessions", "N", "sessions that wait (default 500)"),
-    ("--nodes", "N", "their nodes, each watching the one before it (default 1000)"),
-    served::FLAG,
-];
+Flags:
+  --connect HOST:PORT  a server of yours (default: an embedded one, in a process of its own)
+  --creates N          creates to send, pipelined, on one connection (default 100000)
+  --sessions N         sessions that wait (default 500)
+  --nodes N            their nodes, each watching the one before it (default 1000)
+  --serve              be the server (this is how the program starts it)
+  --help               this text";
 
 fn main() -> ExitCode {
-    let args = Args::parse("load", ABOUT, FLAGS);
-    if args.text(served::FLAG.0).is_some() {
+    let (mut connect, mut creates, mut serve) = (None, 100_000, false);
+    let mut crowd = Crowd { sessions: 500, nodes: 1000 };
+    zk_mutex_bench::flags("load", HELP, |flag, parser| {
+        match flag {
+            "connect" => connect = Some(text(parser)?),
+            "creates" => creates = positive(parser)?,
+            "sessions" => crowd.sessions = positive(parser)?,
+            "nodes" => crowd.nodes = positive(parser)?,
+            "serve" => serve = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    });
+    if serve {
         return served::serve();
     }
-    let crowd =
-        Crowd { sessions: args.positive("--sessions", 500), nodes: args.positive("--nodes", 1000) };
-    match run(args.text("--connect"), args.positive("--creates", 100_000), &crowd) {
+    match run(connect.as_deref(), creates, &crowd) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("load: {error}");

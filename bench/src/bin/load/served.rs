@@ -1,13 +1,11 @@
 //! An embedded server in a process of its own, and what the system says of that process.
 
-use super::common::{Flag, say};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
+use zk_mutex_bench::say;
 use zk_test_server::TestServer;
-
-pub const FLAG: Flag = ("--serve", "", "be the server (this is how the example starts it)");
 
 /// Serves until whoever started this closes its end of the pipe.
 pub fn serve() -> ExitCode {
@@ -32,7 +30,7 @@ pub struct Served {
 impl Served {
     pub fn start() -> io::Result<Served> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg(FLAG.0)
+            .arg("--serve")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

@@ -8,12 +8,9 @@
 //! Each section reads a counter, waits, and writes it plus one. Only the lock keeps two sections
 //! apart, so a counter that comes out right shows that it did.
 
-#[path = "../../../../examples/common/mod.rs"]
-mod common;
 mod counter;
 mod tally;
 
-use common::{Args, CONNECT, Flag, say};
 use counter::Counter;
 use log::warn;
 use std::io;
@@ -23,24 +20,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tally::{Summary, Tally};
 use zk_mutex::{Error, Held, ZkMutex, ZkMutexGuard, ZkSession};
+use zk_mutex_bench::{Servers, failure, millis, path, positive, say, text};
 
-const ABOUT: &str =
-    "threads contend for one lock and count under it; exit code 0 if the count is exact";
+const HELP: &str = "\
+threads contend for one lock and count under it; exit code 0 if the count is exact
 
-const FLAGS: &[Flag] = &[
-    CONNECT,
-    ("--path", "P", "the lock's path (default /zk-mutex/stress)"),
-    ("--threads", "N", "threads of this process (default 8)"),
-    ("--rounds", "N", "sections per thread (default 25)"),
-    ("--hold", "MS", "how long a section lasts (default 5)"),
-    (
-        "--timeout",
-        "MS",
-        "give a round up after waiting so long; it counts as a timeout, not as a section",
-    ),
-    ("--counter", "FILE", "count in FILE, together with other processes (default: in memory)"),
-    ("--json", "", "end with one line of JSON"),
-];
+Flags:
+  --connect STR   the servers, as in h1:2181,h2:2181/chroot
+                  (default: $ZK_CONNECT, or else an embedded test server)
+  --path P        the lock's path (default /zk-mutex/stress)
+  --threads N     threads of this process (default 8)
+  --rounds N      sections per thread (default 25)
+  --hold MS       how long a section lasts (default 5)
+  --timeout MS    give a round up after waiting so long; it counts as a timeout, not as a section
+  --counter FILE  count in FILE, together with other processes (default: in memory)
+  --json          end with one line of JSON
+  --help          this text";
 
 /// Where `lock_timeout` meets an outage, the round is tried again for as long as `lock` would try.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,20 +47,40 @@ const SHOW_EVERY: Duration = Duration::from_millis(250);
 const STACK: usize = 256 * 1024;
 
 fn main() -> ExitCode {
-    let args = Args::parse("stress", ABOUT, FLAGS);
-    let config = Config {
-        threads: args.positive("--threads", 8),
-        rounds: args.positive("--rounds", 25),
-        hold: Duration::from_millis(u64::from(args.number::<u32>("--hold").unwrap_or(5))),
-        timeout: args.number::<u32>("--timeout").map(|ms| Duration::from_millis(ms.into())),
-        counter: Counter::new(args.text("--counter")),
-        json: args.text("--json").is_some(),
+    let mut config = Config {
+        threads: 8,
+        rounds: 25,
+        hold: Duration::from_millis(5),
+        timeout: None,
+        counter: Counter::new(None),
+        json: false,
     };
-    let servers = args.servers(&["--counter"]);
-    common::show_log("warn");
-    match run(servers.connect_string(), args.path("/zk-mutex/stress"), config) {
+    let (mut connect, mut at) = (None, "/zk-mutex/stress".to_owned());
+    zk_mutex_bench::flags("stress", HELP, |flag, parser| {
+        match flag {
+            "connect" => connect = Some(text(parser)?),
+            "path" => at = path(parser)?,
+            "threads" => config.threads = positive(parser)?,
+            "rounds" => config.rounds = positive(parser)?,
+            "hold" => config.hold = millis(parser)?,
+            "timeout" => config.timeout = Some(millis(parser)?),
+            "counter" => config.counter = Counter::new(Some(&text(parser)?)),
+            "json" => config.json = true,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    });
+    let servers = Servers::find("stress", connect);
+    if servers.embedded().is_some() && matches!(config.counter, Counter::File(_)) {
+        zk_mutex_bench::refuse(
+            "stress",
+            "--counter is for several processes: name the server that they share with --connect",
+        );
+    }
+    zk_mutex_bench::show_log();
+    match run(servers.connect_string(), &at, config) {
         Ok(code) => code,
-        Err(error) => common::failure("stress", &error),
+        Err(error) => failure("stress", &error),
     }
 }
 

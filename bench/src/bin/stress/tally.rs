@@ -1,7 +1,7 @@
 //! What the threads saw, added up, judged and printed.
 
-use crate::common::say;
 use std::time::Duration;
+use zk_mutex_bench::say;
 
 /// What one thread saw, or all of them together.
 #[derive(Default)]

@@ -31,26 +31,25 @@ mod watches;
 mod words;
 mod zxids;
 
+zk_test_support::tables![
+    counters,
+    creates,
+    framing,
+    lasting_watches,
+    multis,
+    nodes,
+    permissions,
+    random,
+    reaping,
+    refusals,
+    restarts,
+    rewatches,
+    sessions,
+    watches,
+    words,
+    zxids,
+];
+
 fn main() -> std::process::ExitCode {
-    zk_test_support::runner::main(
-        &[
-            counters::TESTS,
-            creates::TESTS,
-            framing::TESTS,
-            lasting_watches::TESTS,
-            multis::TESTS,
-            nodes::TESTS,
-            permissions::TESTS,
-            random::TESTS,
-            reaping::TESTS,
-            refusals::TESTS,
-            restarts::TESTS,
-            rewatches::TESTS,
-            sessions::TESTS,
-            watches::TESTS,
-            words::TESTS,
-            zxids::TESTS,
-        ],
-        &[],
-    )
+    zk_test_support::runner::main(tests, Vec::new)
 }

@@ -1,11 +1,11 @@
-//! What the fuzz targets of this repository's crates have in common, and those of this crate. A
-//! target takes any bytes, and panics where the code does what it must never do.
+//! The fuzz targets of this crate, and what the fuzz targets of all crates of this repository
+//! share. A target takes any bytes, and panics if the code breaks a rule.
 //!
-//! An explorer that is guided by coverage runs the targets (`fuzz/run`, which needs nightly Rust).
+//! A fuzzer that is guided by coverage runs the targets (`fuzz/run`, which needs nightly Rust).
 //! Tests of the crates replay every input of `fuzz/corpus`, and then random changes of them.
 //!
-//! Bytes that come off the wire are handed over as they are. Where a target plays a whole world, a
-//! server or many clients, the bytes are a [`Script`] of acts.
+//! Bytes from the wire are passed on as they are. If a target plays a whole world, a server or many
+//! clients, the bytes are a [`Script`] of acts.
 
 mod replay;
 mod targets;
@@ -19,8 +19,8 @@ pub type Target = fn(&[u8]);
 pub const TARGETS: &[(&str, Target)] =
     &[("frames", targets::frames), ("records", targets::records)];
 
-/// An input, read as a list of numbers and pieces. Behind its end there are zeros, so that each
-/// beginning of a script is a script.
+/// An input that is read as a list of numbers and pieces. After its end there are zeros, so each
+/// beginning of a script is a script too.
 pub struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -51,7 +51,7 @@ impl<'a> Script<'a> {
         of[usize::from(self.byte()) % of.len()]
     }
 
-    /// One of the places in a list of this length; `None` if it is empty.
+    /// An index into a list of this length; `None` if the list is empty.
     pub fn place(&mut self, len: usize) -> Option<usize> {
         usize::from(self.byte()).checked_rem(len)
     }
@@ -61,7 +61,7 @@ impl<'a> Script<'a> {
         i32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// Bytes as they come, 255 at most: their number first.
+    /// A piece of at most 255 bytes, with its length in front.
     pub fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte()).min(self.0.len());
         let (piece, rest) = self.0.split_at(length);
@@ -69,7 +69,7 @@ impl<'a> Script<'a> {
         piece
     }
 
-    /// All that is left.
+    /// The rest of the bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -5,8 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// For so long each target gets random changes of its inputs: a second, or what `FUZZ_SECONDS`
-/// says.
+/// How long each target is run with random changes of its inputs: a second, or `FUZZ_SECONDS`.
 fn mutations() -> Duration {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(seconds.unwrap_or(1))
@@ -36,7 +35,7 @@ fn play(target: Target, from: &str, bytes: &[u8]) {
 
 /// One random change.
 fn mutate(random: &mut fastrand::Rng, bytes: &mut Vec<u8>, other: &[u8]) {
-    /// Lengths, counts and codes at their ends.
+    /// Lengths, counts and codes at the ends of their ranges.
     const NUMBERS: [[u8; 4]; 6] =
         [[0xff; 4], [0x7f, 0xff, 0xff, 0xff], [0x80, 0, 0, 0], [0; 4], [0, 0, 0, 1], [1, 0, 0, 1]];
     let at = random.usize(..=bytes.len());
@@ -60,7 +59,7 @@ fn mutate(random: &mut fastrand::Rng, bytes: &mut Vec<u8>, other: &[u8]) {
 ///
 /// # Panics
 ///
-/// Where the target does, or where there is no corpus.
+/// If the target panics, or if there is no corpus.
 #[track_caller]
 pub fn replay(name: &str, target: Target) {
     let inputs = corpus(name);

@@ -1,22 +1,22 @@
-//! What a peer sends, as bytes: frames and records.
+//! The fuzz targets of this crate: frames and records with the bytes of any peer.
 
 use super::Script;
-use crate::frame::{Frames, HEAD, MAX_FRAME, Next};
+use crate::frame::{FrameOrHead, Frames, HEAD, MAX_FRAME};
 use crate::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer, request_header};
 
-/// What a stream of frames is found to have, whoever looks.
+/// A part of a stream of frames, as a reader finds it.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    Whole(Vec<u8>),
+    Frame(Vec<u8>),
     Head(Vec<u8>),
     Malformed,
 }
 
-/// A stream in pieces: what is found depends on its bytes alone, and is what is written down.
+/// A stream in pieces: the frames that are found depend on the bytes alone, and not on the pieces.
 pub fn frames(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let (passes_long, cuts, stream) = (script.flag(), script.piece(), script.rest());
-    let (expected, missing) = read(stream, passes_long);
+    let (accepts_long, cuts, stream) = (script.flag(), script.piece(), script.rest());
+    let (expected, missing) = read(stream, accepts_long);
 
     let (mut frames, mut seen) = (Frames::default(), Vec::new());
     let (mut rest, mut cuts) = (stream, cuts.iter().map(|cut| usize::from(*cut) + 1).cycle());
@@ -24,14 +24,14 @@ pub fn frames(bytes: &[u8]) {
         let (piece, left) = rest.split_at(cuts.next().unwrap_or(rest.len()).min(rest.len()));
         rest = left;
         frames.push(piece);
-        collect(&mut frames, passes_long, &mut seen);
+        collect(&mut frames, accepts_long, &mut seen);
     }
     assert_eq!(seen, expected);
     if seen.last() == Some(&Seen::Malformed) {
         return;
     }
     assert_eq!(frames.is_skipping(), missing > 0);
-    // The rest of a frame that is thrown away, and then another one.
+    // The rest of a frame that is skipped, and then another frame.
     const ZEROS: &[u8] = &[0; 1 << 20];
     let mut left = missing;
     while left > 0 {
@@ -47,34 +47,34 @@ pub fn frames(bytes: &[u8]) {
     assert_eq!(frames.next(), Ok(None));
 }
 
-fn collect(frames: &mut Frames, passes_long: bool, seen: &mut Vec<Seen>) {
+fn collect(frames: &mut Frames, accepts_long: bool, seen: &mut Vec<Seen>) {
     loop {
-        let is_long = frames.is_next_long();
-        let next = match passes_long {
-            true => frames.next_or_head(),
-            false => frames.next().map(|frame| frame.map(Next::Whole)),
+        let mut is_long = false;
+        let expects_long = || {
+            is_long = true;
+            accepts_long
         };
-        match next {
-            Ok(Some(Next::Whole(frame))) => {
+        match frames.next_or_head(expects_long) {
+            Ok(Some(FrameOrHead::Frame(frame))) => {
                 assert!(frame.len() <= MAX_FRAME && !is_long);
-                seen.push(Seen::Whole(frame.to_vec()));
+                seen.push(Seen::Frame(frame.to_vec()));
             }
-            Ok(Some(Next::Head(head))) => {
-                assert!(is_long && passes_long);
+            Ok(Some(FrameOrHead::Head(head))) => {
+                assert!(is_long && accepts_long);
                 seen.push(Seen::Head(head.to_vec()));
             }
             Ok(None) => return,
             Err(_) => {
-                assert!(frames.next().is_err(), "what is malformed stays so");
+                assert!(frames.next().is_err(), "a malformed stream stays malformed");
                 return seen.push(Seen::Malformed);
             }
         }
     }
 }
 
-/// The frames of a stream, read in one piece; and how much of the last one, which is too long, is
-/// still to come.
-fn read(mut stream: &[u8], passes_long: bool) -> (Vec<Seen>, usize) {
+/// The frames of a stream, read in one piece; and the number of missing bytes of the last frame, if
+/// that is too long.
+fn read(mut stream: &[u8], accepts_long: bool) -> (Vec<Seen>, usize) {
     let mut all = Vec::new();
     while let Some((prefix, rest)) = stream.split_first_chunk::<4>() {
         let Ok(length) = usize::try_from(i32::from_be_bytes(*prefix)) else {
@@ -82,7 +82,7 @@ fn read(mut stream: &[u8], passes_long: bool) -> (Vec<Seen>, usize) {
             break;
         };
         if length > MAX_FRAME {
-            if !passes_long {
+            if !accepts_long {
                 all.push(Seen::Malformed);
             } else if let Some(head) = rest.get(..HEAD) {
                 all.push(Seen::Head(head.to_vec()));
@@ -91,13 +91,14 @@ fn read(mut stream: &[u8], passes_long: bool) -> (Vec<Seen>, usize) {
             break;
         }
         let Some((frame, rest)) = rest.split_at_checked(length) else { break };
-        all.push(Seen::Whole(frame.to_vec()));
+        all.push(Seen::Frame(frame.to_vec()));
         stream = rest;
     }
     (all, 0)
 }
 
-/// Records: what was read is written as it was, and no reader goes beyond its bytes.
+/// Records: a record that was read is written as the same bytes, and no reader reads past its
+/// bytes.
 pub fn records(bytes: &[u8]) {
     if let Ok(reply) = ConnectReply::read(bytes) {
         assert!(reply.password.len() <= 64);
@@ -147,7 +148,7 @@ pub fn records(bytes: &[u8]) {
                 Err(_) => break,
             },
             _ => match r.stat() {
-                Ok(_) | Err(_) => break, // most of it is passed over, and cannot be written again
+                Ok(_) | Err(_) => break, // most fields are skipped, so they cannot be written again
             },
         };
     }
@@ -155,7 +156,7 @@ pub fn records(bytes: &[u8]) {
     assert!(is_null || record.starts_with(written));
 }
 
-/// Records that only a server reads.
+/// The records that only servers read.
 fn server_records(bytes: &[u8]) {
     if let Ok((request, _)) = ConnectRequest::read(bytes) {
         let frame = request.frame();
@@ -169,7 +170,7 @@ fn server_records(bytes: &[u8]) {
         least += 4;
         r.nullable_string()
     });
-    assert!(least <= bytes.len() + 4, "it reads on behind the end");
+    assert!(least <= bytes.len() + 4, "it reads past the end");
     if let Ok(Some(strings)) = strings {
         assert!(strings.len() <= bytes.len() / 4);
     }

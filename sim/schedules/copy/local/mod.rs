@@ -1,2 +1,5 @@
+mod keep;
+pub mod lock;
+pub mod queue;
 pub mod reentry;
-pub mod turnstile;
+pub mod turn;

@@ -1,16 +1,16 @@
 //! The queue at the server, in the place of the real one: nobody is ever ahead.
 
 pub mod call;
-pub mod holding;
+pub mod held_node;
 pub mod name;
 
-pub(crate) use self::holding::{Holding, Release};
+pub(crate) use self::held_node::{HeldNode, Release};
 use crate::clock::BootTime;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::session::Core;
 use crate::session::generation::Removal;
-use crate::session::hold::{Hold, OnLoss};
+use crate::session::leased_node::{LeasedNode, OnLoss};
 
 pub struct Queue(String);
 
@@ -20,12 +20,12 @@ pub enum Mode {
     Wait,
 }
 
-pub struct Request<'a> {
+pub struct QueueRequest<'a> {
     pub core: &'a Core,
     pub kind: name::Kind,
     pub mode: Mode,
     pub limit: Limit<'a>,
-    pub endures: Option<&'a dyn Fn(&Error)>,
+    pub on_overdue: Option<&'a dyn Fn(&Error)>,
     pub contended: bool,
     pub data: &'a [u8],
     pub on_id: &'a dyn Fn(&str),
@@ -42,13 +42,13 @@ impl Queue {
         &self.0
     }
 
-    pub fn acquire(&self, request: &Request<'_>) -> Result<Option<Holding>> {
+    pub fn acquire(&self, request: &QueueRequest<'_>) -> Result<Option<HeldNode>> {
         loop {
             let generation = request.core.current();
             let path = format!("{}/{}", self.0, request.core.new_node());
-            let hold = Hold::new(path.clone(), 0, 0, (request.on_loss)());
+            let hold = LeasedNode::new(path.clone(), 0, 0, (request.on_loss)());
             if generation.lease.grant(&hold, BootTime::now()).is_ok() {
-                return Ok(Some(Holding::new(&generation, hold, Removal { path, done: None })));
+                return Ok(Some(HeldNode::new(&generation, hold, Removal { path, done: None })));
             }
             request.core.next(&generation);
         }

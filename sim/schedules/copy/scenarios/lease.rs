@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::clock::BootTime;
 use crate::error::LossReason;
-use crate::session::bell::{Bell, Causes};
+use crate::session::notifier::{Notifier, EventMask};
 use crate::session::generation::{Generation, SPAN, T};
-use crate::session::hold::{Hold, LostSignal};
+use crate::session::leased_node::{LeasedNode, LostSignal};
 use crate::session::lease::Refused;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::{advance, explore, explore_up_to, spawn};
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// its loss.
 struct Stage {
     session: Arc<Generation>,
-    hold: Arc<Hold>,
+    hold: Arc<LeasedNode>,
     start: BootTime,
     told: Arc<AtomicUsize>,
 }
@@ -34,13 +34,13 @@ impl Stage {
         let on_loss = move || {
             note.fetch_add(1, Ordering::Relaxed);
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(on_loss));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(on_loss));
         assert_eq!(session.lease.grant(&hold, start), Ok(()));
         Arc::new(Stage { session, hold, start, told })
     }
 
-    fn stands(&self) -> bool {
-        self.session.lease.stands(&self.hold, BootTime::now())
+    fn is_held(&self) -> bool {
+        self.session.lease.is_held(&self.hold, BootTime::now())
     }
 
     fn times_told(&self) -> usize {
@@ -66,19 +66,19 @@ pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
         let other = {
             let (stage, is_told) = (stage.clone(), is_told.clone());
             spawn(move || {
-                let stands = stage.stands();
+                let stands = stage.is_held();
                 is_told.store(!stands, Ordering::Release);
                 stands
             })
         };
         advance(SECOND);
         let was_told = is_told.load(Ordering::Acquire);
-        let stands = stage.stands();
+        let stands = stage.is_held();
         assert!(!(was_told && stands), "held again");
         prover.join().unwrap();
         let others = other.join().unwrap();
         if !(stands && others) {
-            assert!(!stage.stands(), "held again");
+            assert!(!stage.is_held(), "held again");
             assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired));
         }
     });
@@ -97,7 +97,7 @@ pub fn a_late_proof_brings_no_hold_back() {
                 stage.session.proven(now, now);
             })
         };
-        assert!(!stage.stands(), "held again");
+        assert!(!stage.is_held(), "held again");
         prover.join().unwrap();
         assert_eq!(stage.hold.loss(), Some(LossReason::LeaseExpired));
         assert_eq!(stage.times_told(), 1, "how often its owner was told");
@@ -118,13 +118,13 @@ pub fn a_proof_in_time_that_is_written_late_decides_once() {
         };
         let other = {
             let stage = stage.clone();
-            spawn(move || stage.stands())
+            spawn(move || stage.is_held())
         };
-        let mine = stage.stands();
+        let mine = stage.is_held();
         prover.join().unwrap();
         let others = other.join().unwrap();
         let is_lost = stage.hold.loss().is_some();
-        assert_eq!(stage.stands(), !is_lost, "the mark decides");
+        assert_eq!(stage.is_held(), !is_lost, "the mark decides");
         assert_eq!(mine && others, !is_lost, "a thread was told of a loss that is none");
         assert_eq!(stage.times_told(), usize::from(is_lost), "how often its owner was told");
     });
@@ -145,10 +145,10 @@ pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
         };
         let now = stage.start + T / 2;
         let was_shorter = is_shorter.load(Ordering::Acquire);
-        let stands = stage.session.lease.stands(&stage.hold, now);
+        let stands = stage.session.lease.is_held(&stage.hold, now);
         assert!(!(was_shorter && stands), "the longer lease");
         server.join().unwrap();
-        assert!(!stage.session.lease.stands(&stage.hold, now), "the longer lease");
+        assert!(!stage.session.lease.is_held(&stage.hold, now), "the longer lease");
     });
 }
 
@@ -160,13 +160,13 @@ pub fn a_loss_that_several_threads_find_is_told_once() {
         advance(SPAN);
         let timer = {
             let stage = stage.clone();
-            spawn(move || stage.session.lease.watch(BootTime::now()))
+            spawn(move || stage.session.lease.end_if_due(BootTime::now()))
         };
         let event = {
             let stage = stage.clone();
             spawn(move || stage.session.lease.node_deleted("/l/n", BootTime::now()))
         };
-        assert!(!stage.stands(), "the lease has ended");
+        assert!(!stage.is_held(), "the lease has ended");
         assert_eq!(signal.reason(), Some(LossReason::LeaseExpired), "the signal comes with the loss");
         assert_eq!(timer.join().unwrap(), None);
         event.join().unwrap();
@@ -190,7 +190,7 @@ pub fn a_hold_that_is_given_up_while_its_node_is_deleted_has_one_reason() {
         };
         stage.session.lease.resign(&stage.hold, BootTime::now());
         let mine = stage.hold.loss();
-        assert!(mine.is_some() && !stage.stands(), "given up");
+        assert!(mine.is_some() && !stage.is_held(), "given up");
         assert_eq!(event.join().unwrap(), mine, "one reason");
         assert_eq!(signal.reason(), mine, "one reason");
         // Only who lost it otherwise needs to be told.
@@ -227,7 +227,7 @@ pub fn a_hold_that_is_granted_while_the_session_ends_is_lost() {
             let session = session.clone();
             spawn(move || session.lease.end(LossReason::SessionExpired))
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
         let granted = session.lease.grant(&hold, BootTime::now());
         event.join().unwrap();
         match granted {
@@ -248,10 +248,10 @@ pub fn a_renewal_while_the_session_ends_grants_nothing() {
         };
         let now = BootTime::now();
         stage.session.proven(now, now);
-        let hold = Hold::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/m".to_owned(), 0, 0, Box::new(|| ()));
         let granted = stage.session.lease.grant(&hold, now);
         event.join().unwrap();
-        assert!(!stage.stands() && (granted.is_err() || hold.loss().is_some()), "a hold of no session");
+        assert!(!stage.is_held() && (granted.is_err() || hold.loss().is_some()), "a hold of no session");
         assert_eq!(stage.session.lease.remaining(now), Duration::ZERO, "a lease of no session");
     });
 }
@@ -262,15 +262,15 @@ const GONE: u8 = 1;
 /// event comes that somebody has deleted the node.
 pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
     explore(|| {
-        let (session, bell) = (Generation::new(1), Bell::new());
-        let _own = session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+        let (session, notifier) = (Generation::new(1), Notifier::new());
+        let _own = session.nodes.register("/l/n".to_owned(), &notifier, EventMask { gone: GONE, changed: 0 });
         let event = {
             let session = session.clone();
             spawn(move || session.deletion_seen("/l/n"))
         };
-        let hold = Hold::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
+        let hold = LeasedNode::new("/l/n".to_owned(), 0, 0, Box::new(|| ()));
         assert_eq!(session.lease.grant(&hold, BootTime::now()), Ok(()));
-        if bell.rung() & GONE != 0 {
+        if notifier.events() & GONE != 0 {
             session.lease.node_deleted("/l/n", BootTime::now());
         }
         event.join().unwrap();
@@ -282,17 +282,17 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
 /// it hears of that, and the holder's guard must not be valid any more.
 pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
     explore(|| {
-        let (stage, bell) = (Stage::new(), Bell::new());
+        let (stage, notifier) = (Stage::new(), Notifier::new());
         let _ahead =
-            stage.session.nodes.register("/l/n".to_owned(), &bell, Causes { gone: GONE, changed: 0 });
+            stage.session.nodes.register("/l/n".to_owned(), &notifier, EventMask { gone: GONE, changed: 0 });
         let event = {
             let stage = stage.clone();
             spawn(move || stage.session.deletion_seen("/l/n"))
         };
-        if bell.rung() & GONE != 0 {
-            assert!(!stage.stands(), "two guards are valid");
+        if notifier.events() & GONE != 0 {
+            assert!(!stage.is_held(), "two guards are valid");
         }
         event.join().unwrap();
-        assert!(bell.rung() & GONE != 0, "the waiter was not told");
+        assert!(notifier.events() & GONE != 0, "the waiter was not told");
     });
 }

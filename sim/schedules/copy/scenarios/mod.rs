@@ -1,8 +1,8 @@
 //! What is played: small worlds of two to four threads, every schedule of which loom tries, and
 //! crowds, of whose schedules shuttle tries many.
 
-pub mod bell;
-pub mod lane;
+pub mod notifier;
+pub mod local_lock;
 pub mod lease;
 pub mod queue;
 pub mod reentry;
@@ -31,7 +31,7 @@ scenarios! {
         a_deadline_while_the_lock_is_held_is_contention
         a_deadline_before_the_server_answers_is_no_contention
         crowd_of_all_kinds;
-    bell:
+    notifier:
         no_event_is_lost
         an_event_behind_the_registration_wakes_the_waiter
         an_event_and_a_deadline_at_the_same_instant
@@ -58,7 +58,7 @@ scenarios! {
     reentry:
         guards_of_two_threads_and_a_look_from_a_third
         a_hold_may_ask_for_its_lock_when_it_goes;
-    lane:
+    local_lock:
         threads_hold_the_lock_one_at_a_time_and_hand_it_over
         a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn
         a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::limit::Limit;
-use crate::local::turnstile::{Entry, Phase, Turnstile, Wants};
+use crate::local::queue::{TurnOutcome, TurnPhase, LocalQueue, Wants};
 use crate::world::{Instant, advance, atomic, explore_up_to, spawn};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ struct Share;
 /// A queue, and what is checked at each step: one at a time, in the order of arrival. Threads get
 /// their numbers in that order.
 struct Room {
-    queue: Turnstile<Baton, Share>,
+    queue: LocalQueue<Baton, Share>,
     inside: atomic::AtomicUsize,
     last: AtomicU64,
     batons: AtomicUsize,
@@ -30,7 +30,7 @@ struct Room {
 impl Room {
     fn new() -> Arc<Self> {
         Arc::new(Room {
-            queue: Turnstile::new(),
+            queue: LocalQueue::default(),
             inside: atomic::AtomicUsize::new(0),
             last: AtomicU64::new(0),
             batons: AtomicUsize::new(0),
@@ -38,19 +38,19 @@ impl Room {
         })
     }
 
-    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> Entry<Baton, Share> {
+    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Baton, Share> {
         let entry = self.queue.enter(is_try, wants, limit);
         match &entry {
-            Entry::Turn { number, baton, .. } => {
+            TurnOutcome::Turn { number, handed, .. } => {
                 let others = self.inside.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(others, 0, "two threads have the turn");
                 let before = self.last.swap(*number, Ordering::Relaxed);
                 assert!(before < *number, "a thread that came later was first");
-                if baton.is_some() {
+                if handed.is_some() {
                     self.batons.fetch_sub(1, Ordering::Relaxed);
                 }
             }
-            Entry::Share(_) => {
+            TurnOutcome::Share(_) => {
                 self.shares.fetch_sub(1, Ordering::Relaxed);
             }
             _ => {}
@@ -61,14 +61,14 @@ impl Room {
     /// Takes a turn, and nothing else can happen.
     fn turn(&self, limit: &Limit<'_>) -> u64 {
         match self.enter(false, Wants::All, limit) {
-            Entry::Turn { number, .. } => number,
+            TurnOutcome::Turn { number, .. } => number,
             _ => panic!("the wait ended without a turn"),
         }
     }
 
     /// Takes a turn and leaves, unless something else ends the wait.
     fn visit(&self, limit: &Limit<'_>) {
-        if let Entry::Turn { number, .. } = self.enter(false, Wants::All, limit) {
+        if let TurnOutcome::Turn { number, .. } = self.enter(false, Wants::All, limit) {
             self.leave(number);
         }
     }
@@ -182,7 +182,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
         let sharer = {
             let room = room.clone();
             spawn(move || {
-                if let Entry::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline)) {
+                if let TurnOutcome::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline)) {
                     room.leave(number);
                 }
             })
@@ -201,9 +201,9 @@ pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
         let number = room.turn(&Limit::NONE);
         let tries = [Wants::All, Wants::Share].map(|wants| {
             let room = room.clone();
-            spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), Entry::Busy), "not busy"))
+            spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), TurnOutcome::Busy), "not busy"))
         });
-        room.queue.set_phase(number, Phase::Holding);
+        room.queue.set_phase(number, TurnPhase::Held);
         tries.into_iter().for_each(|thread| thread.join().unwrap());
         room.leave(number);
         room.is_quiet();
@@ -217,8 +217,8 @@ pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
         let tries = [(); 2].map(|()| {
             let room = room.clone();
             spawn(move || match room.enter(true, Wants::All, &Limit::NONE) {
-                Entry::Turn { number, .. } => room.leave(number),
-                Entry::Busy => panic!("busy, and nobody held the lock"),
+                TurnOutcome::Turn { number, .. } => room.leave(number),
+                TurnOutcome::Busy => panic!("busy, and nobody held the lock"),
                 _ => panic!("nothing ends this wait"),
             })
         });
@@ -266,7 +266,7 @@ pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
 }
 
 /// A waiter's deadline comes while another thread has the turn and is at this phase.
-fn deadline_behind(phase: Phase, is_contended: bool) {
+fn deadline_behind(phase: TurnPhase, is_contended: bool) {
     explore_up_to(BOUND, move || {
         let room = Room::new();
         let deadline = Instant::now() + SECOND;
@@ -275,7 +275,7 @@ fn deadline_behind(phase: Phase, is_contended: bool) {
         let waiter = {
             let room = room.clone();
             spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline)) {
-                Entry::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
+                TurnOutcome::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
                 _ => panic!("nothing else ends this wait"),
             })
         };
@@ -287,11 +287,11 @@ fn deadline_behind(phase: Phase, is_contended: bool) {
 }
 
 pub fn a_deadline_while_the_lock_is_held_is_contention() {
-    deadline_behind(Phase::Holding, true);
+    deadline_behind(TurnPhase::Held, true);
 }
 
 pub fn a_deadline_before_the_server_answers_is_no_contention() {
-    deadline_behind(Phase::Asking, false);
+    deadline_behind(TurnPhase::Requesting, false);
 }
 
 /// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try,
@@ -311,17 +311,17 @@ pub fn crowd_of_all_kinds() {
                             _ => Limit::NONE,
                         };
                         let wants = if i == 4 || i == 5 { Wants::Share } else { Wants::All };
-                        let Entry::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit) else {
+                        let TurnOutcome::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit) else {
                             continue;
                         };
-                        room.queue.set_phase(number, Phase::Blocked);
-                        room.queue.set_phase(number, Phase::Asking);
+                        room.queue.set_phase(number, TurnPhase::Blocked);
+                        room.queue.set_phase(number, TurnPhase::Requesting);
                         if wants == Wants::Share {
                             room.share(number);
                             room.share(number);
                             room.leave(number);
                         } else {
-                            room.queue.set_phase(number, Phase::Holding);
+                            room.queue.set_phase(number, TurnPhase::Held);
                             room.hand_over(number);
                         }
                     }

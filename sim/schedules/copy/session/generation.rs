@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex}; // not the engine's: these are notes
 use std::time::Duration;
 
-use super::bell::Bells;
-use super::hold::Hold;
+use super::notifier::WatchRegistry;
+use super::leased_node::LeasedNode;
 use super::lease::{self, Lease};
 use crate::clock::BootTime;
 use zk_wire::code::event;
@@ -20,7 +20,7 @@ pub type Outcome = Result<(), i32>;
 pub struct Generation {
     pub number: u64,
     pub lease: Lease,
-    pub nodes: Bells<String>,
+    pub nodes: WatchRegistry<String>,
     connection: Connection,
     /// The nodes whose deletion was asked for.
     pub deleted: Mutex<Vec<String>>,
@@ -52,7 +52,7 @@ pub struct Machine {
 }
 
 pub enum Output {
-    TellLoss(Vec<Arc<Hold>>),
+    TellLoss(Vec<Arc<LeasedNode>>),
 }
 
 impl Connection {
@@ -60,7 +60,7 @@ impl Connection {
         let mut machine = Machine::default();
         act(&mut machine, BootTime::now());
         for Output::TellLoss(lost) in machine.outputs {
-            lease::tell(&lost);
+            lease::notify_lost(&lost);
         }
     }
 
@@ -68,7 +68,7 @@ impl Connection {
 }
 
 pub struct FolderWatch {
-    pub tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
+    pub notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>,
 }
 
 pub enum Folder<'a> {
@@ -77,8 +77,8 @@ pub enum Folder<'a> {
 }
 
 impl FolderWatch {
-    pub fn new(_dir: String, tell: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
-        Arc::new(FolderWatch { tell })
+    pub fn new(_dir: String, notify: Box<dyn Fn(Folder<'_>) -> bool + Send + Sync>) -> Arc<Self> {
+        Arc::new(FolderWatch { notify })
     }
 }
 
@@ -90,7 +90,7 @@ impl Generation {
         Arc::new(Generation {
             number,
             lease,
-            nodes: Bells::default(),
+            nodes: WatchRegistry::default(),
             connection: Connection,
             deleted,
             folders,
@@ -99,6 +99,10 @@ impl Generation {
 
     pub fn timeout(&self) -> Duration {
         T
+    }
+
+    pub fn operation_timeout(&self) -> Duration {
+        T / 6
     }
 
     pub fn wake(&self) {}
@@ -115,7 +119,7 @@ impl Generation {
 
     /// What the session does when the leader has certainly heard of it at `heard`.
     pub fn proven(&self, heard: BootTime, now: BootTime) {
-        self.tell_later(self.lease.extend(heard, now));
+        self.notify_later(self.lease.extend(heard, now));
     }
 
     /// The server tells that the node is gone.
@@ -123,11 +127,11 @@ impl Generation {
         self.watch_event(event::DELETED, path);
     }
 
-    fn tell_folder(&self, _dir: &str, _change: Folder<'_>) {}
+    fn notify_folder(&self, _dir: &str, _change: Folder<'_>) {}
 
     //= session/generation.rs: fn watch_event
 
     //= session/generation.rs: fn held_node_gone
 
-    //= session/generation.rs: fn tell_later
+    //= session/generation.rs: fn notify_later
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering}; // not the engine's: no other thread decides by it
 
-pub mod bell;
+pub mod notifier;
 pub mod generation;
-pub mod hold;
+pub mod leased_node;
 pub mod lease;
 
 /// The real one has a file of its own.

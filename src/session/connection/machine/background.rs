@@ -1,10 +1,11 @@
-//! Background operations: deletes that must happen, and watches on held nodes.
+//! Background operations: deletes that must happen, and watches on held nodes and on lists of
+//! children.
 //!
-//! They belong to the connection because they must survive what callers do not: a release is not
-//! waited for, an abandoned create has no caller left. A delete is sent again on each connection
-//! until it is acknowledged or the session is gone at the server: no node is orphaned.
+//! They belong to the connection, because they outlive their callers: no caller waits for a
+//! release, and an abandoned create has no caller left. A delete is sent again on each connection
+//! until it is acknowledged or the session is gone at the server. So no node is orphaned.
 
-use super::removal::Next;
+use super::removal::RemovalNext;
 use super::requests::is_uncertain;
 use super::*;
 use crate::error::TOO_LONG_ADVICE;
@@ -16,34 +17,36 @@ use zk_wire::path;
 pub(crate) enum Task {
     /// Delete a node of ours.
     Remove(Removal),
-    /// Delete this empty node, once, whatever the answer.
+    /// Delete this node if it is empty. This is tried once, whatever the answer is.
     Prune { path: String },
     /// Watch a held node.
-    Watch { hold: Arc<Hold> },
+    Watch { hold: Arc<LeasedNode> },
     /// List a node's children with a watch.
     WatchFolder { watch: Arc<FolderWatch> },
 }
 
-struct Entry {
+struct TaskEntry {
     task: Task,
     not_before: BootTime,
     warned: bool,
 }
 
-/// How many times the usual pause a task waits that was refused: somebody must change an ACL first.
-const SLOWLY: u32 = 8;
+/// The pause after a refusal, as a number of usual pauses. It is long, because somebody must change
+/// an ACL before another try can succeed.
+const REFUSED_PAUSES: u32 = 8;
 
-/// The same, where the answer was longer than a frame may be: each try costs the connection
-/// megabytes, and somebody must clean up first.
-const SELDOM: u32 = 64;
+/// The pause after an answer that was longer than a frame may be, as a number of usual pauses. Each
+/// try costs the connection megabytes, and somebody must delete children or data before one can
+/// succeed.
+const TOO_LONG_PAUSES: u32 = 64;
 
 #[derive(Default)]
 pub(super) struct Background {
     next: u64,
-    all: HashMap<u64, Entry>,
+    all: HashMap<u64, TaskEntry>,
     waiting: VecDeque<u64>,
-    /// The ids of nodes of ours that should go and may still exist. It is copied only where
-    /// somebody still looks at an earlier state of it.
+    /// The ids of our own nodes that are to be deleted and may still exist. The set is copied only
+    /// if a caller still has an earlier state of it.
     pub(super) pending: Arc<HashSet<String>>,
 }
 
@@ -53,19 +56,20 @@ impl Background {
             self.expect(&removal.id);
         }
         self.next += 1;
-        self.requeue(self.next, Entry { task, not_before: now, warned: false }, now);
+        self.requeue(self.next, TaskEntry { task, not_before: now, warned: false }, now);
     }
 
     pub(super) fn remove(&mut self, removal: Removal, now: BootTime) {
         self.add(Task::Remove(removal), now);
     }
 
-    /// A create may make the node with this id, and has no caller any more.
+    /// A create without a caller may make the node with this id.
     pub(super) fn expect(&mut self, id: &str) {
         Arc::make_mut(&mut self.pending).insert(id.to_owned());
     }
 
-    /// Sees to the node of a create that nobody gets, now that its answer is there or lost.
+    /// Removes the node of a create whose caller does not get it, now that the answer is there or
+    /// lost.
     pub(super) fn settle(
         &mut self,
         removal: Removal,
@@ -79,7 +83,7 @@ impl Background {
         }
     }
 
-    /// Nothing is left of the node with this id.
+    /// The node with this id does not exist any more.
     fn gone(&mut self, id: &str) {
         if self.pending.contains(id) {
             Arc::make_mut(&mut self.pending).remove(id);
@@ -91,16 +95,16 @@ impl Background {
         self.all.len()
     }
 
-    /// The nodes that should go and would outlive the session. Their names are nobody else's.
+    /// The nodes to delete that would outlive the session. Their names belong to no other client.
     pub(super) fn lasting(&self) -> Vec<String> {
-        let path = |entry: &Entry| match &entry.task {
+        let path = |entry: &TaskEntry| match &entry.task {
             Task::Remove(removal) if removal.outlives_session => Some(removal.path.clone()),
             _ => None,
         };
         self.all.values().filter_map(path).collect()
     }
 
-    /// The tasks to send now.
+    /// Takes the tasks to send now.
     fn due(&mut self, now: BootTime) -> Vec<u64> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -117,24 +121,24 @@ impl Background {
         due
     }
 
-    /// When the next delayed task is due.
+    /// The time at which the next delayed task is due.
     pub(super) fn next_time(&self) -> Option<BootTime> {
         self.waiting.iter().filter_map(|id| self.all.get(id)).map(|e| e.not_before).min()
     }
 
-    fn requeue(&mut self, id: u64, mut entry: Entry, not_before: BootTime) {
+    fn requeue(&mut self, id: u64, mut entry: TaskEntry, not_before: BootTime) {
         entry.not_before = not_before;
         self.all.insert(id, entry);
         self.waiting.push_back(id);
     }
 
-    /// The connection is gone: what was sent on it goes again on the next one, from the start.
+    /// The connection is gone: each removal begins anew on the next connection.
     pub(super) fn cut(&mut self, now: BootTime) {
         self.all.retain(|_, entry| {
-            // Watches are set anew by the next connection.
+            // Watches are not sent again: on the next connection the lease asks for them anew.
             let Task::Remove(removal) = &mut entry.task else { return false };
             removal.restart();
-            // One that was refused waits on: another connection would bring the same answer.
+            // A refused removal keeps its pause: another connection would bring the same answer.
             if !entry.warned {
                 entry.not_before = now;
             }
@@ -145,8 +149,8 @@ impl Background {
         self.waiting = ids.into();
     }
 
-    /// The session ends, and with it every ephemeral node that was to be deleted. (Those that
-    /// outlive it are deleted by the goodbye.)
+    /// The session ends, and with it every ephemeral node that was to be deleted. (The nodes that
+    /// outlive it are deleted just before the close request.)
     pub(super) fn drop_all(&mut self) {
         self.all.clear();
         self.waiting.clear();
@@ -157,12 +161,12 @@ impl Machine {
     /// Takes a background operation.
     pub(crate) fn add_task(&mut self, task: Task, now: BootTime) {
         if let Some(ending) = &mut self.ending {
-            // Its sender is dropped: the session is lost. A goodbye that is still to be said
-            // deletes it.
+            // The session is lost, so the sender of the result is dropped. If the close request is
+            // still to be sent, the node is deleted before it.
             if let Task::Remove(removal) = task
                 && removal.outlives_session
             {
-                ending.lasting.push(removal.path);
+                ending.lasting_nodes.push(removal.path);
             }
             return;
         }
@@ -172,11 +176,11 @@ impl Machine {
     }
 
     /// Watches a held node; the request goes with the next `tick`.
-    pub(crate) fn watch(&mut self, hold: Arc<Hold>, now: BootTime) {
+    pub(crate) fn watch(&mut self, hold: Arc<LeasedNode>, now: BootTime) {
         self.background.add(Task::Watch { hold }, now);
     }
 
-    /// Sends what the background has to do.
+    /// Sends the tasks that are due.
     pub(super) fn send_background(&mut self, now: BootTime) {
         if !self.is_up() || self.is_ending() {
             return;
@@ -199,15 +203,15 @@ impl Machine {
             if let Some(operation) = operation {
                 self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
                 let op = operation.code();
-                self.sent(xid, op, Owner::Task(id), now);
+                self.sent(xid, op, SentFor::Task(id), now);
             }
         }
     }
 
-    /// The node whose delete is a write without an effect, in a directory of our locks: there an
-    /// ACL allows us to delete.
+    /// The node whose delete is a write without an effect. It is in a directory of our locks, where
+    /// an ACL allows us to delete.
     pub(super) fn noop(&self, dir: &str) -> String {
-        path::join(dir, &self.settings.noop)
+        path::join(dir, &self.config.noop)
     }
 
     /// Takes the answer to the request of a task.
@@ -226,7 +230,8 @@ impl Machine {
                 match removal.answered(code, is_written, body, session) {
                     Ok(next) => self.removal_goes_on(id, entry, next, code, now),
                     Err(e) => {
-                        // The connection is cut for it, and the task stays.
+                        // The caller of this gives the connection up. The task stays for the next
+                        // connection.
                         self.background.requeue(id, entry, now);
                         return Err(e);
                     }
@@ -254,27 +259,34 @@ impl Machine {
                 err::NO_AUTH | err::AUTH_FAILED | err::TOO_LONG => {
                     let (path, why) = (hold.path(), reason(code));
                     self.outputs.push_back(Output::warn(format!(
-                        "{path}: our node may not be watched ({why})"
+                        "{path}: the node of a held lock could not be read with a watch ({why}); its deletion may not be noticed"
                     )));
                 }
-                // Anything else (throttled, moved) passes: again, a little later.
+                // Other errors (throttled, moved) pass: try again a little later.
                 _ => self.background.requeue(id, entry, now + self.timeout() / 8),
             },
         }
         Ok(())
     }
 
-    fn removal_goes_on(&mut self, id: u64, mut entry: Entry, next: Next, code: i32, now: BootTime) {
+    fn removal_goes_on(
+        &mut self,
+        id: u64,
+        mut entry: TaskEntry,
+        next: RemovalNext,
+        code: i32,
+        now: BootTime,
+    ) {
         let pause = self.timeout() / 8;
         let Task::Remove(removal) = &mut entry.task else { return };
         match next {
-            Next::Now => self.background.requeue(id, entry, now),
-            Next::Later => self.background.requeue(id, entry, now + pause),
-            Next::Ask => {
+            RemovalNext::SendNow => self.background.requeue(id, entry, now),
+            RemovalNext::SendLater => self.background.requeue(id, entry, now + pause),
+            RemovalNext::CheckHolds => {
                 self.outputs.push_back(Output::MayRemove { task: id, path: removal.path.clone() });
                 self.background.all.insert(id, entry);
             }
-            Next::Gone => {
+            RemovalNext::Gone => {
                 self.background.gone(&removal.id);
                 if removal.renew_parent {
                     let path = path::parent(&removal.path).to_owned();
@@ -282,17 +294,21 @@ impl Machine {
                 }
                 self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Ok(()))));
             }
-            // It stays pending, so that it never blocks us.
-            Next::Refused => {
+            // It stays among the pending deletes, so that our own contenders do not wait for it.
+            RemovalNext::Refused => {
                 if !entry.warned {
                     let (path, why, what) = (&removal.path, reason(code), removal.refused());
-                    let until = "trying on, it goes at the latest with the session";
-                    self.outputs
-                        .push_back(Output::warn(format!("{path}: {what} ({why}); {until}")));
+                    let end = match removal.outlives_session {
+                        true => "",
+                        false => ", and the server deletes the node when the session ends",
+                    };
+                    self.outputs.push_back(Output::warn(format!(
+                        "{path}: {what} ({why}); it is tried again{end}"
+                    )));
                 }
                 entry.warned = true;
                 self.outputs.extend(removal.done.take().map(|done| Output::Done(done, Err(code))));
-                let times = if code == err::TOO_LONG { SELDOM } else { SLOWLY };
+                let times = if code == err::TOO_LONG { TOO_LONG_PAUSES } else { REFUSED_PAUSES };
                 self.background.requeue(id, entry, now + pause * times);
             }
         }
@@ -307,7 +323,7 @@ impl Machine {
             };
             match next {
                 Some(next) => self.removal_goes_on(id, entry, next, err::OK, now),
-                // it began anew meanwhile, on another connection
+                // The removal began anew meanwhile, on another connection.
                 None => drop(self.background.all.insert(id, entry)),
             }
         }
@@ -316,7 +332,7 @@ impl Machine {
     }
 }
 
-/// Why a task was refused, and what to do.
+/// The text of a refusal, with advice if there is any.
 fn reason(code: i32) -> String {
     match code {
         err::TOO_LONG => TOO_LONG_ADVICE.to_owned(),

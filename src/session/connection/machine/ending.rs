@@ -1,78 +1,88 @@
-//! The end of a session: by its server, by its user, or by refused credentials.
+//! The end of a session: by the server, by the application, or by refused credentials. Every caller
+//! gets an answer at once; then the machine tries for `CLOSE_TIMEOUT` to close the session at the
+//! server.
 
 use super::*;
 use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Closes the session at the server and then for good; `done` hears whether the server knows.
+    /// Closes the session; `done` gets whether the server knows.
     pub(crate) fn close(&mut self, done: Sender<bool>, now: BootTime) {
         self.end(LossReason::SessionClosed, now);
         match &mut self.ending {
-            Some(ending) if self.phase != Phase::Over => ending.done.push(done),
-            Some(ending) => drop(done.try_send(ending.told)),
+            Some(ending) if self.phase != Phase::Over => ending.waiters.push(done),
+            Some(ending) => drop(done.try_send(ending.server_knows)),
             None => {}
         }
     }
 
-    /// The session is lost to its users from here on: every caller gets an answer now.
+    /// The session is lost from here on: every caller gets an answer now.
     pub(crate) fn end(&mut self, reason: LossReason, now: BootTime) {
         if self.ending.is_some() {
             return;
         }
         let mut lasting = self.background.lasting();
         lasting.extend(self.lasting_creates());
-        let until = now + GOODBYE;
-        self.ending =
-            Some(Ending { reason, until, is_said: false, told: false, done: Vec::new(), lasting });
+        let until = now + CLOSE_TIMEOUT;
+        self.ending = Some(Ending {
+            reason,
+            until,
+            is_close_sent: false,
+            server_knows: false,
+            waiters: Vec::new(),
+            lasting_nodes: lasting,
+        });
         self.outputs.push_back(Output::Lost(reason));
         self.fail_all(code_of(reason), now);
         self.background.drop_all();
-        self.proof.waiting.clear(); // the senders are dropped: the session is lost
+        self.proof.waiters.clear(); // the senders are dropped: the session is lost
         match (reason, self.phase) {
             (LossReason::SessionExpired, _) => self.over(true),
-            // `Generation::close` has ended the lease before: no guard is valid any more.
-            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.say_goodbye(now),
-            // The goodbye goes with the next `tick`, when the event loop has carried out `Lost`.
-            // The server deletes our nodes when it hears of the end, and other processes get the
+            // `Generation::close` has ended the lease before this call: no guard is valid any more.
+            (LossReason::SessionClosed, Phase::Up | Phase::Auth(..)) => self.send_close(now),
+            // The next `tick` sends the close request, after the event loop has carried out `Lost`.
+            // When the server hears of the end it deletes our nodes, and other processes get the
             // locks: by then no guard of ours may be valid.
             (_, Phase::Up | Phase::Auth(..)) => {}
-            // A session was or may be made: the next connection, or the one being made, closes it.
-            (_, Phase::Greeting(_)) => {}
+            // A session was or may be made. The next connection, or the one that is being made,
+            // closes it.
+            (_, Phase::Handshake(_)) => {}
             (_, Phase::Down) if self.session.is_some() => {}
             _ => self.over(true),
         }
     }
 
-    /// Nobody serves this connection any more: the session is lost, and no server is told.
+    /// The event loop has failed, so nothing is sent any more: the session is lost, and the server
+    /// does not hear of it.
     pub(crate) fn fail(&mut self, reason: LossReason, now: BootTime) {
         self.phase = Phase::Down;
         self.end(reason, now);
         self.over(false);
     }
 
-    pub(super) fn say_goodbye(&mut self, now: BootTime) {
+    pub(super) fn send_close(&mut self, now: BootTime) {
         self.phase = Phase::Up;
-        // What the end of the session does not end. The names are nobody else's.
+        // These nodes outlive the session. Their names belong to no other client.
         let lasting = self.ending.as_mut().map(|ending| {
-            ending.is_said = true;
-            ending.lasting.clone()
+            ending.is_close_sent = true;
+            ending.lasting_nodes.clone()
         });
         let lasting = lasting.unwrap_or_default();
         for path in &lasting {
-            self.send(&Operation::Delete { path }, Owner::Nobody, now);
+            self.send(&Operation::Delete { path }, SentFor::Nobody, now);
         }
-        self.send(&Operation::Close, Owner::Close, now);
+        self.send(&Operation::Close, SentFor::Close, now);
     }
 
-    pub(super) fn over(&mut self, told: bool) {
+    pub(super) fn over(&mut self, server_knows: bool) {
         self.phase = Phase::Over;
         self.cut = Some("the session has ended".into());
-        self.flight.clear();
+        self.outstanding.clear();
         self.to_server.clear();
         if let Some(ending) = &mut self.ending {
-            ending.told = told;
-            for done in ending.done.drain(..) {
-                let _ = done.try_send(told);
+            ending.server_knows = server_knows;
+            for done in ending.waiters.drain(..) {
+                let _ = done.try_send(server_knows);
             }
         }
     }

@@ -1,12 +1,13 @@
-//! Fuzz targets: a server that says anything at any time, and callers around it that come, leave,
-//! hold locks, and are stopped for any time.
+//! Fuzz targets for the machine: a server that sends any bytes at any time, and callers that come,
+//! leave, hold locks, and are stopped for any time.
 //!
-//! Beside the machine stands an observer. It reads each byte of both directions by itself, and from
-//! that alone it says what each caller may have been told and until when a hold may stand. The
-//! observer's reading is never stricter than the protocol; where it cannot know how much of a piece
-//! the machine has read before it gave the connection up, it takes all of it for read.
+//! An observer stands beside the machine. It reads each byte of both directions by itself. From
+//! these bytes alone it works out the answers that each caller may have got, and the latest end of
+//! each hold. The observer is never stricter than the protocol. If it cannot know how much of a
+//! piece the machine has read before it gave the connection up, it assumes that the machine has
+//! read all of it.
 
-use super::rig::{MS, Rig, T};
+use super::rig::{MS, Rig, T, listing, node};
 use super::*;
 use crate::session::acl::Acl;
 use crate::session::connection::codec::{CallError, CreateMode, Operation};
@@ -14,15 +15,15 @@ use crossbeam_channel::{Receiver, TryRecvError, bounded};
 use zk_wire::code::event;
 use zk_wire::frame::MAX_FRAME;
 use zk_wire::fuzz::Script;
-use zk_wire::record::Reader;
+use zk_wire::record::{Reader, watch_event};
 
-/// So many acts of a script are played.
+/// The number of acts of a script that are played.
 const ACTS: usize = 400;
 
 /// The connection machine with everything around it.
 pub(crate) fn connection(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut world = World::new(&mut script);
+    let mut world = HostileWorld::new(&mut script);
     for _ in 0..ACTS {
         if script.is_over() {
             break;
@@ -32,10 +33,10 @@ pub(crate) fn connection(bytes: &[u8]) {
     world.end();
 }
 
-/// Nothing but connections that a server answers with any bytes, one after the other.
+/// Only connections: a server answers one after the other with any bytes.
 pub(crate) fn connect_answers(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut world = World::new(&mut script);
+    let mut world = HostileWorld::new(&mut script);
     while !script.is_over() {
         world.connect();
         let answer = script.piece();
@@ -44,7 +45,7 @@ pub(crate) fn connect_answers(bytes: &[u8]) {
         world.deliver(&answer[cut..], false);
         world.grant("/h/a", false);
         let part = u32::from(script.byte());
-        world.pass(world.rig.m.timeout() * part / 256);
+        world.pass_time(world.rig.machine.timeout() * part / 256);
         if script.flag() {
             world.drop_connection();
         }
@@ -52,10 +53,10 @@ pub(crate) fn connect_answers(bytes: &[u8]) {
     world.end();
 }
 
-/// A session with holds, and watch events of any content.
+/// A session with holds, and watch events with any content.
 pub(crate) fn watch_events(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut world = World::up();
+    let mut world = HostileWorld::up();
     for (path, is_fixed) in [("/h/a", false), ("/h/b", true), ("/h/\u{e9}", false)] {
         world.grant(path, is_fixed);
     }
@@ -68,7 +69,7 @@ pub(crate) fn watch_events(bytes: &[u8]) {
             true => {
                 let (kind, state) = (script.word(), script.word());
                 let path = script.pick(&["/h/a", "/h/b", "/h/\u{e9}", "/h", "", "/h/a/"]);
-                Writer::bare().i32(kind).i32(state).buffer(path.as_bytes()).frame().split_off(4)
+                Writer::bare().i32(kind).i32(state).buffer(path.as_bytes()).body()
             }
             false => script.piece().to_vec(),
         };
@@ -77,43 +78,43 @@ pub(crate) fn watch_events(bytes: &[u8]) {
         }
         let zxid = i64::from(script.byte()) - 1;
         world.say(xid::EVENT, zxid, err::OK, &body);
-        let is_quiet = script.flag();
-        world.deliver_all(is_quiet);
+        let no_tick = script.flag();
+        world.deliver_all(no_tick);
         let is_right =
-            |held: &Held| held.is_lost == gone.iter().any(|path| path == held.hold.path());
-        assert!(is_quiet || world.holds.iter().all(is_right), "a hold stands, but not its node");
+            |held: &ObservedHold| held.is_lost == gone.iter().any(|path| path == held.hold.path());
+        assert!(no_tick || world.holds.iter().all(is_right), "a hold stands, but not its node");
     }
     world.end();
 }
 
 /// One connection, as the observer sees it.
-struct Line {
+struct ObservedConnection {
     /// When the connect request was sent.
-    greeting: BootTime,
+    handshake_sent: BootTime,
     /// The session id of the answer to it.
-    greeted: Option<i64>,
-    /// That answer was none that makes or resumes the session.
+    session_id: Option<i64>,
+    /// The answer neither made nor resumed the session.
     is_refused: bool,
-    /// Bytes of the server that are no whole frame yet.
+    /// Bytes of the server that are not a whole frame yet.
     stream: Vec<u8>,
-    /// So many bytes of a long frame are still to come.
+    /// The number of bytes of a long frame that are still to come.
     skip: usize,
-    requests: Vec<Request>,
+    requests: Vec<ObservedRequest>,
     lag: Duration,
-    /// Requests that were answered: when they were sent, and when that was.
+    /// The requests that were answered: the times at which each was sent and answered.
     answered: Vec<(BootTime, BootTime)>,
-    /// The newest time at which the leader's pings have found the session heard, as shown by an
-    /// ordered answer.
+    /// The newest time at which the leader has certainly heard of the session through its pings, as
+    /// an ordered answer shows.
     relayed: Option<BootTime>,
 }
 
-/// A request of the machine, on the wire.
-struct Request {
+/// A request that the machine has sent.
+struct ObservedRequest {
     xid: i32,
     op: i32,
     path: String,
     sent: BootTime,
-    /// The largest zxid that the observer is sure the machine had seen then.
+    /// The largest zxid that the machine had certainly seen then.
     seen: i64,
     relayed: Option<BootTime>,
     /// The error and the body of the answer.
@@ -121,58 +122,58 @@ struct Request {
 }
 
 /// A caller that waits for answers, or has left.
-struct Caller {
+struct ObservedCaller {
     call: Option<(u64, Receiver<Answers>)>,
     arrived: BootTime,
     parts: Vec<(i32, String)>,
 }
 
 /// A hold, and whether it was found lost.
-struct Held {
-    hold: Arc<Hold>,
+struct ObservedHold {
+    hold: Arc<LeasedNode>,
     is_lost: bool,
 }
 
-struct World {
+struct HostileWorld {
     rig: Rig,
-    lines: Vec<Line>,
-    /// What the server has said and the machine has not read.
+    connections: Vec<ObservedConnection>,
+    /// The bytes that the server has sent and the machine has not read.
     said: Vec<u8>,
     zxid: i64,
     seen: i64,
     /// The session's id and timeout, by the answers to connect requests.
     session: Option<i64>,
     timeout: Duration,
-    /// The leader has heard of the session then, as the observer works it out.
+    /// The time at which the leader has last heard of the session, as the observer works it out.
     heard: BootTime,
     names: u32,
-    /// Where each request of a caller was sent: on which line, under which xid.
+    /// For each request of a caller: the index of the connection on which it was sent, and its xid.
     places: BTreeMap<(i32, String), Option<(usize, i32)>>,
-    callers: Vec<Caller>,
-    /// What the application's client asked and was not answered: the number, the path, when it
-    /// asked.
+    callers: Vec<ObservedCaller>,
+    /// The requests of the application's client that have no answer: the number, the path, and the
+    /// time of each.
     asked: Vec<(u64, String, BootTime)>,
     proofs: Vec<(Receiver<Outcome>, BootTime)>,
     tasks: usize,
-    holds: Vec<Held>,
+    holds: Vec<ObservedHold>,
     closing: Option<(Receiver<bool>, BootTime)>,
 }
 
-impl World {
+impl HostileWorld {
     fn new(script: &mut Script<'_>) -> Self {
         let auth: &[(&str, &str)] =
             if script.flag() { &[("digest", "u:p"), ("ip", "")] } else { &[] };
         let mut rig = Rig::new(auth);
-        rig.m.settings.tick = script.pick(&[None, Some(T / 12), Some(T / 2)]);
-        World::of(rig)
+        rig.machine.config.tick = script.pick(&[None, Some(T / 12), Some(T / 2)]);
+        HostileWorld::of(rig)
     }
 
     fn of(rig: Rig) -> Self {
-        World {
+        HostileWorld {
             heard: rig.now,
             timeout: T,
             rig,
-            lines: Vec::new(),
+            connections: Vec::new(),
             said: Vec::new(),
             zxid: 0,
             seen: 0,
@@ -189,7 +190,7 @@ impl World {
     }
 
     fn up() -> Self {
-        let mut world = World::of(Rig::new(&[]));
+        let mut world = HostileWorld::of(Rig::new(&[]));
         world.attach();
         world
     }
@@ -201,15 +202,15 @@ impl World {
     }
 
     fn is_connected(&self) -> bool {
-        !matches!(self.rig.m.phase, Phase::Down | Phase::Over)
+        !matches!(self.rig.machine.phase, Phase::Down | Phase::Over)
     }
 
     // ---- acts ----
 
     fn act(&mut self, script: &mut Script<'_>) {
         let act = script.byte();
-        // What the server says stays on the way; or the event loop does not come to look.
-        let (stays, is_quiet) = (act & 0x80 != 0, act & 0x40 != 0);
+        // The server's bytes may stay on the way, and the event loop may not call `tick`.
+        let (stays, no_tick) = (act & 0x80 != 0, act & 0x40 != 0);
         match act % 0x40 {
             0 | 1 => self.connect(),
             2 => {
@@ -242,10 +243,8 @@ impl World {
                     Some(0) | None => "/d0".to_owned(),
                     Some(at) => self.holds[at - 1].hold.path().to_owned(),
                 };
-                let body =
-                    Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes());
                 let zxid = self.next_zxid(script.byte());
-                self.say(xid::EVENT, zxid, err::OK, &body.frame()[4..]);
+                self.say(xid::EVENT, zxid, err::OK, &watch_event(kind, &path));
             }
             11 => {
                 let code = script.pick(&[err::OK, err::OK, err::AUTH_FAILED]);
@@ -259,22 +258,22 @@ impl World {
             14 => {
                 let most = usize::from(script.byte()).min(self.said.len());
                 let bytes: Vec<u8> = self.said.drain(..most).collect();
-                return self.deliver(&bytes, is_quiet);
+                return self.deliver(&bytes, no_tick);
             }
             15 | 16 => {
                 let part = u32::from(script.byte());
-                self.pass(self.rig.m.timeout() * part / 256);
+                self.pass_time(self.rig.machine.timeout() * part / 256);
             }
-            17 => self.pass(MS * u32::from(script.byte())),
+            17 => self.pass_time(MS * u32::from(script.byte())),
             18 => {
                 // The process is stopped, or its host sleeps.
                 let part = u32::from(script.byte());
-                self.rig.now = self.rig.now + self.rig.m.timeout() * part / 32;
+                self.rig.now = self.rig.now + self.rig.machine.timeout() * part / 32;
                 return self.check(true);
             }
-            19..=22 => self.call(script, is_quiet),
-            23 | 24 => self.leave(script, is_quiet),
-            25 => self.ask(),
+            19..=22 => self.call(script, no_tick),
+            23 | 24 => self.leave(script, no_tick),
+            25 => self.client_request(),
             26 => self.delete(script),
             27 => self.prove(),
             28 | 29 => {
@@ -284,16 +283,16 @@ impl World {
             30 => self.release(script),
             31 => self.drop_connection(),
             32 if script.byte() > 200 => self.close(),
-            _ => self.look(),
+            _ => self.tick(),
         }
         if !stays && !self.said.is_empty() {
-            return self.deliver_all(is_quiet);
+            return self.deliver_all(no_tick);
         }
-        self.settle(is_quiet);
+        self.settle(no_tick);
     }
 
     fn connect(&mut self) {
-        if !self.rig.m.wants_connection() {
+        if !self.rig.machine.wants_connection() {
             return;
         }
         self.said.clear();
@@ -306,9 +305,9 @@ impl World {
             "it asks for its own session"
         );
         assert!(timeout.is_ok_and(|ms| ms > 0));
-        self.lines.push(Line {
-            greeting: self.rig.now,
-            greeted: None,
+        self.connections.push(ObservedConnection {
+            handshake_sent: self.rig.now,
+            session_id: None,
             is_refused: false,
             stream: Vec::new(),
             skip: 0,
@@ -340,7 +339,7 @@ impl World {
         }
     }
 
-    /// The server answers one of the requests that it has not answered.
+    /// The server answers one of its open requests.
     fn answer(
         &mut self,
         script: &mut Script<'_>,
@@ -348,17 +347,17 @@ impl World {
     ) {
         let choice = script.byte();
         let zxid = self.next_zxid(choice);
-        let Some(line) = self.lines.last() else { return };
-        let open: Vec<&Request> =
+        let Some(line) = self.connections.last() else { return };
+        let open: Vec<&ObservedRequest> =
             line.requests.iter().filter(|request| request.answer.is_none()).collect();
         let Some(at) = script.place(open.len()) else { return };
         let (xid, (err, body)) = (open[at].xid, with(open[at].xid, open[at].op, &open[at].path));
         self.say(xid, zxid, err, &body);
     }
 
-    /// The server answers everything as it should.
+    /// The server answers all its open requests as a server should.
     fn answer_all(&mut self) {
-        let Some(line) = self.lines.last() else { return };
+        let Some(line) = self.connections.last() else { return };
         let open = line.requests.iter().filter(|request| request.answer.is_none());
         let open: Vec<_> = open.map(|of| (of.xid, of.op, body_of(of.op, &of.path))).collect();
         for (xid, op, body) in open {
@@ -367,11 +366,11 @@ impl World {
         }
     }
 
-    /// The beginning of an answer beyond the longest frame.
+    /// The beginning of an answer that is longer than the longest frame.
     fn long_answer(&mut self, script: &mut Script<'_>) {
         let (choice, more) = (script.byte(), i32::from(script.byte()) << 8);
-        let Some(line) = self.lines.last() else { return };
-        let open: Vec<&Request> =
+        let Some(line) = self.connections.last() else { return };
+        let open: Vec<&ObservedRequest> =
             line.requests.iter().filter(|request| request.answer.is_none()).collect();
         let xid = usize::from(choice).checked_rem(open.len()).map_or(1, |at| open[at].xid);
         self.zxid += 1;
@@ -385,7 +384,7 @@ impl World {
         self.names
     }
 
-    fn call(&mut self, script: &mut Script<'_>, is_quiet: bool) {
+    fn call(&mut self, script: &mut Script<'_>, no_tick: bool) {
         let count = 1 + script.byte() % 3;
         let (mut batch, answers) = Batch::new();
         let mut parts = Vec::new();
@@ -425,30 +424,30 @@ impl World {
             batch.push(&operation, removal);
             parts.push((operation.code(), path));
         }
-        match self.with(is_quiet, |m, now| m.submit(batch, now)) {
+        match self.with(no_tick, |m, now| m.submit(batch, now)) {
             Ok(number) => {
                 self.places.extend(parts.iter().map(|part| (part.clone(), None)));
-                self.callers.push(Caller {
+                self.callers.push(ObservedCaller {
                     call: Some((number, answers)),
                     arrived: self.rig.now,
                     parts,
                 });
             }
-            Err(_) => assert!(self.rig.m.is_ending()),
+            Err(_) => assert!(self.rig.machine.is_ending()),
         }
     }
 
     /// The deadline of a caller is over, or it was cancelled.
-    fn leave(&mut self, script: &mut Script<'_>, is_quiet: bool) {
+    fn leave(&mut self, script: &mut Script<'_>, no_tick: bool) {
         let waiting: Vec<usize> =
             (0..self.callers.len()).filter(|at| self.callers[*at].call.is_some()).collect();
         let Some(at) = script.place(waiting.len()) else { return };
         let Some((number, answers)) = self.callers[waiting[at]].call.take() else { return };
-        if self.with(is_quiet, |m, now| m.abandon(number, now)) {
+        if self.with(no_tick, |m, now| m.abandon(number, now)) {
             assert!(answers.try_recv().is_err(), "it left, and has answers all the same");
             return;
         }
-        let got = match self.rig.m.take_answers(number) {
+        let got = match self.rig.machine.take_answers(number) {
             Some(got) => got,
             None => {
                 answers.try_recv().unwrap_or_else(|e| panic!("a caller that left too late: {e}"))
@@ -457,10 +456,10 @@ impl World {
         self.verify(&self.callers[waiting[at]].parts, got);
     }
 
-    fn ask(&mut self) {
+    fn client_request(&mut self) {
         let path = format!("/a{}", self.name());
         self.places.insert((op::EXISTS, path.clone()), None);
-        let number = self.rig.ask(op::EXISTS, &path);
+        let number = self.rig.client_request(op::EXISTS, &path);
         self.asked.push((number, path, self.rig.now));
     }
 
@@ -477,7 +476,7 @@ impl World {
                 Task::Remove(removal)
             }
         };
-        self.rig.task(task);
+        self.rig.add_task(task);
     }
 
     fn prove(&mut self) {
@@ -487,21 +486,21 @@ impl World {
     }
 
     fn grant(&mut self, path: &str, is_fixed: bool) {
-        let make = if is_fixed { Hold::fixed } else { Hold::new };
+        let make = if is_fixed { LeasedNode::fixed } else { LeasedNode::new };
         let hold = make(path.to_owned(), 5, 0, Box::new(|| ()));
-        let is_taken = self.rig.lease.hold_on(path).is_some();
+        let is_taken = self.rig.lease.leased_node(path).is_some();
         if !is_taken && self.rig.lease.grant(&hold, self.rig.now).is_ok() {
-            self.holds.push(Held { hold, is_lost: false });
+            self.holds.push(ObservedHold { hold, is_lost: false });
         }
     }
 
     fn release(&mut self, script: &mut Script<'_>) {
         let Some(at) = script.place(self.holds.len()) else { return };
-        let Held { hold, .. } = self.holds.remove(at);
+        let ObservedHold { hold, .. } = self.holds.remove(at);
         self.rig.lease.release(&hold);
         self.tasks += 1;
         let (path, id) = (hold.path().to_owned(), format!("{:032x}", self.name()));
-        self.rig.task(Task::Remove(Removal::named(path, id)));
+        self.rig.add_task(Task::Remove(Removal::named(path, id)));
     }
 
     fn drop_connection(&mut self) {
@@ -511,30 +510,30 @@ impl World {
     }
 
     fn close(&mut self) {
-        // As `Generation::close` does it.
+        // `Generation::close` does the same.
         self.rig.lease.end(LossReason::SessionClosed);
         let (done, closed) = bounded(1);
         self.rig.with(|m, now| m.close(done, now));
         self.closing.get_or_insert((closed, self.rig.now));
     }
 
-    // ---- what stands around the machine ----
+    // ---- the event loop around the machine ----
 
-    fn with<R>(&mut self, is_quiet: bool, act: impl FnOnce(&mut Machine, BootTime) -> R) -> R {
-        match is_quiet {
-            true => act(&mut self.rig.m, self.rig.now),
+    fn with<R>(&mut self, no_tick: bool, act: impl FnOnce(&mut Machine, BootTime) -> R) -> R {
+        match no_tick {
+            true => act(&mut self.rig.machine, self.rig.now),
             false => self.rig.with(act),
         }
     }
 
-    fn look(&mut self) {
-        let next = self.rig.look_until_quiet();
+    fn tick(&mut self) {
+        let next = self.rig.tick_until_quiet();
         self.observe(&[], true);
         self.poll();
         let oldest =
             self.callers.iter().filter(|caller| caller.call.is_some()).map(|caller| caller.arrived);
         if let Some(oldest) = oldest.min() {
-            let limit = oldest + self.rig.m.patience();
+            let limit = oldest + self.rig.machine.operation_timeout();
             assert!(
                 next.is_some_and(|next| next <= limit),
                 "it sleeps longer than a caller may wait"
@@ -542,11 +541,11 @@ impl World {
         }
     }
 
-    fn pass(&mut self, d: Duration) {
+    fn pass_time(&mut self, d: Duration) {
         let until = self.rig.now + d;
         loop {
             self.settle(false);
-            let next = self.rig.look_until_quiet();
+            let next = self.rig.tick_until_quiet();
             self.observe(&[], true);
             match next.filter(|next| *next <= until) {
                 Some(next) => self.rig.now = next,
@@ -557,45 +556,45 @@ impl World {
         self.settle(false);
     }
 
-    fn deliver_all(&mut self, is_quiet: bool) {
+    fn deliver_all(&mut self, no_tick: bool) {
         let bytes = std::mem::take(&mut self.said);
-        self.deliver(&bytes, is_quiet);
+        self.deliver(&bytes, no_tick);
     }
 
-    /// The machine reads these bytes. `is_quiet`: the event loop does not look behind that.
-    fn deliver(&mut self, bytes: &[u8], is_quiet: bool) {
+    /// The machine reads these bytes. `no_tick`: the event loop does not call `tick` afterwards.
+    fn deliver(&mut self, bytes: &[u8], no_tick: bool) {
         self.observe(&[], true);
         let was_connected = self.is_connected();
-        self.rig.m.server_bytes(bytes, self.rig.now);
+        self.rig.machine.server_bytes(bytes, self.rig.now);
         if was_connected {
             let stays = self.is_connected();
             self.observe(bytes, stays);
         }
-        self.settle(is_quiet);
+        self.settle(no_tick);
     }
 
-    fn settle(&mut self, is_quiet: bool) {
-        if !is_quiet {
-            self.rig.hand_out();
-            self.rig.look();
-            self.rig.hand_out();
+    fn settle(&mut self, no_tick: bool) {
+        if !no_tick {
+            self.rig.deliver_outputs();
+            self.rig.tick();
+            self.rig.deliver_outputs();
         }
         self.observe(&[], true);
-        self.check(is_quiet);
+        self.check(no_tick);
     }
 
     // ---- the observer ----
 
-    /// Reads what the machine has sent, and what it was sent just before. `stays`: the machine was
-    /// connected throughout, and has read all of it.
+    /// Reads the bytes that the machine has sent, and `bytes`, which the machine has read just
+    /// before. `stays`: the machine was connected throughout, and has read all of them.
     fn observe(&mut self, bytes: &[u8], stays: bool) {
-        let sent = std::mem::take(&mut self.rig.m.to_server);
+        let sent = std::mem::take(&mut self.rig.machine.to_server);
         let fresh = self.read_requests(&sent);
         let mut has_fresh_write = false;
         for frame in self.read_frames(bytes) {
             has_fresh_write |= self.read_frame(&frame, fresh, stays);
         }
-        let Some(line) = self.lines.last_mut() else { return };
+        let Some(line) = self.connections.last_mut() else { return };
         for request in &mut line.requests[fresh..] {
             request.relayed = line.relayed;
         }
@@ -604,13 +603,13 @@ impl World {
         }
     }
 
-    /// Gives the place of the first one.
+    /// Reads the requests that the machine has sent; gives the index of the first.
     fn read_requests(&mut self, mut sent: &[u8]) -> usize {
-        let Some(number) = self.lines.len().checked_sub(1) else {
+        let Some(number) = self.connections.len().checked_sub(1) else {
             assert!(sent.is_empty(), "it sends without a connection");
             return 0;
         };
-        let line = &mut self.lines[number];
+        let line = &mut self.connections[number];
         let fresh = line.requests.len();
         while let Some((prefix, rest)) = sent.split_first_chunk::<4>() {
             let (frame, rest) = rest.split_at(u32::from_be_bytes(*prefix) as usize);
@@ -630,15 +629,23 @@ impl World {
             }
             let (sent, seen) = (self.rig.now, self.seen);
             let (op, path) = key;
-            line.requests.push(Request { xid, op, path, sent, seen, relayed: None, answer: None });
+            line.requests.push(ObservedRequest {
+                xid,
+                op,
+                path,
+                sent,
+                seen,
+                relayed: None,
+                answer: None,
+            });
         }
         assert!(sent.is_empty(), "half a frame");
         fresh
     }
 
-    /// Whole frames of the server.
+    /// Cuts the bytes of the server into whole frames.
     fn read_frames(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let Some(line) = self.lines.last_mut() else { return Vec::new() };
+        let Some(line) = self.connections.last_mut() else { return Vec::new() };
         let skipped = line.skip.min(bytes.len());
         line.skip -= skipped;
         line.stream.extend(&bytes[skipped..]);
@@ -653,7 +660,7 @@ impl World {
             }
             let Some(head) = rest.get(..HEAD) else { break };
             let (mut head, arrived) = (head.to_vec(), rest.len().min(length));
-            // As the machine answers it.
+            // The machine gives the caller this error.
             head[12..].copy_from_slice(&err::TOO_LONG.to_be_bytes());
             frames.push(head);
             line.skip = length - arrived;
@@ -663,15 +670,15 @@ impl World {
         frames
     }
 
-    /// One frame of the server. True: it is the answer to a write that the machine has sent while
-    /// it read these very bytes.
+    /// Reads one frame of the server. True: it answers a write that the machine has sent while it
+    /// read these same bytes.
     fn read_frame(&mut self, frame: &[u8], fresh: usize, stays: bool) -> bool {
         let now = self.rig.now;
-        let Some(line) = self.lines.last_mut() else { return false };
+        let Some(line) = self.connections.last_mut() else { return false };
         if line.is_refused {
             return false;
         }
-        if line.greeted.is_none() {
+        if line.session_id.is_none() {
             let is_ours = |of: &ConnectReply| self.session.is_none_or(|id| id == of.session_id);
             let is_good =
                 |of: &ConnectReply| of.timeout_ms > 0 && of.session_id != 0 && is_ours(of);
@@ -683,16 +690,16 @@ impl World {
             self.timeout = match self.session {
                 Some(_) => self.timeout.min(granted),
                 None => {
-                    self.heard = line.greeting;
+                    self.heard = line.handshake_sent;
                     granted
                 }
             };
             self.session = Some(reply.session_id);
-            line.greeted = Some(reply.session_id);
-            let tick = self.rig.m.settings.tick.map_or(self.timeout / 4, |tick| tick / 2);
+            line.session_id = Some(reply.session_id);
+            let tick = self.rig.machine.config.tick.map_or(self.timeout / 4, |tick| tick / 2);
             line.lag = tick + self.timeout / 12;
-            line.answered.push((line.greeting, now));
-            line.relayed = Some(line.greeting);
+            line.answered.push((line.handshake_sent, now));
+            line.relayed = Some(line.handshake_sent);
             return false;
         }
         let Ok((header, body)) = ReplyHeader::read(frame) else { return false };
@@ -702,7 +709,8 @@ impl World {
         if matches!(header.xid, xid::EVENT | xid::AUTH) {
             return false;
         }
-        let is_it = |request: &Request| request.xid == header.xid && request.answer.is_none();
+        let is_it =
+            |request: &ObservedRequest| request.xid == header.xid && request.answer.is_none();
         let Some(at) = line.requests.iter().position(is_it) else { return false };
         let request = &mut line.requests[at];
         request.answer = Some((header.err, body.to_vec()));
@@ -720,41 +728,44 @@ impl World {
         is_write && at >= fresh
     }
 
-    /// What must hold at any time. `is_quiet`: the event loop has not looked since.
-    fn check(&mut self, is_quiet: bool) {
+    /// Checks the rules that hold at any time. `no_tick`: the event loop has not called `tick`
+    /// since.
+    fn check(&mut self, no_tick: bool) {
         self.check_session();
         self.check_holds();
         self.poll();
-        if !is_quiet {
+        if !no_tick {
             self.check_limits();
         }
     }
 
     fn check_session(&self) {
-        let m = &self.rig.m;
+        let m = &self.rig.machine;
         if let Some(session) = &m.session {
             assert_eq!(Some(session.id), self.session, "another session");
             assert_eq!(session.timeout, self.timeout);
         }
         if matches!(m.phase, Phase::Auth(..) | Phase::Up) {
-            let line = self.lines.last().expect("a connection");
-            assert_eq!(line.greeted, self.session, "up without its session");
-            assert!(line.greeted.is_some());
+            let line = self.connections.last().expect("a connection");
+            assert_eq!(line.session_id, self.session, "up without its session");
+            assert!(line.session_id.is_some());
         }
-        // What is kept is bounded by what callers asked for and servers have said.
+        // The machine keeps no more entries than callers and servers have caused.
         assert!(m.unsent.len() <= m.batches.len());
-        let open =
-            |line: &Line| line.requests.iter().filter(|request| request.answer.is_none()).count();
-        assert!(m.flight.len() <= self.lines.last().map_or(0, open));
+        let open = |line: &ObservedConnection| {
+            line.requests.iter().filter(|request| request.answer.is_none()).count()
+        };
+        assert!(m.outstanding.len() <= self.connections.last().map_or(0, open));
         assert!(m.pending_deletes().len() <= self.names as usize);
         assert!(m.is_over() || m.session.is_some() || m.epoch == 0);
     }
 
-    /// No hold stands longer than the observer says, and none comes back. What shortens the lease
-    /// is the first to be carried out; until then the holds of the moment stand.
+    /// No hold stands longer than the observer says, and no lost hold stands again. If the timeout
+    /// was shortened, the output for it comes first; until it is carried out, the holds stand by
+    /// the old timeout.
     fn check_holds(&mut self) {
         let is_shorter = |output: &Output| matches!(output, Output::Shortened { .. });
-        let outputs = &self.rig.m.outputs;
+        let outputs = &self.rig.machine.outputs;
         if let Some(at) = outputs.iter().position(is_shorter) {
             let is_log =
                 |output: &Output| matches!(output, Output::Log(_, text) if text.contains("grants"));
@@ -763,21 +774,21 @@ impl World {
         }
         let end = self.heard + (self.timeout - self.timeout / 12);
         for held in &mut self.holds {
-            let stands = self.rig.lease.stands(&held.hold, self.rig.now);
+            let stands = self.rig.lease.is_held(&held.hold, self.rig.now);
             assert!(!(stands && held.is_lost), "{}: held again", held.hold.path());
             held.is_lost = !stands;
             if stands {
                 let (now, path) = (self.rig.now, held.hold.path());
-                assert!(now < end, "{path}: held at {now:?}, behind the lease's end at {end:?}");
+                assert!(now < end, "{path}: held at {now:?}, after the lease's end at {end:?}");
                 assert!(
-                    !self.rig.m.is_over() || !self.rig.m.outputs.is_empty(),
-                    "held behind the end"
+                    !self.rig.machine.is_over() || !self.rig.machine.outputs.is_empty(),
+                    "held after the end"
                 );
             }
         }
     }
 
-    /// Each caller that was answered looks at what it got.
+    /// Each caller that was answered checks its answers.
     fn poll(&mut self) {
         for at in 0..self.callers.len() {
             let Some((_, answers)) = &self.callers[at].call else { continue };
@@ -790,7 +801,7 @@ impl World {
                 Err(TryRecvError::Disconnected) => panic!("a caller gets no answer"),
             }
         }
-        for (number, code) in self.rig.answers() {
+        for (number, code) in self.rig.client_answers() {
             let at = self
                 .asked
                 .iter()
@@ -811,10 +822,11 @@ impl World {
     /// The server's answer to the request of a caller.
     fn answer_to(&self, part: &(i32, String)) -> Option<&(i32, Vec<u8>)> {
         let (line, xid) = (*self.places.get(part)?)?;
-        self.lines[line].requests.iter().find(|request| request.xid == xid)?.answer.as_ref()
+        self.connections[line].requests.iter().find(|request| request.xid == xid)?.answer.as_ref()
     }
 
-    /// What a caller got is what the server has answered to its own requests, or that it did not.
+    /// A caller gets the server's answers to its own requests, or an error that says that there was
+    /// none.
     fn verify(&self, parts: &[(i32, String)], got: Answers) {
         assert_eq!(got.all.len(), parts.len());
         for (part, got) in parts.iter().zip(got.all) {
@@ -836,38 +848,42 @@ impl World {
         }
     }
 
-    /// The event loop has looked: nobody waits longer than is promised.
+    /// `tick` was called: no caller waits longer than is promised.
     fn check_limits(&mut self) {
-        let (m, now, t) = (&self.rig.m, self.rig.now, self.rig.m.timeout());
-        let is_late = |of: &&Caller| now >= of.arrived + m.patience();
+        let (m, now, t) = (&self.rig.machine, self.rig.now, self.rig.machine.timeout());
+        let is_late = |of: &&ObservedCaller| now >= of.arrived + m.operation_timeout();
         assert!(
             !self.callers.iter().filter(is_late).any(|of| of.call.is_some()),
             "a caller waits too long"
         );
         let fresh = self.callers.len() - self.callers.iter().filter(is_late).count();
-        assert!(m.batches.len() <= fresh + self.asked.len(), "requests of those who left are kept");
+        assert!(
+            m.batches.len() <= fresh + self.asked.len(),
+            "requests of callers that left are kept"
+        );
         for (_, path, asked) in &self.asked {
-            assert!(now < *asked + m.patience(), "the client waits too long for {path}");
+            assert!(now < *asked + m.operation_timeout(), "the client waits too long for {path}");
         }
         for (_, since) in &self.proofs {
             assert!(now < *since + t * 5 / 16, "a caller waits too long for the lease");
         }
-        if let Some(oldest) = m.flight.front().filter(|_| m.phase == Phase::Up) {
-            assert!(now < oldest.stamp.sent + m.patience() * 2, "a silent server is kept");
+        if let Some(oldest) = m.outstanding.front().filter(|_| m.phase == Phase::Up) {
+            assert!(now < oldest.stamp.sent + m.operation_timeout() * 2, "a silent server is kept");
         }
         if let Some((_, since)) = self.closing.as_ref().filter(|_| !m.is_over()) {
-            assert!(now < *since + GOODBYE, "it closes for ever");
+            assert!(now < *since + CLOSE_TIMEOUT, "it closes for ever");
         }
         assert!(m.outputs.is_empty());
     }
 
-    /// However it went, the session ends, everybody is told, and nothing is kept.
+    /// Whatever happened before, the session ends, every caller gets an answer, and the machine
+    /// keeps nothing.
     fn end(&mut self) {
         self.close();
-        self.pass(GOODBYE);
-        assert!(self.rig.m.is_over());
-        let m = &self.rig.m;
-        assert!(m.batches.is_empty() && m.flight.is_empty() && m.to_server.is_empty());
+        self.pass_time(CLOSE_TIMEOUT);
+        assert!(self.rig.machine.is_over());
+        let m = &self.rig.machine;
+        assert!(m.batches.is_empty() && m.outstanding.is_empty() && m.to_server.is_empty());
         assert!(self.callers.iter().all(|caller| caller.call.is_none()));
         assert!(self.asked.is_empty() && self.proofs.is_empty());
         assert!(self.closing.as_ref().is_some_and(|(closed, _)| closed.try_recv().is_ok()));
@@ -875,7 +891,7 @@ impl World {
     }
 }
 
-/// Codes of answers: more often than not, success.
+/// Codes of answers; success is the most frequent.
 const CODES: [i32; 16] = [
     err::OK,
     err::OK,
@@ -895,26 +911,21 @@ const CODES: [i32; 16] = [
     err::AUTH_FAILED,
 ];
 
-/// The answer to a request, as it should be.
+/// The right answer to a request.
 fn body_of(op: i32, path: &str) -> Vec<u8> {
-    let stat = |w: Writer| {
-        let w = w.i64(5).i64(5).i64(0).i64(0).i32(0).i32(0).i32(0).i64(7);
-        w.i32(0).i32(0).i64(0)
-    };
-    let body = match op {
+    match op {
         op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => {
-            stat(Writer::bare().buffer(format!("{path}0000000003").as_bytes()))
+            node(format!("{path}0000000003").as_bytes(), 5, 7)
         }
-        op::GET_DATA => stat(Writer::bare().buffer(path.as_bytes())),
-        op::EXISTS | op::SET_DATA | op::SET_ACL => stat(Writer::bare()),
+        op::GET_DATA => node(path.as_bytes(), 5, 7),
+        op::EXISTS | op::SET_DATA | op::SET_ACL => node(b"", 5, 7).split_off(4),
         op::GET_CHILDREN => {
-            // One of ours, if the request is a sweep's.
+            // If the request is that of a sweep, one name is that of our node.
             let id = path.trim_start_matches("/d").parse().unwrap_or(0_u32);
             let name = format!("_c_{id:032x}-lock-0000000003");
-            Writer::bare().i32(2).buffer(name.as_bytes()).buffer(b"other")
+            listing(&[&name, "other"])
         }
-        op::SYNC => Writer::bare().buffer(b"/"),
-        _ => Writer::bare(),
-    };
-    body.frame().split_off(4)
+        op::SYNC => Writer::bare().buffer(b"/").body(),
+        _ => Vec::new(),
+    }
 }

@@ -1,9 +1,10 @@
-//! The connection's decisions: requests, bytes of the server and the time come in; bytes to send,
-//! answers, watch events and changes of the session come out. It does no I/O, reads no clock, and
-//! takes no lock.
+//! The connection's decisions. Its inputs are the requests of callers, the bytes of the server, and
+//! the time. Its outputs are the bytes to send, the answers, watch events, and changes of the
+//! session. It does no I/O, reads no clock, and takes no lock.
 //!
-//! The machine keeps the session, gives every request an answer in time, and settles what a request
-//! may have done whose caller has gone. See ARCHITECTURE.md.
+//! The machine keeps the session alive and answers every request in time. If a caller leaves before
+//! its answer, the machine removes the nodes that the request has made or may still make. See
+//! ARCHITECTURE.md.
 
 mod background;
 mod ending;
@@ -32,44 +33,44 @@ use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::session::generation::FolderWatch;
 use crate::session::heard::{Answer, Heard, Stamp};
-use crate::session::hold::Hold;
+use crate::session::leased_node::LeasedNode;
 use crate::world::{HashSet, Sender};
 use zk_wire::Malformed;
 use zk_wire::code::{err, op, xid};
-use zk_wire::frame::{Frames, HEAD, Next};
+use zk_wire::frame::{FrameOrHead, Frames, HEAD};
 use zk_wire::record::{ConnectReply, ConnectRequest, ReplyHeader, Writer};
 
-/// How long a closing session tries to tell the server.
-const GOODBYE: Duration = Duration::from_millis(700);
+/// How long a closing session tries to close itself at the server.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(700);
 
-pub(crate) struct Settings {
+pub(crate) struct MachineConfig {
     pub(crate) timeout: Duration,
-    /// How long one host may take to connect, and to answer the connect request, at the most.
+    /// The longest time that one host may take to connect, and then to answer the connect request.
     pub(crate) attempt: Duration,
     pub(crate) auth: Vec<(String, Vec<u8>)>,
-    /// The servers' tick, where the application states it.
+    /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
-    /// The name of a node that never exists.
+    /// The name of a node that never exists: a delete of it is a write without an effect.
     pub(crate) noop: String,
 }
 
-/// How a release ended: ZooKeeper's error code if it was refused for good. No answer at all (the
-/// sender is dropped) means that the session was lost first.
+/// The result of a release: an error is ZooKeeper's code of a final refusal. If the sender is
+/// dropped without a result, the session was lost first.
 pub(crate) type Outcome = Result<(), i32>;
 
-/// What the machine wants done outside, in this order.
+/// The work that the machine leaves to its owner. The owner does it in this order.
 pub(crate) enum Output {
-    /// A server made the session, after the request for it was sent at `sent`.
+    /// A server has made the session. The connect request was sent at `sent`.
     Granted {
         session_id: i64,
         timeout: Duration,
         sent: BootTime,
     },
-    /// A server granted a shorter timeout when the session was resumed.
+    /// A server has granted a shorter timeout when the session was resumed.
     Shortened {
         timeout: Duration,
     },
-    /// The session is taken up on a connection; its number counts the connections of the session.
+    /// A connection carries the session now. `epoch` counts the connections that have carried it.
     Attached {
         epoch: u64,
         is_first: bool,
@@ -78,9 +79,9 @@ pub(crate) enum Output {
     Suspended,
     /// The session is lost.
     Lost(LossReason),
-    /// It is proven that the leader heard of the session at this time or later.
+    /// It is proven that the leader has heard of the session at this time or later.
     Heard(BootTime),
-    /// A caller's requests, of this number, are answered.
+    /// The requests of the caller with this number are answered.
     Answered(u64, Sender<Answers>, Answers),
     /// A request of the application's client is answered.
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
@@ -90,21 +91,24 @@ pub(crate) enum Output {
         zxid: i64,
         body: Vec<u8>,
     },
-    /// A waiting caller hears how something ended.
+    /// A waiting caller gets this result.
     Done(Sender<Outcome>, Outcome),
     Watch {
         kind: i32,
         path: String,
     },
-    /// A held node was read with a watch: its czxid and data; `None` if it is gone.
-    HoldRead(Arc<Hold>, Option<(i64, Vec<u8>)>),
-    /// The children of a node that is watched for them; `None` if they could not be listed.
+    /// A held node was read, and a watch was set: its czxid and data, or `None` if the node is
+    /// gone.
+    HoldRead(Arc<LeasedNode>, Option<(i64, Vec<u8>)>),
+    /// A watched list of children was read, together with the pending deletes; `None` if it could
+    /// not be listed.
     FolderListed(Arc<FolderWatch>, Option<(Listing, Arc<HashSet<String>>)>),
-    /// A line for the log: a logger may block, and the machine stands behind a lock.
+    /// A line for the log. The machine does not write it itself: a logger may block, and the
+    /// machine is used under a lock.
     Log(log::Level, String),
-    /// These holds are marked as lost; what their holders left to be run for that is to be run.
-    TellLoss(Vec<Arc<Hold>>),
-    /// A node may be removed only if no hold stands on this path: the answer is awaited by
+    /// These holds are marked as lost: the callbacks of their holders must be run.
+    TellLoss(Vec<Arc<LeasedNode>>),
+    /// A node may be removed only if no hold stands on this path. The owner answers with
     /// [`Machine::may_remove`].
     MayRemove {
         task: u64,
@@ -113,37 +117,40 @@ pub(crate) enum Output {
 }
 
 pub(crate) struct Machine {
-    settings: Settings,
+    config: MachineConfig,
     phase: Phase,
     session: Option<Session>,
     ending: Option<Ending>,
-    /// Counts the connections that took up the session; watches live only on their own one.
+    /// Counts the connections that have carried the session. A watch lives only on its own
+    /// connection.
     epoch: u64,
-    /// The largest zxid of any answer. (Watch events bear one since ZooKeeper 3.9; `heard` counts
-    /// it too, and the next connection must not: it could miss another event of the same zxid.)
+    /// The largest zxid of any answer. Watch events also have a zxid since ZooKeeper 3.9. `heard`
+    /// counts it, but the next connect request must not: another event of the same zxid could be
+    /// missed.
     zxid: i64,
     next_xid: i32,
     from_server: Frames,
-    /// The requests without all their answers, by their number: the oldest first.
-    batches: BTreeMap<u64, requests::UnderWay>,
+    /// The batches that still lack an answer, by their numbers: the oldest first.
+    batches: BTreeMap<u64, requests::SubmittedBatch>,
     next_batch: u64,
-    /// Those that wait for a connection, oldest first: by ascending numbers.
+    /// The numbers of the batches that wait for a connection, in ascending order: the oldest first.
     unsent: VecDeque<u64>,
-    /// What was sent on this connection and has no answer yet, oldest first.
-    flight: VecDeque<Flight>,
+    /// The requests that were sent on this connection and have no answer yet, oldest first.
+    outstanding: VecDeque<Outstanding>,
     background: Background,
     heard: Heard,
     proof: Proof,
     last_sent: BootTime,
-    /// When the leader was last asked for something: a write or a `sync`.
+    /// When a request that the leader serves was last sent: a write or a `sync`.
     last_ordered: BootTime,
-    /// When this connection took up the session.
-    attached: BootTime,
-    /// Nothing was sent yet on this connection since it took up the session.
+    /// When this connection began to carry the session.
+    up_since: BootTime,
+    /// This connection carries the session, and the first `tick` has not run since.
     is_new: bool,
-    /// When the last bytes came of an answer that is thrown away because it is too long.
+    /// When the last bytes of an answer came that is skipped because it is too long.
     skipped_at: BootTime,
-    /// What the owner must do: write these, close the socket, see to the outputs.
+    /// For the owner of the machine: bytes to write, the reason to close the socket, and the
+    /// outputs.
     pub(crate) to_server: Vec<u8>,
     pub(crate) cut: Option<String>,
     pub(crate) outputs: VecDeque<Output>,
@@ -160,8 +167,8 @@ enum Phase {
     /// No connection; the event loop dials.
     Down,
     /// The connect request is sent.
-    Greeting(BootTime),
-    /// The credentials are sent; so many answers are awaited.
+    Handshake(BootTime),
+    /// The credentials are sent, and this many answers to them are missing.
     Auth(BootTime, usize),
     Up,
     /// The session has ended; everything is answered at once.
@@ -171,35 +178,35 @@ enum Phase {
 struct Ending {
     reason: LossReason,
     until: BootTime,
-    /// The goodbye was sent, on this connection or an earlier one.
-    is_said: bool,
-    /// Whether the server has ended the session.
-    told: bool,
-    done: Vec<Sender<bool>>,
-    /// Nodes that should go and would outlive the session.
-    lasting: Vec<String>,
+    /// The close request was sent, on this connection or an earlier one.
+    is_close_sent: bool,
+    /// The server has ended the session.
+    server_knows: bool,
+    waiters: Vec<Sender<bool>>,
+    /// Nodes to delete that would outlive the session.
+    lasting_nodes: Vec<String>,
 }
 
-struct Flight {
+struct Outstanding {
     xid: i32,
     op: i32,
     stamp: Stamp,
-    owner: Owner,
+    sent_for: SentFor,
 }
 
-/// The renewal of the lease, on this connection: a `sync`, unless an earlier request has shown
-/// almost as much, and behind its answer a write. `heard` says why both.
+/// The renewal of the lease on this connection: a `sync`, and after its answer a write. The `sync`
+/// is left out if an earlier request shows almost as much. `heard` says why both are needed.
 struct Proof {
     begun: BootTime,
-    /// The directory of its write, while an answer is awaited.
+    /// The directory of the write, while an answer to the `sync` or the write is missing.
     under_way: Option<String>,
-    /// Callers that wait until the lease is fresh, oldest first.
-    waiting: Vec<Waiting>,
+    /// The callers that wait until the lease is fresh, oldest first.
+    waiters: Vec<LeaseWaiter>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    /// One of the requests of a batch, by the batch's number.
+enum SentFor {
+    /// A request of a batch: the batch's number, and the index of the request in it.
     Batch {
         number: u64,
         part: usize,
@@ -207,35 +214,34 @@ enum Owner {
     Task(u64),
     Proof,
     Close,
-    /// Nobody: pings, syncs.
+    /// No answer is needed: pings, syncs, and requests whose callers were answered already.
     Nobody,
 }
 
 /// A caller that waits until the lease is fresh.
-struct Waiting {
-    /// A directory of its locks.
+struct LeaseWaiter {
+    /// A directory of the caller's locks.
     dir: String,
     since: BootTime,
     done: Sender<Outcome>,
 }
 
-/// What the machine must be told of the lease, which others extend and end, when it looks at the
-/// time.
+/// The state of the lease, which `tick` gets. Other threads extend and end the lease.
 #[derive(Clone, Copy)]
-pub(crate) struct Lease {
-    /// When it ends, if a hold depends on it.
+pub(crate) struct LeaseStatus {
+    /// The end of the lease, if a hold depends on it.
     pub(crate) end: Option<BootTime>,
-    /// Enough of it is left for a new hold.
+    /// Enough of the lease is left for a new hold.
     pub(crate) is_fresh: bool,
 }
 
 impl Machine {
-    pub(crate) fn new(settings: Settings, now: BootTime) -> Self {
+    pub(crate) fn new(config: MachineConfig, now: BootTime) -> Self {
         Machine {
             background: Background::default(),
             heard: Heard::new(),
-            proof: Proof { begun: now, under_way: None, waiting: Vec::new() },
-            settings,
+            proof: Proof { begun: now, under_way: None, waiters: Vec::new() },
+            config,
             phase: Phase::Down,
             session: None,
             ending: None,
@@ -246,10 +252,10 @@ impl Machine {
             batches: BTreeMap::new(),
             next_batch: 0,
             unsent: VecDeque::new(),
-            flight: VecDeque::new(),
+            outstanding: VecDeque::new(),
             last_sent: now,
             last_ordered: now,
-            attached: now,
+            up_since: now,
             is_new: false,
             skipped_at: now,
             to_server: Vec::new(),
@@ -258,39 +264,41 @@ impl Machine {
         }
     }
 
-    /// T: the negotiated timeout, or the one asked for as long as there is none.
+    /// T: the negotiated session timeout, or the requested one as long as there is no session.
     pub(super) fn timeout(&self) -> Duration {
-        self.session.as_ref().map_or(self.settings.timeout, |s| s.timeout)
+        self.session.as_ref().map_or(self.config.timeout, |s| s.timeout)
     }
 
-    /// T/6: the longest that anything may go unanswered.
-    fn patience(&self) -> Duration {
+    /// T/6: the longest time that a request may stay without an answer.
+    fn operation_timeout(&self) -> Duration {
         self.timeout() / 6
     }
 
-    /// How long before an ordered request a request must have been answered to count (see `heard`):
-    /// half a tick, and T/12 for the leader's pauses and the clocks.
+    /// The lag of `heard`: a request counts if it was answered this long before an ordered request
+    /// was sent. It is half a tick, and T/12 for pauses of the leader and differences of the
+    /// clocks.
     fn lag(&self) -> Duration {
-        self.settings.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
+        self.config.tick.map_or(self.timeout() / 4, |tick| tick / 2) + self.timeout() / 12
     }
 
-    /// How long one host may take for each of two steps, to connect and to take up the session.
-    /// Where a live session is to be resumed, the next host must have its chance in time.
+    /// How long one host may take for each of two steps: to connect, and to take up the session. It
+    /// is short for a live session, so that the next host is tried in time.
     pub(super) fn attempt(&self) -> Duration {
-        self.session.as_ref().map_or(self.settings.attempt, |s| s.timeout / 6)
+        self.session.as_ref().map_or(self.config.attempt, |s| s.timeout / 6)
     }
 
     pub(super) fn wants_connection(&self) -> bool {
         self.phase == Phase::Down
     }
 
-    /// Whether requests are sent at once. On a new connection the `tick` that follows decides what
-    /// goes first.
+    /// Whether requests are sent at once. On a new connection they wait for the first `tick`, which
+    /// decides what is sent first.
     pub(super) fn is_up(&self) -> bool {
         self.phase == Phase::Up && !self.is_new
     }
 
-    /// How often the dialler may try at the least, so that a live session is found in time.
+    /// The longest pause of the dialer while there is a live session, so that the session is
+    /// resumed in time.
     pub(super) fn redial_cap(&self) -> Option<Duration> {
         self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
     }
@@ -307,28 +315,29 @@ impl Machine {
         self.epoch
     }
 
-    /// Whether the event loop has something to do: it alone hands out what comes out of the
-    /// machine, dials, and looks at the time.
+    /// Whether the event loop has work: only the event loop carries out all outputs, dials, and
+    /// calls `tick`.
     pub(super) fn wants_attention(&self) -> bool {
         !self.outputs.is_empty() || self.cut.is_some() || !self.is_up()
     }
 
-    /// Puts a line for the log among what is to be done outside.
+    /// Adds a line for the log to the outputs.
     pub(super) fn log(&mut self, level: log::Level, text: String) {
         self.outputs.push_back(Output::Log(level, text));
     }
 
-    /// Counts what it keeps.
+    /// Counts its entries, for the simulation.
     #[cfg(zk_sim)]
     pub(crate) fn add_kept(&self, kept: &mut crate::observed::Kept) {
         kept.pending_deletes = self.background.pending.len();
         kept.background = self.background.len();
         kept.callers = self.batches.len();
-        kept.in_flight = self.flight.iter().filter(|flight| flight.owner != Owner::Nobody).count();
-        kept.proofs = self.proof.waiting.len();
+        kept.in_flight =
+            self.outstanding.iter().filter(|flight| flight.sent_for != SentFor::Nobody).count();
+        kept.proofs = self.proof.waiters.len();
     }
 
-    /// The ids of nodes of ours that should go and may still exist.
+    /// The ids of our own nodes that are to be deleted and may still exist.
     pub(crate) fn pending_deletes(&self) -> Arc<HashSet<String>> {
         self.background.pending.clone()
     }
@@ -340,7 +349,7 @@ impl Output {
     }
 }
 
-/// What callers are told whose session has ended so.
+/// The error code for callers whose session has ended for this reason.
 pub(crate) fn code_of(reason: LossReason) -> i32 {
     match reason {
         LossReason::AuthFailed => err::AUTH_FAILED,

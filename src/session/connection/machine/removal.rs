@@ -1,20 +1,26 @@
-//! Deleting a node of ours that should go.
+//! The removal of a node of ours. `background` sends the requests of a removal; this file says
+//! which request is next, and what an answer means.
 //!
-//! A node whose name bears an id of ours is nobody else's: it is deleted by its name, as often as
-//! it takes. If the answer to its create was lost, only the beginning of its name is known, and it
-//! is looked for first. Of a node whose name others may use too, a delete that is sent again on
-//! another connection could hit the node of whoever came next.
+//! If the node's name contains an id of ours, no other client makes a node of that name. The node
+//! is deleted by its name, and the delete is sent again until it is acknowledged. If the answer to
+//! the create was lost, only the beginning of the name is known, so the node must be found in a
+//! listing first. If other clients may make a node of the same name, a delete that is sent again on
+//! another connection could delete the node of the next holder.
 //!
-//! So in these two cases the same steps are taken on each connection: a write is acknowledged,
-//! behind which nothing of ours that was sent on an earlier connection can still be done (ZooKeeper
-//! refuses the requests of a session that has moved); a listing or a read shows our node; and then
-//! it is deleted. What remains is what somebody else does to a node with a common name within the
-//! last step.
+//! In the last two cases a removal takes the same steps, on each connection from the beginning:
 //!
-//! Such a node is ours if our session owns it and its czxid is the one we know. If we know none,
-//! because the answer to the create was lost, the nonce in its data decides, unless somebody has
-//! written over that data: then the session alone decides, as long as no hold of this session
-//! stands on the path.
+//! 1. A write is acknowledged. After it, no request of ours from an earlier connection can still be
+//!    done, because ZooKeeper refuses the requests of a session that has moved.
+//! 2. A listing or a read shows our node.
+//! 3. The node is deleted.
+//!
+//! One danger remains: within the last step another client may delete a node with a common name and
+//! make its own.
+//!
+//! A node with a common name is ours if our session owns it and its czxid is the one that we know.
+//! If we know no czxid, because the answer to the create was lost, the nonce in the node's data
+//! decides. If another client has overwritten that data, the session alone decides, as long as no
+//! hold of this session stands on the path.
 
 use super::*;
 use crate::session::connection::codec::{Node, Operation, Reply};
@@ -23,77 +29,78 @@ use zk_wire::path;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Removal {
-    /// The node's full path, as far as it is known.
+    /// The node's path, as far as it is known.
     pub(crate) path: String,
-    /// What makes the node ours: a part of its name, or the nonce in its data. By this it is among
-    /// the pending deletes until it is gone.
+    /// The id that makes the node ours: a part of its name, or the nonce in its data. The pending
+    /// deletes contain this id until the node is gone.
     pub(crate) id: String,
-    known: Known,
-    step: Step,
-    /// A request before the one that this stands by may have made the node.
+    known: KnownPart,
+    step: RemovalStep,
+    /// An earlier create than this removal's own may have made the node.
     pub(crate) may_exist: bool,
-    /// Delete the parent too, if that is empty then.
+    /// After the node, delete its parent too, if that is empty.
     pub(crate) renew_parent: bool,
     pub(crate) outlives_session: bool,
     pub(crate) done: Option<Sender<Outcome>>,
 }
 
-/// What is known of the node.
+/// How much is known of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    Path,
-    /// The path begins so; the server may have appended a number.
+enum KnownPart {
+    FullPath,
+    /// The beginning of the path; the server may have appended a number.
     Prefix,
-    /// The path, which others use too, and the czxid, if the node was seen or its create answered.
+    /// The path, which other clients use too; and the czxid, if the create was answered or the node
+    /// was seen.
     Shared(Option<i64>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum RemovalStep {
     Prove,
-    Look,
-    /// Only our session shows that the node is ours: is there a hold on it?
-    Ask,
+    Read,
+    /// Only the session shows that the node is ours: check that no hold stands on it.
+    CheckHolds,
     Delete,
 }
 
-/// What an answer leads to.
-pub(super) enum Next {
-    /// The next request, at once.
-    Now,
-    /// It goes on when it is known whether a hold stands on its path.
-    Ask,
-    /// Our node is not there, for good.
+/// What follows from an answer.
+pub(super) enum RemovalNext {
+    /// Send the next request at once.
+    SendNow,
+    /// Check whether a hold stands on the path; `may_go` gets the result.
+    CheckHolds,
+    /// Our node does not exist, and no request can still make it.
     Gone,
-    /// Refused: again, but somebody must change an ACL first.
+    /// The server refused it. Try again, but seldom: somebody must change an ACL first.
     Refused,
-    /// Again, a little later.
-    Later,
+    /// Try again a little later.
+    SendLater,
 }
 
 impl Removal {
-    /// Of a node with this id in its name.
+    /// The removal of a node with this id in its name.
     pub(crate) fn named(path: String, id: String) -> Self {
-        Removal::new(path, id, Known::Path)
+        Removal::new(path, id, KnownPart::FullPath)
     }
 
-    /// Of the node that a create of `prefix` may make; the id is in there.
+    /// The removal of the node that a create of `prefix` may make; `prefix` contains the id.
     pub(crate) fn of_create(prefix: &str, id: &str) -> Self {
-        Removal::new(prefix.to_owned(), id.to_owned(), Known::Prefix)
+        Removal::new(prefix.to_owned(), id.to_owned(), KnownPart::Prefix)
     }
 
-    /// Of a node that bears `nonce` in its data, and has this czxid, if that is known.
+    /// The removal of a node that has `nonce` in its data, and this czxid, if that is known.
     pub(crate) fn signed(path: String, nonce: String, czxid: Option<i64>) -> Self {
-        Removal::new(path, nonce, Known::Shared(czxid))
+        Removal::new(path, nonce, KnownPart::Shared(czxid))
     }
 
-    fn new(path: String, id: String, known: Known) -> Self {
+    fn new(path: String, id: String, known: KnownPart) -> Self {
         let (may_exist, renew_parent, outlives_session) = (false, false, false);
         let mut removal = Removal {
             path,
             id,
             known,
-            step: Step::Prove,
+            step: RemovalStep::Prove,
             may_exist,
             renew_parent,
             outlives_session,
@@ -103,110 +110,121 @@ impl Removal {
         removal
     }
 
-    /// Whether the node's name is nobody else's.
+    /// Whether no other client makes a node of this name.
     pub(super) fn is_named(&self) -> bool {
-        !matches!(self.known, Known::Shared(_))
+        !matches!(self.known, KnownPart::Shared(_))
     }
 
     /// The create has made this node.
     pub(super) fn made(self, path: &str) -> Self {
-        let known = if self.is_named() { Known::Path } else { self.known };
+        let known = if self.is_named() { KnownPart::FullPath } else { self.known };
         let mut removal = Removal { path: path.to_owned(), known, ..self };
         removal.restart();
         removal
     }
 
-    /// The connection is gone, and what was seen and proven on it.
+    /// Begins anew: the connection is gone, and nothing that was seen on it counts.
     pub(super) fn restart(&mut self) {
-        self.step = if self.known == Known::Path { Step::Delete } else { Step::Prove };
+        self.step = if self.known == KnownPart::FullPath {
+            RemovalStep::Delete
+        } else {
+            RemovalStep::Prove
+        };
     }
 
-    /// What was refused.
+    /// The text that says which step was refused.
     pub(super) fn refused(&self) -> &'static str {
         match self.known {
-            Known::Prefix => "its folder may not be listed, to delete our node",
-            Known::Path | Known::Shared(_) => "our node could not be deleted",
+            KnownPart::Prefix => "its directory could not be listed, to find and delete our node",
+            KnownPart::FullPath | KnownPart::Shared(_) => "our node could not be deleted",
         }
     }
 
-    /// The next request; the delete of `noop` is a write without an effect.
+    /// The next request, if it is time for one. The delete of `noop` is a write without an effect.
     pub(super) fn operation<'a>(&'a self, noop: &'a str) -> Option<Operation<'a>> {
         match (self.step, self.known) {
-            (Step::Prove, _) => Some(Operation::Delete { path: noop }),
-            (Step::Look, Known::Prefix) => {
+            (RemovalStep::Prove, _) => Some(Operation::Delete { path: noop }),
+            (RemovalStep::Read, KnownPart::Prefix) => {
                 Some(Operation::GetChildren { path: path::parent(&self.path), watch: false })
             }
-            (Step::Look, _) => Some(Operation::GetData { path: &self.path, watch: false }),
-            (Step::Ask, _) => None,
-            (Step::Delete, _) => Some(Operation::Delete { path: &self.path }),
+            (RemovalStep::Read, _) => Some(Operation::GetData { path: &self.path, watch: false }),
+            (RemovalStep::CheckHolds, _) => None,
+            (RemovalStep::Delete, _) => Some(Operation::Delete { path: &self.path }),
         }
     }
 
-    /// Takes the answer to the last request. `is_written`: it is a write, and the leader has
-    /// acknowledged it; the same code from a server that is alone shows nothing. `session` is the
-    /// id of our session.
+    /// Takes the answer to the last request. `is_written` says that the request is a write and the
+    /// leader has acknowledged it; a server without a leader can give the same code, which shows
+    /// nothing. `session` is the id of our session.
     pub(super) fn answered(
         &mut self,
         code: i32,
         is_written: bool,
         body: &[u8],
         session: i64,
-    ) -> Result<Next, Malformed> {
+    ) -> Result<RemovalNext, Malformed> {
         let step = self.step;
         self.restart();
         Ok(match (step, code) {
-            (Step::Prove, _) if is_written => self.goes_on(Step::Look, Next::Now),
-            (Step::Look, err::OK) if self.known == Known::Prefix => self.listed(body)?,
-            (Step::Look, err::OK) => match codec::decode(op::GET_DATA, body)? {
+            (RemovalStep::Prove, _) if is_written => {
+                self.go_on(RemovalStep::Read, RemovalNext::SendNow)
+            }
+            (RemovalStep::Read, err::OK) if self.known == KnownPart::Prefix => self.listed(body)?,
+            (RemovalStep::Read, err::OK) => match codec::decode(op::GET_DATA, body)? {
                 Reply::Node(node) => self.seen(&node, session),
-                _ => Next::Gone,
+                _ => RemovalNext::Gone,
             },
-            (Step::Look, err::NO_NODE) => Next::Gone,
-            (Step::Delete, err::OK | err::NO_NODE) if is_written => Next::Gone,
+            (RemovalStep::Read, err::NO_NODE) => RemovalNext::Gone,
+            (RemovalStep::Delete, err::OK | err::NO_NODE) if is_written => RemovalNext::Gone,
             (
-                Step::Look | Step::Delete,
+                RemovalStep::Read | RemovalStep::Delete,
                 err::NO_AUTH | err::AUTH_FAILED | err::NOT_EMPTY | err::TOO_LONG,
-            ) => Next::Refused,
-            _ => Next::Later,
+            ) => RemovalNext::Refused,
+            _ => RemovalNext::SendLater,
         })
     }
 
-    /// Whether no hold stands on the path, which was asked. `None`: it began anew meanwhile.
-    pub(super) fn may_go(&mut self, may: bool) -> Option<Next> {
-        let next = if may { Next::Now } else { Next::Gone };
-        (self.step == Step::Ask).then(|| self.goes_on(Step::Delete, next))
+    /// Takes the result of `CheckHolds`: `may` says that no hold stands on the path. `None`: the
+    /// removal began anew meanwhile.
+    pub(super) fn may_go(&mut self, may: bool) -> Option<RemovalNext> {
+        let next = if may { RemovalNext::SendNow } else { RemovalNext::Gone };
+        (self.step == RemovalStep::CheckHolds).then(|| self.go_on(RemovalStep::Delete, next))
     }
 
-    fn goes_on(&mut self, step: Step, next: Next) -> Next {
+    fn go_on(&mut self, step: RemovalStep, next: RemovalNext) -> RemovalNext {
         self.step = step;
         next
     }
 
-    /// Takes the list in which the node is, if it was made.
-    fn listed(&mut self, body: &[u8]) -> Result<Next, Malformed> {
+    /// Takes the listing, which contains the node if the create was done.
+    fn listed(&mut self, body: &[u8]) -> Result<RemovalNext, Malformed> {
         let (dir, prefix) = (path::parent(&self.path), path::name(&self.path));
         let Some(name) = codec::children(body)?.into_iter().find(|name| is_made_by(prefix, name))
         else {
-            return Ok(Next::Gone);
+            return Ok(RemovalNext::Gone);
         };
-        (self.path, self.known) = (path::join(dir, name), Known::Path);
-        Ok(self.goes_on(Step::Delete, Next::Now))
+        (self.path, self.known) = (path::join(dir, name), KnownPart::FullPath);
+        Ok(self.go_on(RemovalStep::Delete, RemovalNext::SendNow))
     }
 
-    /// Takes what a read shows of the node that stands now.
-    fn seen(&mut self, node: &Node, session: i64) -> Next {
+    /// Takes the node that exists on the path now.
+    fn seen(&mut self, node: &Node, session: i64) -> RemovalNext {
         let is_ours = match (self.known, nonce::split(&node.data).0) {
             _ if node.stat.owner != session => false,
-            // Somebody may have written over the data of a node whose czxid we know.
-            (Known::Shared(Some(known)), _) => known == node.stat.czxid,
+            // Another client may have overwritten the data, but the czxid stays.
+            (KnownPart::Shared(Some(known)), _) => known == node.stat.czxid,
             (_, Some(nonce)) => nonce == self.id,
-            // Somebody has written over it before we knew its czxid. If this session owns it, it is
-            // ours, unless a later attempt of this session made it. Such an attempt holds the lock
-            // by now; if it is only about to, its watch tells it that its node has gone, and it
-            // begins anew.
-            (_, None) => return self.goes_on(Step::Ask, Next::Ask),
+            // Another client has overwritten the data before we knew the czxid. If this session
+            // owns the node, the node is ours, unless a later attempt of this session made it. If
+            // that attempt holds the lock by now, the check finds its hold. If it is only about to
+            // hold, its watch reports that the node is gone, and it begins anew.
+            (_, None) => return self.go_on(RemovalStep::CheckHolds, RemovalNext::CheckHolds),
         };
-        if is_ours { self.goes_on(Step::Delete, Next::Now) } else { Next::Gone }
+        if is_ours {
+            self.go_on(RemovalStep::Delete, RemovalNext::SendNow)
+        } else {
+            RemovalNext::Gone
+        }
     }
 }
 

@@ -1,37 +1,41 @@
-//! Requests: those of callers, of the application's client, and of the background.
+//! The requests of callers and of the application's client, from `submit` to their answers.
 //!
-//! A batch is what one caller sends at once, without waiting for an answer in between. The server
-//! does the requests of a session in order, so the second of a batch sees what the first has done.
+//! A batch is the set of requests that one caller sends at once, without waiting for answers in
+//! between. The server does the requests of a session in order, so a later request of a batch sees
+//! the effect of an earlier one. Each batch is answered exactly once, within T/6, unless its caller
+//! has left.
 
 use super::*;
 use crate::session::connection::codec::{CallError, Operation, Reply};
 use crate::world::{Receiver, bounded};
 
-/// Requests that one caller is about to send together.
+/// The requests that one caller sends together.
 pub(crate) struct Batch {
-    /// Their frames, one behind the other. The xids are filled in when they are sent.
+    /// The frames, one after the other. The xids are filled in when they are sent.
     frames: Vec<u8>,
-    parts: Vec<Part>,
-    to: To,
+    requests: Vec<BatchRequest>,
+    answer_to: AnswerTo,
 }
 
-/// Who gets the answers of a batch.
-enum To {
+/// The receiver of a batch's answers.
+enum AnswerTo {
     Caller(Sender<Answers>),
-    /// The application's client, under a number of its own.
+    /// The application's client, with its own number for the request.
     Client(u64),
-    /// Nobody any more.
+    /// The caller has left.
     Nobody,
 }
 
-struct Part {
+struct BatchRequest {
     op: i32,
-    /// Where its frame begins.
+    /// The start of its frame in the batch's frames.
     at: usize,
-    /// The node that the request may make, if that is to go where no caller gets it.
+    /// The removal of the node that this request may make. It is used if the caller does not get
+    /// the node.
     ///
-    /// Where the answer is lost and the caller is still there, a node whose name others may use too
-    /// is the caller's to settle, by another create or by a removal.
+    /// If the answer is lost and the caller is still there, only a node with a name of its own is
+    /// removed here. A node whose name others use too is left to the caller, which creates it again
+    /// or removes it.
     removal: Option<Removal>,
     answer: Option<Result<Reply, CallError>>,
 }
@@ -39,29 +43,30 @@ struct Part {
 /// A batch's answers, in the order of its requests.
 pub(crate) struct Answers {
     pub(crate) all: Vec<Result<Reply, CallError>>,
-    /// The connection that they came on.
+    /// The epoch of the connection on which they came.
     pub(crate) epoch: u64,
-    /// The ids of our own nodes that were still to be deleted when the last answer came. What was
-    /// deleted before is in no listing of this batch: the server does requests in order.
+    /// The ids of our own nodes that were still to be deleted when the last answer came. A node
+    /// that was deleted before is in no listing of this batch, because the server does requests in
+    /// order.
     pub(crate) pending: Arc<HashSet<String>>,
 }
 
-/// A batch that was submitted and has not all its answers.
-pub(super) struct UnderWay {
+/// A batch that was submitted and still lacks an answer.
+pub(super) struct SubmittedBatch {
     batch: Batch,
-    arrived: BootTime,
+    submitted_at: BootTime,
     is_sent: bool,
 }
 
 impl Batch {
-    /// For a caller, who listens to the receiver.
+    /// A batch of a caller, which gets the answers from the receiver.
     pub(crate) fn new() -> (Self, Receiver<Answers>) {
         let (answers, receiver) = bounded(1);
         (
             Batch {
                 frames: Vec::with_capacity(256),
-                parts: Vec::with_capacity(2),
-                to: To::Caller(answers),
+                requests: Vec::with_capacity(2),
+                answer_to: AnswerTo::Caller(answers),
             },
             receiver,
         )
@@ -71,14 +76,14 @@ impl Batch {
     #[cfg_attr(not(feature = "client"), allow(dead_code))]
     pub(crate) fn of_client(number: u64, op: i32, body: &[u8]) -> Self {
         let frames = Writer::request(0, op).raw(body).frame();
-        let part = Part { op, at: 0, removal: None, answer: None };
-        Batch { frames, parts: vec![part], to: To::Client(number) }
+        let part = BatchRequest { op, at: 0, removal: None, answer: None };
+        Batch { frames, requests: vec![part], answer_to: AnswerTo::Client(number) }
     }
 
     pub(crate) fn push(&mut self, operation: &Operation<'_>, removal: Option<Removal>) {
         let at = self.frames.len();
         self.frames = operation.encode(0, std::mem::take(&mut self.frames));
-        self.parts.push(Part { op: operation.code(), at, removal, answer: None });
+        self.requests.push(BatchRequest { op: operation.code(), at, removal, answer: None });
     }
 }
 
@@ -89,23 +94,23 @@ impl Machine {
     }
 
     /// Sends one request of the machine's own.
-    pub(super) fn send(&mut self, operation: &Operation<'_>, owner: Owner, now: BootTime) {
+    pub(super) fn send(&mut self, operation: &Operation<'_>, sent_for: SentFor, now: BootTime) {
         let xid = self.new_xid();
         self.to_server = operation.encode(xid, std::mem::take(&mut self.to_server));
-        self.sent(xid, operation.code(), owner, now);
+        self.sent(xid, operation.code(), sent_for, now);
     }
 
-    pub(super) fn sent(&mut self, xid: i32, op: i32, owner: Owner, now: BootTime) {
+    pub(super) fn sent(&mut self, xid: i32, op: i32, sent_for: SentFor, now: BootTime) {
         let stamp = self.heard.send(now);
-        self.flight.push_back(Flight { xid, op, stamp, owner });
+        self.outstanding.push_back(Outstanding { xid, op, stamp, sent_for });
         self.last_sent = now;
         if op::is_write(op) || op == op::SYNC {
             self.last_ordered = now;
         }
     }
 
-    /// Takes requests, and sends them at once where there is a connection. Gives the number by
-    /// which they can be [abandoned](Self::abandon).
+    /// Takes requests, and sends them at once if there is a connection. Gives the number with which
+    /// the caller can [abandon](Self::abandon) them.
     pub(crate) fn submit(&mut self, batch: Batch, now: BootTime) -> Result<u64, CallError> {
         self.resume_after_silence(now);
         if let Some(ending) = &self.ending {
@@ -113,7 +118,7 @@ impl Machine {
         }
         self.next_batch += 1;
         let number = self.next_batch;
-        self.batches.insert(number, UnderWay { batch, arrived: now, is_sent: false });
+        self.batches.insert(number, SubmittedBatch { batch, submitted_at: now, is_sent: false });
         self.unsent.push_back(number);
         self.send_unsent(now);
         Ok(number)
@@ -124,45 +129,47 @@ impl Machine {
             return;
         }
         while let Some(number) = self.unsent.pop_front() {
-            let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
+            let Some(SubmittedBatch { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
                 continue;
             };
             *is_sent = true;
             let (mut frames, from) = (std::mem::take(&mut batch.frames), self.to_server.len());
-            let parts: Vec<(i32, usize)> =
-                batch.parts.iter().map(|part| (part.op, part.at)).collect();
+            let requests: Vec<(i32, usize)> =
+                batch.requests.iter().map(|part| (part.op, part.at)).collect();
             if from == 0 {
                 std::mem::swap(&mut self.to_server, &mut frames);
             } else {
                 self.to_server.append(&mut frames);
             }
-            for (part, (op, at)) in parts.into_iter().enumerate() {
+            for (part, (op, at)) in requests.into_iter().enumerate() {
                 let (xid, field) = (self.new_xid(), from + at + 4);
                 if let Some(field) = self.to_server.get_mut(field..field + 4) {
                     field.copy_from_slice(&xid.to_be_bytes());
                 }
-                self.sent(xid, op, Owner::Batch { number, part }, now);
+                self.sent(xid, op, SentFor::Batch { number, part }, now);
             }
         }
     }
 
-    /// The caller of these requests leaves. What they have made or may still make is deleted.
-    /// False: all their answers were there already: the caller [takes](Self::take_answers) them, or
-    /// has them.
+    /// The caller of these requests leaves. The nodes that they have made or may still make are
+    /// deleted. False: all answers were there before; the caller [takes](Self::take_answers) them,
+    /// or has them.
     pub(crate) fn abandon(&mut self, number: u64, now: BootTime) -> bool {
-        let Some(under_way) = self.batches.get_mut(&number) else { return false };
-        under_way.batch.to = To::Nobody;
+        let Some(submitted) = self.batches.get_mut(&number) else { return false };
+        submitted.batch.answer_to = AnswerTo::Nobody;
         if let Ok(at) = self.unsent.binary_search(&number) {
             self.unsent.remove(at);
-            let parts = self.batches.remove(&number).map(|b| b.batch.parts).unwrap_or_default();
-            // These creates were never sent. Earlier ones of the same nonce may have been.
-            let removals = parts.into_iter().filter_map(|part| part.removal);
+            let requests =
+                self.batches.remove(&number).map(|b| b.batch.requests).unwrap_or_default();
+            // These creates were never sent. But earlier creates with the same nonce may have been
+            // sent.
+            let removals = requests.into_iter().filter_map(|part| part.removal);
             removals.filter(|of| of.may_exist).for_each(|of| self.background.remove(of, now));
         } else {
-            for part in &under_way.batch.parts {
+            for part in &submitted.batch.requests {
                 match (&part.answer, &part.removal) {
                     (None, Some(removal)) => self.background.expect(&removal.id),
-                    // A create by an own name that failed was settled when it failed.
+                    // A failed create of a node with a name of its own was settled when it failed.
                     (Some(answer), Some(removal)) if answer.is_ok() || !removal.is_named() => {
                         self.background.settle(removal.clone(), answer, now);
                     }
@@ -175,7 +182,7 @@ impl Machine {
         true
     }
 
-    /// The answers to these requests, which wait to be handed out.
+    /// Takes the answers to these requests from the outputs.
     pub(crate) fn take_answers(&mut self, number: u64) -> Option<Answers> {
         let is_it = |output: &Output| matches!(output, Output::Answered(of, ..) if *of == number);
         let at = self.outputs.iter().position(is_it)?;
@@ -194,17 +201,17 @@ impl Machine {
         body: &[u8],
         now: BootTime,
     ) -> Result<(), Malformed> {
-        let Some(UnderWay { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
+        let Some(SubmittedBatch { batch, is_sent, .. }) = self.batches.get_mut(&number) else {
             return Ok(());
         };
         let answer = match header.err {
             err::OK => Ok(codec::decode(op, body)?),
             code => Err(CallError::of_code(code)),
         };
-        let Some(part) = batch.parts.get_mut(part) else { return Ok(()) };
+        let Some(part) = batch.requests.get_mut(part) else { return Ok(()) };
         if let Some(removal) = &part.removal {
-            let has_left = matches!(batch.to, To::Nobody);
-            // Where the outcome is unknown a node with a name of its own is deleted whatever the
+            let has_left = matches!(batch.answer_to, AnswerTo::Nobody);
+            // If the outcome is unknown, a node with a name of its own is deleted, whatever the
             // caller does next.
             let is_lost = *is_sent && answer.as_ref().is_err_and(is_uncertain);
             if has_left || is_lost && removal.is_named() {
@@ -212,33 +219,34 @@ impl Machine {
             }
         }
         part.answer = Some(answer);
-        if batch.parts.iter().all(|part| part.answer.is_some()) {
+        if batch.requests.iter().all(|part| part.answer.is_some()) {
             self.complete(number, header, body);
         }
         Ok(())
     }
 
-    /// Gives the answers of a batch to its caller. The last of them has this header and body.
+    /// Gives the answers of a batch to its caller. `header` and `body` are those of the last
+    /// answer.
     fn complete(&mut self, number: u64, header: ReplyHeader, body: &[u8]) {
-        let Some(UnderWay { batch, .. }) = self.batches.remove(&number) else { return };
-        match batch.to {
-            To::Caller(caller) => {
-                let all = batch.parts.into_iter().filter_map(|part| part.answer).collect();
+        let Some(SubmittedBatch { batch, .. }) = self.batches.remove(&number) else { return };
+        match batch.answer_to {
+            AnswerTo::Caller(caller) => {
+                let all = batch.requests.into_iter().filter_map(|part| part.answer).collect();
                 let answers = Answers { all, epoch: self.epoch, pending: self.pending_deletes() };
                 self.outputs.push_back(Output::Answered(number, caller, answers));
             }
-            To::Client(number) => {
+            AnswerTo::Client(number) => {
                 let (ReplyHeader { err, zxid, .. }, body) = (header, body.to_vec());
                 self.outputs.push_back(Output::ClientAnswered { number, err, zxid, body });
             }
-            To::Nobody => {}
+            AnswerTo::Nobody => {}
         }
     }
 
-    /// The connection is lost: what was sent on it is answered so. What waits for a connection
-    /// waits on.
+    /// The connection is lost: requests that were sent on it are answered with `CONNECTION_LOSS`.
+    /// Requests that wait for a connection stay.
     pub(super) fn fail_sent(&mut self, now: BootTime) {
-        self.flight.clear();
+        self.outstanding.clear();
         let sent = self.batches.iter().filter(|(_, of)| of.is_sent);
         let sent: Vec<u64> = sent.map(|(number, _)| *number).collect();
         for number in sent {
@@ -246,28 +254,28 @@ impl Machine {
         }
     }
 
-    /// The session has ended: everything is answered.
+    /// The session has ended: every request is answered with this code.
     pub(super) fn fail_all(&mut self, code: i32, now: BootTime) {
         self.unsent.clear();
-        self.flight.iter_mut().for_each(|flight| flight.owner = Owner::Nobody);
+        self.outstanding.iter_mut().for_each(|flight| flight.sent_for = SentFor::Nobody);
         let all: Vec<u64> = self.batches.keys().copied().collect();
         for number in all {
             self.fail_open_parts(number, code, now);
         }
     }
 
-    /// Answers requests that have waited for T/6, in a queue during an outage or for a slow answer.
-    /// The connection is not to blame for the former; only the answer comes too late.
+    /// Answers requests that have waited for T/6: because there was no connection, or because the
+    /// answer is slow. The connection is kept, since it may be new.
     pub(super) fn fail_overdue(&mut self, now: BootTime) {
-        let is_overdue = |of: &UnderWay| now >= of.arrived + self.patience();
+        let is_overdue = |of: &SubmittedBatch| now >= of.submitted_at + self.operation_timeout();
         let overdue = self.batches.iter().take_while(|(_, of)| is_overdue(of));
         let overdue: Vec<u64> = overdue.map(|(number, _)| *number).collect();
         let Some(last) = overdue.last() else { return };
         self.unsent.retain(|unsent| unsent > last);
-        // Their answers may still come. They find no caller any more.
-        for flight in &mut self.flight {
-            if matches!(flight.owner, Owner::Batch { number, .. } if number <= *last) {
-                flight.owner = Owner::Nobody;
+        // Their answers may still come, and are dropped then.
+        for flight in &mut self.outstanding {
+            if matches!(flight.sent_for, SentFor::Batch { number, .. } if number <= *last) {
+                flight.sent_for = SentFor::Nobody;
             }
         }
         for number in overdue {
@@ -279,51 +287,35 @@ impl Machine {
     /// Answers the requests of a batch that have no answer yet.
     fn fail_open_parts(&mut self, number: u64, code: i32, now: BootTime) {
         let header = ReplyHeader { xid: 0, zxid: 0, err: code };
-        let parts = self.batches.get(&number).map_or(0, |under_way| under_way.batch.parts.len());
-        for part in 0..parts {
+        let requests =
+            self.batches.get(&number).map_or(0, |submitted| submitted.batch.requests.len());
+        for part in 0..requests {
             let is_open =
-                |b: &UnderWay| b.batch.parts.get(part).is_some_and(|p| p.answer.is_none());
+                |b: &SubmittedBatch| b.batch.requests.get(part).is_some_and(|p| p.answer.is_none());
             if self.batches.get(&number).is_some_and(is_open) {
-                // The body of an error is not looked at.
+                // The body of an error is not decoded, so this cannot fail.
                 let _ = self.batch_answered((number, part), 0, header, &[], now);
             }
         }
     }
 
-    /// The nodes that a create may still make that is on its way, and that would outlive the
-    /// session.
+    /// The nodes that outstanding creates may still make and that would outlive the session.
     pub(super) fn lasting_creates(&self) -> impl Iterator<Item = String> {
-        let parts = self.batches.values().flat_map(|under_way| &under_way.batch.parts);
+        let requests = self.batches.values().flat_map(|submitted| &submitted.batch.requests);
         let open =
-            parts.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
+            requests.filter(|part| part.answer.is_none()).filter_map(|part| part.removal.as_ref());
         open.filter(|removal| removal.outlives_session).map(|removal| removal.path.clone())
     }
 
-    /// When the oldest request without an answer has waited for long enough.
+    /// The time at which the oldest request has waited for T/6.
     pub(super) fn next_overdue(&self) -> Option<BootTime> {
-        self.batches.first_key_value().map(|(_, first)| first.arrived + self.patience())
-    }
-
-    /// Whether callers wait until the lease is fresh. The `tick` that finds it so tells them.
-    pub(crate) fn is_proof_awaited(&self) -> bool {
-        !self.proof.waiting.is_empty()
-    }
-
-    /// Renews the lease by a write in `dir`; `done` hears when it is fresh. The sender is dropped
-    /// if there is no connection: its caller waits for that by the retry policy, not here. On a new
-    /// connection the renewal goes with the next `tick`.
-    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
-        self.resume_after_silence(now);
-        if self.phase == Phase::Up && !self.is_ending() {
-            self.proof.waiting.push(Waiting { dir, since: now, done });
-            if self.is_up() {
-                self.renew_lease(None, now);
-            }
-        }
+        self.batches
+            .first_key_value()
+            .map(|(_, first)| first.submitted_at + self.operation_timeout())
     }
 }
 
-/// Whether a create that failed with this may have been done all the same.
+/// Whether a create that failed with this error may have made the node.
 pub(super) fn is_uncertain(e: &CallError) -> bool {
     match e {
         CallError::ConnectionLoss => true,

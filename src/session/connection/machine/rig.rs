@@ -1,6 +1,5 @@
-//! What stands around the machine where there is no network: the event loop and the generation,
-//! without threads and sockets, and a clock that only its owner moves. Tests and fuzz targets share
-//! it.
+//! The surroundings of the machine in tests and fuzz targets: the event loop and the generation,
+//! without threads, sockets or a network, and a clock that only the test moves.
 #![cfg_attr(not(test), allow(dead_code))] // a fuzz target needs a part of it
 
 use super::*;
@@ -9,39 +8,39 @@ use crate::session::event::SessionEvent;
 use crate::session::lease;
 use crossbeam_channel::Receiver;
 use zk_wire::code::event;
-use zk_wire::record::{Reader, request_header};
+use zk_wire::record::{Reader, request_header, watch_event};
 
 pub(super) const T: Duration = Duration::from_secs(24);
 pub(super) const MS: Duration = Duration::from_millis(1);
 
-/// What stands around the machine: the event loop and the generation, without threads and sockets.
+/// The machine, with the parts of the event loop and of the generation that it needs.
 pub(super) struct Rig {
-    pub(super) m: Machine,
+    pub(super) machine: Machine,
     pub(super) now: BootTime,
     pub(super) lease: lease::Lease,
     /// The session timeout that callers see.
     pub(super) timeout: Duration,
     pub(super) epoch: u64,
     pub(super) events: Vec<SessionEvent>,
-    /// What the application's client was answered: its numbers, and the errors.
-    pub(super) answers: Vec<(u64, i32)>,
+    /// The answers to the application's client: the number of each request, and the error.
+    pub(super) client_answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
-    pub(super) rung: Vec<(i32, String)>,
+    pub(super) watch_events: Vec<(i32, String)>,
     pub(super) server_in: Frames,
     pub(super) client: u64,
     pub(super) zxid: i64,
 }
 
-/// What the machine sent to the server: xid, operation, and the path where there is one.
+/// A request that the machine sent: xid, operation, and the path, if there is one.
 pub(super) type Sent = (i32, i32, String);
 
-/// A caller's requests: their number, and where their answers come.
-pub(super) type Call = (u64, Receiver<Answers>);
+/// The requests of a caller: their number, and the receiver of their answers.
+pub(super) type PendingCall = (u64, Receiver<Answers>);
 
 impl Rig {
     pub(super) fn new(auth: &[(&str, &str)]) -> Self {
         let now = BootTime::now();
-        let settings = Settings {
+        let config = MachineConfig {
             timeout: T,
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
@@ -49,14 +48,14 @@ impl Rig {
             noop: "noop".into(),
         };
         Rig {
-            m: Machine::new(settings, now),
+            machine: Machine::new(config, now),
             now,
             lease: lease::Lease::default(),
             timeout: Duration::ZERO,
             epoch: 0,
             events: Vec::new(),
-            answers: Vec::new(),
-            rung: Vec::new(),
+            client_answers: Vec::new(),
+            watch_events: Vec::new(),
             server_in: Frames::default(),
             client: 0,
             zxid: 0,
@@ -75,12 +74,12 @@ impl Rig {
         self.greet(session_id, T.as_millis() as i32);
     }
 
-    /// A socket is connected; gives what the machine says first.
+    /// A socket is connected; gives the machine's connect request.
     pub(super) fn connect(&mut self) -> Vec<u8> {
         self.server_in.clear();
-        self.m.cut = None;
-        self.m.connected(self.now);
-        std::mem::take(&mut self.m.to_server)
+        self.machine.cut = None;
+        self.machine.connected(self.now);
+        std::mem::take(&mut self.machine.to_server)
     }
 
     pub(super) fn greet(&mut self, session_id: i64, timeout_ms: i32) {
@@ -88,41 +87,44 @@ impl Rig {
         self.bytes(&reply.frame());
     }
 
-    /// The server's bytes come, as the event loop sees to them.
+    /// The server's bytes come, and the event loop handles them.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
-        self.m.server_bytes(bytes, self.now);
-        self.hand_out();
-        self.look();
-        self.hand_out();
+        self.machine.server_bytes(bytes, self.now);
+        self.deliver_outputs();
+        self.tick();
+        self.deliver_outputs();
     }
 
-    /// A calling thread gives the machine something to do. The event loop wakes where it must.
+    /// A calling thread gives the machine something to do. If there is work for the event loop, it
+    /// wakes.
     pub(super) fn with<T>(&mut self, act: impl FnOnce(&mut Machine, BootTime) -> T) -> T {
-        let value = act(&mut self.m, self.now);
-        if self.m.wants_attention() {
-            self.look();
-            self.hand_out();
+        let value = act(&mut self.machine, self.now);
+        if self.machine.wants_attention() {
+            self.tick();
+            self.deliver_outputs();
         }
         value
     }
 
-    /// The event loop looks at the time.
-    pub(super) fn look(&mut self) -> Option<BootTime> {
-        if self.m.is_up() {
-            let epoch = self.m.epoch();
+    /// The event loop does what is due.
+    pub(super) fn tick(&mut self) -> Option<BootTime> {
+        if self.machine.is_up() {
+            let epoch = self.machine.epoch();
             let holds = self.lease.to_watch(epoch, self.now);
-            holds.into_iter().for_each(|hold| self.m.watch(hold, self.now));
+            holds.into_iter().for_each(|hold| self.machine.watch(hold, self.now));
         }
-        let lease = Lease { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
-        let next = self.m.tick(lease, &|| self.lease.a_directory(), self.now);
-        let watch = if self.m.is_up() { self.lease.next_watch(self.m.epoch()) } else { None };
+        let lease =
+            LeaseStatus { end: self.lease.needed_end(), is_fresh: self.lease.is_fresh(self.now) };
+        let next = self.machine.tick(lease, &|| self.lease.a_directory(), self.now);
+        let watch =
+            if self.machine.is_up() { self.lease.next_watch(self.machine.epoch()) } else { None };
         [next, watch].into_iter().flatten().min()
     }
 
-    /// Sees to what the machine wants done outside, as the generation does.
-    pub(super) fn hand_out(&mut self) {
-        while !self.m.outputs.is_empty() {
-            for output in std::mem::take(&mut self.m.outputs) {
+    /// Carries out the outputs of the machine, as the generation does.
+    pub(super) fn deliver_outputs(&mut self) {
+        while !self.machine.outputs.is_empty() {
+            for output in std::mem::take(&mut self.machine.outputs) {
                 self.take_output(output);
             }
         }
@@ -140,7 +142,7 @@ impl Rig {
             }
             Output::Attached { epoch, is_first } => {
                 self.epoch = epoch;
-                self.events.push(match &self.m.session {
+                self.events.push(match &self.machine.session {
                     Some(s) if is_first => {
                         SessionEvent::Connected { session_id: s.id, timeout: self.timeout }
                     }
@@ -155,13 +157,15 @@ impl Rig {
             Output::Heard(at) => drop(self.lease.extend(at, self.now)),
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
-            Output::ClientAnswered { number, err, .. } => self.answers.push((number, err)),
+            Output::ClientAnswered { number, err, .. } => self.client_answers.push((number, err)),
             Output::Watch { kind, path } => self.watch_event(kind, &path),
-            Output::HoldRead(hold, Some((czxid, data))) if hold.seen(czxid) => hold.told(&data),
-            Output::HoldRead(hold, _) => self.lease.gone(&hold, self.now),
+            Output::HoldRead(hold, Some((czxid, data))) if hold.is_node(czxid) => {
+                hold.note_data(&data)
+            }
+            Output::HoldRead(hold, _) => self.lease.node_gone(&hold, self.now),
             Output::MayRemove { task, path } => {
-                let may = self.lease.hold_on(&path).is_none();
-                self.m.may_remove(task, may, self.now);
+                let may = self.lease.leased_node(&path).is_none();
+                self.machine.may_remove(task, may, self.now);
             }
             Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
         }
@@ -170,28 +174,28 @@ impl Rig {
     pub(super) fn watch_event(&mut self, kind: i32, path: &str) {
         if kind == event::DELETED {
             self.lease.node_deleted(path, self.now);
-        } else if let Some(hold) = self.lease.hold_on(path) {
+        } else if let Some(hold) = self.lease.leased_node(path) {
             self.lease.rearm(&hold);
         }
-        self.rung.push((kind, path.to_owned()));
+        self.watch_events.push((kind, path.to_owned()));
     }
 
-    /// The application's client asks; gives its number.
-    pub(super) fn ask(&mut self, op: i32, path: &str) -> u64 {
+    /// The application's client sends a request; gives its number.
+    pub(super) fn client_request(&mut self, op: i32, path: &str) -> u64 {
         self.client += 1;
-        let body = Writer::bare().buffer(path.as_bytes()).bool(false).frame()[4..].to_vec();
+        let body = Writer::bare().buffer(path.as_bytes()).bool(false).body();
         let batch = Batch::of_client(self.client, op, &body);
-        // The client's end answers this itself.
+        // `ClientEnd` answers such a request by itself.
         if let Err(e) = self.with(|m, now| m.submit(batch, now)) {
             let code =
                 if e == CallError::AuthFailed { err::AUTH_FAILED } else { err::SESSION_EXPIRED };
-            self.answers.push((self.client, code));
+            self.client_answers.push((self.client, code));
         }
         self.client
     }
 
-    /// A caller sends these together.
-    pub(super) fn call(&mut self, requests: &[(Operation<'_>, Option<Removal>)]) -> Call {
+    /// A caller sends these requests together.
+    pub(super) fn call(&mut self, requests: &[(Operation<'_>, Option<Removal>)]) -> PendingCall {
         let (mut batch, answers) = Batch::new();
         for (operation, settle) in requests {
             batch.push(operation, settle.clone());
@@ -200,16 +204,16 @@ impl Rig {
     }
 
     /// A caller leaves.
-    pub(super) fn abandon(&mut self, call: &Call) -> bool {
+    pub(super) fn abandon(&mut self, call: &PendingCall) -> bool {
         self.with(|m, now| m.abandon(call.0, now))
     }
 
-    pub(super) fn task(&mut self, task: Task) {
+    pub(super) fn add_task(&mut self, task: Task) {
         self.with(|m, now| m.add_task(task, now));
     }
 
     pub(super) fn sent(&mut self) -> Vec<Sent> {
-        let bytes = std::mem::take(&mut self.m.to_server);
+        let bytes = std::mem::take(&mut self.machine.to_server);
         self.server_in.push(&bytes);
         let mut all = Vec::new();
         while let Some(frame) = self.server_in.next().unwrap() {
@@ -221,15 +225,15 @@ impl Rig {
         all
     }
 
-    /// The one request that was sent.
+    /// Exactly this request was sent; gives its xid.
     #[track_caller]
-    pub(super) fn one(&mut self, op: i32, path: &str) -> i32 {
+    pub(super) fn only_request(&mut self, op: i32, path: &str) -> i32 {
         let sent = self.sent();
-        assert_eq!(shown(&sent), [(op, path)]);
+        assert_eq!(without_xids(&sent), [(op, path)]);
         sent[0].0
     }
 
-    /// An answer of the leader: it bears a new zxid.
+    /// An answer of the leader: it has a new zxid.
     pub(super) fn reply(&mut self, xid: i32, err: i32, body: &[u8]) {
         self.zxid += 1;
         let frame = ReplyHeader { xid, zxid: self.zxid, err }.frame(body);
@@ -238,15 +242,14 @@ impl Rig {
 
     /// A watch fires.
     pub(super) fn event(&mut self, kind: i32, path: &str) {
-        let body =
-            Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
-        let frame = ReplyHeader { xid: xid::EVENT, zxid: -1, err: 0 }.frame(&body[4..]);
+        let frame =
+            ReplyHeader { xid: xid::EVENT, zxid: -1, err: 0 }.frame(&watch_event(kind, path));
         self.bytes(&frame);
     }
 
-    /// What the application's client was answered: its number and the error.
-    pub(super) fn answers(&mut self) -> Vec<(u64, i32)> {
-        std::mem::take(&mut self.answers)
+    /// Takes the answers to the application's client.
+    pub(super) fn client_answers(&mut self) -> Vec<(u64, i32)> {
+        std::mem::take(&mut self.client_answers)
     }
 
     pub(super) fn events(&mut self) -> Vec<SessionEvent> {
@@ -254,40 +257,40 @@ impl Rig {
     }
 
     pub(super) fn pending(&self) -> Vec<String> {
-        let mut ids: Vec<_> = self.m.pending_deletes().iter().cloned().collect();
+        let mut ids: Vec<_> = self.machine.pending_deletes().iter().cloned().collect();
         ids.sort();
         ids
     }
 
     /// The connection ends.
     pub(super) fn drop_connection(&mut self) {
-        self.m.server_gone("cut", self.now);
-        self.look();
-        self.hand_out();
+        self.machine.server_gone("cut", self.now);
+        self.tick();
+        self.deliver_outputs();
     }
 
-    /// The connection ends, and the session is taken up on the next one.
+    /// The connection ends, and the next one carries the session.
     pub(super) fn cut(&mut self) {
         self.drop_connection();
         self.attach(7);
     }
 
-    /// Lets time pass, looking whenever the machine asked to be looked at.
-    pub(super) fn pass(&mut self, d: Duration) {
+    /// Lets time pass. The event loop wakes at each time that the machine has named.
+    pub(super) fn pass_time(&mut self, d: Duration) {
         let until = self.now + d;
-        while let Some(next) = self.look_until_quiet().filter(|next| *next <= until) {
+        while let Some(next) = self.tick_until_quiet().filter(|next| *next <= until) {
             self.now = next;
         }
         self.now = until;
-        self.look();
-        self.hand_out();
+        self.tick();
+        self.deliver_outputs();
     }
 
-    /// The event loop looks as long as there is anything to do now.
-    pub(super) fn look_until_quiet(&mut self) -> Option<BootTime> {
+    /// The event loop works until nothing is due now; gives the time of the next work.
+    pub(super) fn tick_until_quiet(&mut self) -> Option<BootTime> {
         for _ in 0..4 {
-            let next = self.look();
-            self.hand_out();
+            let next = self.tick();
+            self.deliver_outputs();
             if next.is_none_or(|next| next > self.now) {
                 return next;
             }
@@ -297,25 +300,38 @@ impl Rig {
 
     /// Ends the holds whose lease has run out.
     pub(super) fn lapse(&self) {
-        self.lease.watch(self.now);
+        self.lease.end_if_due(self.now);
     }
 
-    pub(super) fn grant(&self, hold: Arc<Hold>) -> Arc<Hold> {
+    pub(super) fn grant(&self, hold: Arc<LeasedNode>) -> Arc<LeasedNode> {
         self.lease.grant(&hold, self.now).unwrap();
         hold
     }
 
-    pub(super) fn hold(&self, path: &str) -> Arc<Hold> {
-        self.grant(Hold::new(path.into(), 5, 0, Box::new(|| ())))
+    pub(super) fn hold(&self, path: &str) -> Arc<LeasedNode> {
+        self.grant(LeasedNode::new(path.into(), 5, 0, Box::new(|| ())))
     }
 
     /// A hold of a node whose name others use too.
-    pub(super) fn fixed(&self, czxid: i64) -> Arc<Hold> {
-        self.grant(Hold::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
+    pub(super) fn fixed(&self, czxid: i64) -> Arc<LeasedNode> {
+        self.grant(LeasedNode::fixed("/l/lock".into(), czxid, 0, Box::new(|| ())))
     }
 }
 
 /// Requests without their xids.
-pub(super) fn shown(sent: &[Sent]) -> Vec<(i32, &str)> {
+pub(super) fn without_xids(sent: &[Sent]) -> Vec<(i32, &str)> {
     sent.iter().map(|(_, op, path)| (*op, path.as_str())).collect()
+}
+
+/// The body of the answer to a read of a node, or to a create: then `data` is the node's path.
+pub(super) fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
+    let stat =
+        Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
+    stat.i32(0).i32(0).i64(0).body()
+}
+
+/// The body of a listing with these names.
+pub(super) fn listing(names: &[&str]) -> Vec<u8> {
+    let count = Writer::bare().i32(i32::try_from(names.len()).unwrap());
+    names.iter().fold(count, |w, name| w.buffer(name.as_bytes())).body()
 }

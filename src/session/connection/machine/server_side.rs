@@ -1,13 +1,18 @@
-//! The server's side: handshake, replies, watch events, and connections that fail.
+//! The server's side: the handshake, answers, watch events, and connections that fail. The event
+//! loop and readers call it with the bytes that they have read.
+//!
+//! Every byte is checked before a caller sees it. Bytes that are not the protocol end the
+//! connection.
 
 use super::*;
 
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
         if self.is_over() {
-            return; // the socket came up while the session ended, and is closed at the next look
+            // The session ended while the socket was being connected; the next `tick` closes it.
+            return;
         }
-        self.phase = Phase::Greeting(now);
+        self.phase = Phase::Handshake(now);
         self.from_server.clear();
         self.to_server.clear();
         let (session_id, password) = match &self.session {
@@ -27,7 +32,7 @@ impl Machine {
     pub(crate) fn server_bytes(&mut self, bytes: &[u8], now: BootTime) {
         self.resume_after_silence(now);
         if matches!(self.phase, Phase::Down | Phase::Over) {
-            return; // the rest of a connection that was given up
+            return; // these are the last bytes of a connection that was given up
         }
         if self.from_server.is_skipping() {
             self.skipped_at = now;
@@ -35,33 +40,30 @@ impl Machine {
         self.from_server.push(bytes);
         let mut frames = std::mem::take(&mut self.from_server);
         loop {
-            // The flight is searched for such a frame only: it can be as long as there are locks.
-            let next = if frames.is_next_long()
-                && self.flight.iter().any(|flight| op::has_long_answer(flight.op))
-            {
-                frames.next_or_head()
-            } else {
-                frames.next().map(|frame| frame.map(Next::Whole))
-            };
-            let result = match next {
-                Ok(Some(Next::Whole(frame))) => self.server_frame(frame, now),
-                Ok(Some(Next::Head(head))) => self.server_head(head, now),
+            let expects_long =
+                || self.outstanding.iter().any(|request| op::has_long_answer(request.op));
+            let result = match frames.next_or_head(expects_long) {
+                Ok(Some(FrameOrHead::Frame(frame))) => self.server_frame(frame, now),
+                Ok(Some(FrameOrHead::Head(head))) => self.server_head(head, now),
                 Ok(None) => break,
                 Err(e) => Err(e),
             };
             if let Err(Malformed(what)) = result {
-                self.detach(format!("does not speak ZooKeeper's protocol: it sent {what}"), now);
+                self.disconnect(
+                    format!("does not speak ZooKeeper's protocol: it sent {what}"),
+                    now,
+                );
             }
             if matches!(self.phase, Phase::Down | Phase::Over) {
-                return; // what else came on that connection means nothing now
+                return; // that connection was given up, and its other bytes do not count
             }
         }
         self.from_server = frames;
     }
 
     pub(super) fn server_frame(&mut self, frame: &[u8], now: BootTime) -> Result<(), Malformed> {
-        if let Phase::Greeting(sent) = self.phase {
-            return self.greeted(ConnectReply::read(frame)?, sent, now);
+        if let Phase::Handshake(sent) = self.phase {
+            return self.handshake_answered(ConnectReply::read(frame)?, sent, now);
         }
         let (header, body) = ReplyHeader::read(frame)?;
         self.heard.saw(header.zxid);
@@ -71,66 +73,68 @@ impl Machine {
                 self.outputs.push_back(Output::Watch { kind, path: path.to_owned() });
                 return Ok(());
             }
-            xid::AUTH => return self.authenticated(header.err, now),
+            xid::AUTH => return self.auth_answered(header.err, now),
             _ => {}
         }
         self.zxid = self.zxid.max(header.zxid);
         let at = self
-            .flight
+            .outstanding
             .iter()
             .position(|f| f.xid == header.xid)
             .ok_or(Malformed("an unknown xid"))?;
-        // Callers rely on the order: a listing shows what was done before it. Only a write that a
-        // server with eager ACL checks refuses by itself is answered, with zxid 0, before earlier
-        // requests.
+        // Callers rely on the order of answers: a listing shows the effect of earlier requests.
+        // There is one exception: a server with eager ACL checks refuses a write by itself, with
+        // zxid 0, before it answers earlier requests.
         let is_refusal = header.zxid == 0 && matches!(header.err, err::NO_AUTH | err::INVALID_ACL);
-        let is_callers = |flight: &Flight| matches!(flight.owner, Owner::Batch { .. });
-        let is_bound =
-            |flight: &Flight| is_callers(flight) && !(is_refusal && op::is_write(flight.op));
-        if self.flight.get(at).is_some_and(is_bound) && self.flight.iter().take(at).any(is_callers)
+        let is_callers = |request: &Outstanding| matches!(request.sent_for, SentFor::Batch { .. });
+        let is_bound = |request: &Outstanding| {
+            is_callers(request) && !(is_refusal && op::is_write(request.op))
+        };
+        if self.outstanding.get(at).is_some_and(is_bound)
+            && self.outstanding.iter().take(at).any(is_callers)
         {
             return Err(Malformed("an answer out of turn"));
         }
-        let flight = self.flight.remove(at).ok_or(Malformed("an unknown xid"))?;
-        let answer = match flight.op {
+        let request = self.outstanding.remove(at).ok_or(Malformed("an unknown xid"))?;
+        let answer = match request.op {
             op::SYNC if header.err == err::OK => Answer::Synced,
             op if op::is_write(op) && err::is_committed(header.err) => Answer::Written,
             _ => Answer::Local,
         };
-        let is_written = self.heard.answer(&flight.stamp, answer, header.zxid, now);
-        if is_written && let Some(heard) = flight.stamp.relayed {
+        let is_written = self.heard.answer(&request.stamp, answer, header.zxid, now);
+        if is_written && let Some(heard) = request.stamp.relayed {
             self.outputs.push_back(Output::Heard(heard));
         }
-        if header.err == err::SESSION_EXPIRED && flight.owner != Owner::Close {
+        if header.err == err::SESSION_EXPIRED && request.sent_for != SentFor::Close {
             self.end(LossReason::SessionExpired, now);
             return Ok(());
         }
         if header.err == err::SESSION_MOVED {
-            self.detach("the session has moved to another connection".into(), now);
+            self.disconnect("the session has moved to another connection".into(), now);
             return Ok(());
         }
-        match flight.owner {
-            Owner::Nobody => {}
-            Owner::Close => self.over(true),
-            Owner::Proof => self.proof_answered(flight.op, header.err, now),
-            Owner::Task(task) => self.task_answered(task, header.err, is_written, body, now)?,
-            Owner::Batch { number, part } => {
-                self.batch_answered((number, part), flight.op, header, body, now)?;
+        match request.sent_for {
+            SentFor::Nobody => {}
+            SentFor::Close => self.over(true),
+            SentFor::Proof => self.proof_answered(request.op, header.err, now),
+            SentFor::Task(task) => self.task_answered(task, header.err, is_written, body, now)?,
+            SentFor::Batch { number, part } => {
+                self.batch_answered((number, part), request.op, header, body, now)?;
             }
         }
         self.send_background(now);
         Ok(())
     }
 
-    /// The head of a frame beyond the longest: a listing of far too many children, or a huge node.
-    /// Only the request that it answers fails, and for good: asking again, on whatever connection,
-    /// would give the same. The bytes are thrown away as they come, so that what follows them is
-    /// still heard.
+    /// The head of a frame that is too long: a listing of far too many children, or a huge node.
+    /// Only the request that it answers fails, and finally, because any other connection would
+    /// bring the same answer. The bytes are skipped as they come, so that the answers after them
+    /// are still read.
     fn server_head(&mut self, head: &[u8; HEAD], now: BootTime) -> Result<(), Malformed> {
         let (header, _) = ReplyHeader::read(head)?;
         let is_answered =
-            |flight: &Flight| flight.xid == header.xid && op::has_long_answer(flight.op);
-        if header.err != err::OK || !self.flight.iter().any(is_answered) {
+            |request: &Outstanding| request.xid == header.xid && op::has_long_answer(request.op);
+        if header.err != err::OK || !self.outstanding.iter().any(is_answered) {
             return Err(Malformed("a frame of impossible length"));
         }
         self.skipped_at = now;
@@ -138,7 +142,7 @@ impl Machine {
         self.server_frame(frame.get(4..).unwrap_or_default(), now)
     }
 
-    pub(super) fn greeted(
+    pub(super) fn handshake_answered(
         &mut self,
         reply: ConnectReply,
         sent: BootTime,
@@ -146,8 +150,8 @@ impl Machine {
     ) -> Result<(), Malformed> {
         let timeout = u64::try_from(reply.timeout_ms).unwrap_or(0);
         match &mut self.session {
-            // A server that knows nothing of our session says so by a timeout of zero. Never may
-            // another session take its place here: guards and callers mean this one.
+            // A server that does not know our session grants a timeout of zero. Another session
+            // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
                 let line = format!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
@@ -160,16 +164,16 @@ impl Machine {
             }
             Some(session) => {
                 session.password = reply.password;
-                // Servers may differ in what they allow, and each connection is negotiated anew. A
+                // Servers may allow different timeouts, and each connection is negotiated anew. A
                 // shorter timeout counts at once. A longer one never counts: an earlier server may
-                // still report our session with the shorter one, and a new leader starts the
-                // session with the one it was made with.
+                // still report our session with the shorter timeout, and a new leader starts the
+                // session with its first timeout.
                 let timeout = Duration::from_millis(timeout);
                 if timeout < session.timeout {
                     let ms = timeout.as_millis();
                     session.timeout = timeout;
-                    // Before the line for the log: a logger may block, and holds would stand on
-                    // meanwhile.
+                    // This output comes before the log line: a logger may block, and holds would
+                    // stand too long meanwhile.
                     self.outputs.push_back(Output::Shortened { timeout });
                     self.outputs.push_back(Output::warn(format!(
                         "session 0x{:x}: this server grants a timeout of {ms} ms only; it counts from now on (let all servers of the ensemble grant the same)",
@@ -186,29 +190,30 @@ impl Machine {
                     Some(Session { id: reply.session_id, password: reply.password, timeout });
                 let session_id = reply.session_id;
                 self.outputs.push_back(Output::Granted { session_id, timeout, sent });
-                self.warn_of_tick(timeout);
+                self.warn_of_wrong_tick(timeout);
             }
         }
         self.last_ordered = sent;
         self.heard.attached(self.lag(), sent, now);
         match &self.ending {
             Some(Ending { reason: LossReason::AuthFailed, .. }) => {}
-            // Only deletes need them.
-            Some(ending) if ending.lasting.is_empty() => {}
-            _ => self.show_credentials(now),
+            // A close without deletes needs no credentials.
+            Some(ending) if ending.lasting_nodes.is_empty() => {}
+            _ => self.send_credentials(now),
         }
         if self.is_ending() {
-            self.say_goodbye(now);
+            self.send_close(now);
             return Ok(());
         }
-        self.phase = Phase::Auth(now, self.settings.auth.len());
-        self.attach_if_ready(now);
+        self.phase = Phase::Auth(now, self.config.auth.len());
+        self.up_if_authenticated(now);
         Ok(())
     }
 
-    /// Before anything else: the server handles credentials in order with what follows.
-    fn show_credentials(&mut self, now: BootTime) {
-        for (scheme, credentials) in &self.settings.auth {
+    /// The credentials are sent first: the server handles them in order with the requests that
+    /// follow.
+    fn send_credentials(&mut self, now: BootTime) {
+        for (scheme, credentials) in &self.config.auth {
             let frame = Writer::request(xid::AUTH, op::AUTH)
                 .i32(0)
                 .buffer(scheme.as_bytes())
@@ -216,23 +221,24 @@ impl Machine {
                 .frame();
             self.to_server.extend(frame);
         }
-        if !self.settings.auth.is_empty() {
+        if !self.config.auth.is_empty() {
             self.last_sent = now;
         }
     }
 
-    /// Says so where what the application states of the servers' tick does not fit what they grant.
-    fn warn_of_tick(&mut self, granted: Duration) {
-        let Some(tick) = self.settings.tick else { return };
-        let asked = self.settings.timeout;
+    /// Warns if the servers' tick as the application states it does not fit the timeout that the
+    /// server grants.
+    fn warn_of_wrong_tick(&mut self, granted: Duration) {
+        let Some(tick) = self.config.tick else { return };
+        let asked = self.config.timeout;
         let (stated, t) = (tick.as_millis(), granted.as_millis());
         if granted < tick * 2 {
             self.outputs.push_back(Output::warn(format!(
-                "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session is attached anew often to keep its locks; ask for two ticks or more"
+                "a session timeout of {t} ms is less than two of the servers' ticks ({stated} ms as stated): the session must reconnect often to keep its locks; ask for two ticks or more"
             )));
         }
-        // By default a server grants 2 to 20 ticks; where it granted another timeout than was asked
-        // for, its tick shows.
+        // By default a server grants 2 to 20 ticks. If it granted another timeout than the
+        // requested one, that shows its tick.
         let shown = if granted > asked { granted / 2 } else { granted / 20 };
         if granted != asked && tick < shown {
             self.outputs.push_back(Output::warn(format!(
@@ -243,7 +249,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn authenticated(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
+    pub(super) fn auth_answered(&mut self, code: i32, now: BootTime) -> Result<(), Malformed> {
         if self.is_ending() {
             return Ok(());
         }
@@ -251,7 +257,7 @@ impl Machine {
             return Err(Malformed("an answer to credentials that were not sent"));
         };
         if code != err::OK {
-            self.phase = Phase::Up; // the server still listens: the session can be closed
+            self.phase = Phase::Up; // the server still reads, so the session can be closed
             self.end(LossReason::AuthFailed, now);
             self.outputs.push_back(Output::warn(format!(
                 "the server refused our credentials (ZooKeeper error {code})"
@@ -259,32 +265,32 @@ impl Machine {
             return Ok(());
         }
         self.phase = Phase::Auth(since, left.saturating_sub(1));
-        self.attach_if_ready(now);
+        self.up_if_authenticated(now);
         Ok(())
     }
 
-    pub(super) fn attach_if_ready(&mut self, now: BootTime) {
+    pub(super) fn up_if_authenticated(&mut self, now: BootTime) {
         if !matches!(self.phase, Phase::Auth(_, 0)) {
             return;
         }
         self.phase = Phase::Up;
-        self.attached = now;
+        self.up_since = now;
         self.epoch += 1;
         self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
-        // What goes first on this connection is decided by the `tick` that follows.
+        // The `tick` that follows decides what is sent first on this connection.
         self.is_new = true;
     }
 
     /// The connection ended, or never came up.
     pub(crate) fn server_gone(&mut self, reason: &str, now: BootTime) {
         if !self.is_over() {
-            self.detach(reason.to_owned(), now);
-            self.cut = None; // it is closed already
+            self.disconnect(reason.to_owned(), now);
+            self.cut = None; // the socket is closed already
         }
     }
 
-    /// Gives this connection up; what was sent on it may or may not have been done.
-    pub(super) fn detach(&mut self, reason: String, now: BootTime) {
+    /// Gives this connection up. The requests that were sent on it may or may not have been done.
+    pub(super) fn disconnect(&mut self, reason: String, now: BootTime) {
         if self.phase == Phase::Up && !self.is_ending() {
             self.outputs.push_back(Output::Suspended);
         }
@@ -293,7 +299,8 @@ impl Machine {
         self.from_server.clear();
         self.to_server.clear();
         self.proof.under_way = None;
-        self.proof.waiting.clear(); // each caller waits for the connection by its retry policy
+        // Their callers wait for the next connection by the retry policy.
+        self.proof.waiters.clear();
         self.background.cut(now);
         self.fail_sent(now);
     }

@@ -1,5 +1,5 @@
-//! The machine's decisions, tested with no network: callers and a scripted server around it, and a
-//! clock that only the test moves.
+//! Tests of the machine's decisions, without a network: callers and a scripted server around it,
+//! and a clock that only the test moves.
 
 use super::rig::*;
 use super::*;
@@ -24,7 +24,7 @@ mod slow_server;
 #[test]
 fn requests_are_answered_in_order_under_their_own_xids() {
     let mut rig = Rig::up();
-    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::DELETE, "/b"));
+    let (a, b) = (rig.client_request(op::EXISTS, "/a"), rig.client_request(op::DELETE, "/b"));
     let sent = rig.sent();
     assert_eq!(
         sent.iter().map(|s| (s.1, s.2.as_str())).collect::<Vec<_>>(),
@@ -32,70 +32,70 @@ fn requests_are_answered_in_order_under_their_own_xids() {
     );
     rig.reply(sent[0].0, err::NO_NODE, &[]);
     rig.reply(sent[1].0, err::OK, &[]);
-    assert_eq!(rig.answers(), [(a, err::NO_NODE), (b, err::OK)]);
+    assert_eq!(rig.client_answers(), [(a, err::NO_NODE), (b, err::OK)]);
 }
 
 #[test]
-fn a_cut_answers_what_was_sent_and_holds_what_was_not() {
+fn a_cut_answers_requests_that_were_sent_and_keeps_the_others() {
     let mut rig = Rig::up();
-    let a = rig.ask(op::EXISTS, "/a");
+    let a = rig.client_request(op::EXISTS, "/a");
     rig.sent();
     rig.drop_connection();
-    let b = rig.ask(op::EXISTS, "/b");
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    let b = rig.client_request(op::EXISTS, "/b");
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)]);
     assert_eq!(rig.events(), [SessionEvent::Suspended]);
     rig.attach(7);
     assert_eq!(rig.events(), [SessionEvent::Reconnected]);
     let sent = rig.sent();
     assert_eq!(sent.len(), 1);
     rig.reply(sent[0].0, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+    assert_eq!(rig.client_answers(), [(b, err::NO_NODE)]);
 }
 
 #[test]
-fn a_request_held_through_an_outage_is_answered_within_a_sixth_of_the_timeout() {
+fn a_request_in_an_outage_is_answered_within_a_sixth_of_the_timeout() {
     let mut rig = Rig::up();
     rig.drop_connection();
-    let a = rig.ask(op::EXISTS, "/a");
-    rig.pass(T / 6 - MS);
-    assert_eq!(rig.answers(), []);
-    rig.pass(MS * 2);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
+    let a = rig.client_request(op::EXISTS, "/a");
+    rig.pass_time(T / 6 - MS);
+    assert_eq!(rig.client_answers(), []);
+    rig.pass_time(MS * 2);
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)]);
 }
 
 #[test]
 fn a_late_request_is_answered_without_blaming_a_fresh_connection() {
     let mut rig = Rig::up();
     rig.drop_connection();
-    let a = rig.ask(op::EXISTS, "/a");
-    rig.pass(T / 6 - MS * 10);
+    let a = rig.client_request(op::EXISTS, "/a");
+    rig.pass_time(T / 6 - MS * 10);
     rig.attach(7);
     let sent = rig.sent();
-    rig.pass(MS * 20);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)]);
-    assert_eq!(rig.m.cut, None);
-    let b = rig.ask(op::EXISTS, "/b");
+    rig.pass_time(MS * 20);
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.machine.cut, None);
+    let b = rig.client_request(op::EXISTS, "/b");
     rig.reply(sent[0].0, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), []);
+    assert_eq!(rig.client_answers(), []);
     let sent = rig.sent();
     rig.reply(sent[0].0, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+    assert_eq!(rig.client_answers(), [(b, err::NO_NODE)]);
 }
 
 #[test]
 fn a_black_hole_is_cut_within_a_third_of_the_timeout_even_when_idle() {
     let mut rig = Rig::up();
-    rig.pass(T / 3);
-    assert!(rig.m.cut.is_some());
+    rig.pass_time(T / 3);
+    assert!(rig.machine.cut.is_some());
     assert_eq!(rig.events(), [SessionEvent::Suspended]);
 }
 
 #[test]
-fn an_idle_session_pings_and_asks_the_leader() {
+fn an_idle_session_pings_and_syncs() {
     let mut rig = Rig::up();
     let (mut pings, mut syncs) = (0, 0);
     for _ in 0..48 {
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         for (xid, op, _) in rig.sent() {
             match op {
                 op::PING => pings += 1,
@@ -107,7 +107,7 @@ fn an_idle_session_pings_and_asks_the_leader() {
     }
     assert!((3..=4).contains(&syncs), "{syncs}");
     assert!((3..=8).contains(&pings), "{pings}");
-    assert_eq!(rig.m.cut, None);
+    assert_eq!(rig.machine.cut, None);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     for _ in 0..96 {
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         for (xid, op, path) in rig.sent() {
             match op {
                 op::DELETE => assert_eq!(path, "/l/noop"),
@@ -128,9 +128,9 @@ fn a_held_lock_keeps_its_lease_by_writes_and_reads_do_not() {
         rig.lapse();
     }
     assert_eq!(hold.loss(), None);
-    // From here on the server answers everything but writes: what a follower without leader does.
+    // From here on the server answers everything except writes, like a follower without a leader.
     for _ in 0..48 {
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         rig.lapse();
         for (xid, op, _) in rig.sent() {
             if op != op::DELETE {
@@ -146,22 +146,22 @@ fn a_write_shows_what_was_answered_a_lag_before_the_request_that_was_answered_be
     for code in [err::OK, err::NO_NODE, err::NO_AUTH] {
         let mut rig = Rig::up();
         let made = rig.lease.end_time().unwrap();
-        // Answered every T/48, and the leader is asked every T/4.
+        // Requests are answered every T/48, and a `sync` is sent every T/4.
         let mut synced = rig.now;
         for _ in 0..48 {
-            rig.pass(T / 48);
+            rig.pass_time(T / 48);
             for (xid, op, _) in rig.sent() {
                 synced = if op == op::SYNC { rig.now } else { synced };
                 rig.reply(xid, err::OK, &[]);
             }
             assert_eq!(rig.lease.end_time(), Some(made), "no write was acknowledged");
         }
-        rig.ask(op::SET_DATA, "/l/n");
+        rig.client_request(op::SET_DATA, "/l/n");
         let body = if code == err::OK { [0; 68].as_slice() } else { &[] };
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, code, body);
         let end = rig.lease.end_time().unwrap();
-        // Pings go out every T/8, and what was answered T/3 before the sync counts.
+        // Pings are sent every T/8. Requests count that were answered T/3 before the sync.
         let heard = end.before(T - T / 12);
         let lag = T / 3;
         assert!(
@@ -175,10 +175,10 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     let made = rig.lease.end_time();
-    rig.task(sweep());
+    rig.add_task(sweep());
     for _ in 0..48 {
         for (xid, op, _) in rig.sent() {
-            // As a follower without a leader answers with eager ACL checks.
+            // A follower without a leader gives these answers, with eager ACL checks.
             let frame = match op {
                 op::DELETE => ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]),
                 op::GET_DATA => ReplyHeader { xid, zxid: 0, err: err::OK }.frame(&[0; 72]),
@@ -187,43 +187,43 @@ fn a_write_that_a_server_refused_by_itself_proves_nothing() {
             };
             rig.bytes(&frame);
         }
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         rig.lapse();
     }
     assert_eq!(rig.lease.end_time(), made);
-    assert!(rig.m.cut.is_some(), "it looks for another server");
+    assert!(rig.machine.cut.is_some(), "it gives the connection up");
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
     assert_eq!(rig.pending(), ["id"]);
 }
 
 #[test]
-fn a_session_that_was_silent_attaches_anew_before_it_sends_anything() {
+fn a_session_that_was_silent_reconnects_before_it_sends_anything() {
     let mut rig = Rig::up();
     let _hold = rig.hold("/l/n");
     rig.now = rig.now + T / 3; // nothing ran
-    let a = rig.ask(op::SET_DATA, "/x");
-    assert!(rig.m.cut.is_some());
+    let a = rig.client_request(op::SET_DATA, "/x");
+    assert!(rig.machine.cut.is_some());
     assert_eq!(rig.sent(), []);
-    assert_eq!(rig.answers(), [], "it is held until the session is attached");
+    assert_eq!(rig.client_answers(), [], "it is held until the session is attached");
     rig.attach(7);
     let sent = rig.sent();
-    assert_eq!(shown(&sent), [(op::DELETE, "/l/noop"), (op::SET_DATA, "/x")]);
+    assert_eq!(without_xids(&sent), [(op::DELETE, "/l/noop"), (op::SET_DATA, "/x")]);
     rig.reply(sent[0].0, err::NO_NODE, &[]);
     assert_eq!(rig.lease.end_time(), Some(rig.now + (T - T / 12)));
     rig.reply(sent[1].0, err::OK, &[0; 68]);
-    assert_eq!(rig.answers(), [(a, err::OK)]);
+    assert_eq!(rig.client_answers(), [(a, err::OK)]);
 }
 
 #[test]
-fn a_proof_is_a_sync_and_behind_its_answer_a_write() {
+fn a_proof_is_a_sync_and_after_its_answer_a_write() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     let mut asked = Vec::new();
     for _ in 0..48 {
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         let mut sent = rig.sent();
         while !sent.is_empty() {
-            // What is sent together was not sent behind an answer.
+            // A write that is sent together with the `sync` is not sent after its answer.
             assert!(sent.iter().filter(|s| s.1 == op::SYNC || s.2 == "/l/noop").count() <= 1);
             for (xid, op, path) in sent {
                 let is_noop = path == "/l/noop";
@@ -246,7 +246,7 @@ fn a_proof_is_a_sync_and_behind_its_answer_a_write() {
 fn a_caller_that_waits_for_a_fresh_lease_gets_it_as_soon_as_a_proof_shows_enough() {
     let mut rig = Rig::up();
     for _ in 0..12 {
-        rig.pass(T / 12);
+        rig.pass_time(T / 12);
         for (xid, ..) in rig.sent() {
             rig.reply(xid, err::OK, &[]);
         }
@@ -271,7 +271,7 @@ fn a_proof_that_is_answered_slowly_does_not_spin() {
     let (_hold, (done, fresh)) = (rig.hold("/l/n"), bounded(1));
     rig.with(|m, now| m.prove("/l".into(), done, now));
     let (mut wakes, end) = (0, rig.now + (T / 6 - MS));
-    while let Some(next) = rig.look().filter(|next| *next <= end) {
+    while let Some(next) = rig.tick().filter(|next| *next <= end) {
         assert!(next > rig.now, "a wake-up in the past");
         rig.now = next;
         wakes += 1;
@@ -282,9 +282,9 @@ fn a_proof_that_is_answered_slowly_does_not_spin() {
 #[test]
 fn a_throttled_write_proves_nothing() {
     let mut rig = Rig::up();
-    rig.pass(T / 4);
+    rig.pass_time(T / 4);
     let before = rig.lease.remaining(rig.now);
-    rig.ask(op::DELETE, "/a");
+    rig.client_request(op::DELETE, "/a");
     for (xid, op, _) in rig.sent() {
         rig.reply(xid, if op == op::DELETE { -127 } else { err::OK }, &[]);
     }
@@ -295,7 +295,7 @@ fn a_throttled_write_proves_nothing() {
 fn credentials_go_before_anything_else_on_every_connection() {
     let mut rig = Rig::new(&[("digest", "a:b"), ("digest", "c:d")]);
     for round in 0..2 {
-        let a = rig.ask(op::EXISTS, "/a");
+        let a = rig.client_request(op::EXISTS, "/a");
         rig.attach(7);
         let sent = rig.sent();
         assert_eq!(
@@ -309,7 +309,7 @@ fn credentials_go_before_anything_else_on_every_connection() {
         let sent = rig.sent();
         assert_eq!(sent.len(), 1);
         rig.reply(sent[0].0, err::NO_NODE, &[]);
-        assert_eq!(rig.answers(), [(a, err::NO_NODE)]);
+        assert_eq!(rig.client_answers(), [(a, err::NO_NODE)]);
         rig.drop_connection();
     }
 }
@@ -328,10 +328,10 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
     for bytes in garbage {
         let mut rig = Rig::up();
         rig.bytes(bytes);
-        assert!(rig.m.cut.is_some(), "{bytes:?}");
-        assert_eq!((rig.answers(), &rig.rung), (vec![], &vec![]));
+        assert!(rig.machine.cut.is_some(), "{bytes:?}");
+        assert_eq!((rig.client_answers(), &rig.watch_events), (vec![], &vec![]));
     }
-    // Answers to the application's client, too: the crate believes every length.
+    // Answers to the application's client are checked too: the client crate believes every length.
     for op in [
         op::CREATE,
         op::EXISTS,
@@ -342,11 +342,11 @@ fn what_is_not_the_protocol_is_cut_before_a_caller_sees_it() {
         op::GET_CHILDREN,
     ] {
         let mut rig = Rig::up();
-        let a = rig.ask(op, "/a");
+        let a = rig.client_request(op, "/a");
         let (xid, ..) = rig.sent().pop().unwrap();
         rig.reply(xid, err::OK, &[0x7f, 0xff, 0xff, 0xff]);
-        assert!(rig.m.cut.is_some(), "{op}");
-        assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS)], "{op}");
+        assert!(rig.machine.cut.is_some(), "{op}");
+        assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS)], "{op}");
     }
 }
 
@@ -358,7 +358,7 @@ fn a_longer_timeout_granted_anew_never_counts() {
     assert_eq!(bytes[16..20], (T.as_millis() as i32).to_be_bytes());
     rig.greet(7, (T * 4).as_millis() as i32);
     assert_eq!(rig.timeout, T);
-    assert_eq!(rig.m.timeout(), T);
+    assert_eq!(rig.machine.timeout(), T);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_timeout_granted_anew_counts_from_then_on() {
     rig.connect();
     rig.greet(7, (T / 4).as_millis() as i32);
     assert_eq!(rig.timeout, T / 4);
-    rig.lease.watch(rig.now + T / 4);
+    rig.lease.end_if_due(rig.now + T / 4);
     assert_eq!(hold.loss(), Some(LossReason::LeaseExpired));
 }
 
@@ -386,13 +386,13 @@ fn a_proof_is_not_waited_for_in_an_outage() {
 fn a_resumed_session_with_a_hold_proves_its_lease_at_once() {
     let mut rig = Rig::up();
     let _hold = rig.hold("/l/n");
-    rig.ask(op::DELETE, "/a"); // a write that is never acknowledged
+    rig.client_request(op::DELETE, "/a"); // a write that is never acknowledged
     rig.sent();
     rig.cut();
     assert_eq!(rig.sent().first().map(|s| s.2.clone()), Some("/l/noop".into()));
 }
 
-/// A server that is no longer the leader answers it too.
+/// A server that is no longer the leader also answers a handshake.
 #[test]
 fn a_handshake_extends_no_lease_by_itself() {
     let mut rig = Rig::up();
@@ -409,14 +409,14 @@ fn a_handshake_extends_no_lease_by_itself() {
 #[test]
 fn answers_out_of_turn_are_cut_before_they_reach_the_wrong_caller() {
     let mut rig = Rig::up();
-    let (a, b) = (rig.ask(op::EXISTS, "/a"), rig.ask(op::EXISTS, "/b"));
+    let (a, b) = (rig.client_request(op::EXISTS, "/a"), rig.client_request(op::EXISTS, "/b"));
     let sent = rig.sent();
     rig.reply(sent[1].0, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS), (b, err::CONNECTION_LOSS)]);
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum RandomAct {
     Ask,
     Answer(usize),
     Cut,
@@ -427,57 +427,57 @@ enum Act {
     Garbage(Vec<u8>),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = RandomAct> {
     prop_oneof![
-        4 => Just(Act::Ask),
-        6 => (0usize..4).prop_map(Act::Answer),
-        1 => Just(Act::Cut),
-        2 => Just(Act::Attach),
-        2 => (1u64..5000).prop_map(Act::Wait),
-        2 => Just(Act::Release),
-        2 => Just(Act::Remove),
-        1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(Act::Garbage),
+        4 => Just(RandomAct::Ask),
+        6 => (0usize..4).prop_map(RandomAct::Answer),
+        1 => Just(RandomAct::Cut),
+        2 => Just(RandomAct::Attach),
+        2 => (1u64..5000).prop_map(RandomAct::Wait),
+        2 => Just(RandomAct::Release),
+        2 => Just(RandomAct::Remove),
+        1 => prop::collection::vec(any::<u8>(), 0..40).prop_map(RandomAct::Garbage),
     ]
 }
 
 proptest! {
     /// Whatever the server does, the application's client gets exactly one answer to each request,
-    /// in order, and in the end nothing that should be deleted is left.
+    /// in order, and in the end every node that was to be deleted is deleted.
     #[test]
     fn every_request_gets_one_answer_in_order(acts in prop::collection::vec(act(), 0..120)) {
         let mut rig = Rig::up();
         let (mut asked, mut answered) = (Vec::new(), Vec::new());
         let mut open: Vec<Sent> = Vec::new();
         let mut releases = 0;
-        for act in acts.into_iter().chain([Act::Attach]) {
+        for act in acts.into_iter().chain([RandomAct::Attach]) {
             match act {
-                Act::Ask => asked.push(rig.ask(op::EXISTS, "/a")),
-                Act::Answer(n) => for (xid, ..) in open.drain(..n.min(open.len())).collect::<Vec<_>>() {
+                RandomAct::Ask => asked.push(rig.client_request(op::EXISTS, "/a")),
+                RandomAct::Answer(n) => for (xid, ..) in open.drain(..n.min(open.len())).collect::<Vec<_>>() {
                     rig.reply(xid, err::NO_NODE, &[]);
                 },
-                Act::Cut => rig.drop_connection(),
-                Act::Attach if rig.m.wants_connection() => rig.attach(7),
-                Act::Attach => {}
-                Act::Wait(ms) => rig.pass(Duration::from_millis(ms)),
-                Act::Release => {
+                RandomAct::Cut => rig.drop_connection(),
+                RandomAct::Attach if rig.machine.wants_connection() => rig.attach(7),
+                RandomAct::Attach => {}
+                RandomAct::Wait(ms) => rig.pass_time(Duration::from_millis(ms)),
+                RandomAct::Release => {
                     releases += 1;
                     let id = format!("id{releases}");
                     let path = format!("/l/{id}");
-                    rig.task(Task::Remove(Removal::named(path, id)));
+                    rig.add_task(Task::Remove(Removal::named(path, id)));
                 }
-                Act::Remove => drop(rig.remove(None)),
-                Act::Garbage(bytes) => rig.bytes(&bytes),
+                RandomAct::Remove => drop(rig.remove(None)),
+                RandomAct::Garbage(bytes) => rig.bytes(&bytes),
             }
-            answered.extend(rig.answers());
-            if rig.m.wants_connection() {
+            answered.extend(rig.client_answers());
+            if rig.machine.wants_connection() {
                 open.clear();
             } else {
                 open.extend(rig.sent());
             }
-            prop_assume!(!rig.m.is_ending());
+            prop_assume!(!rig.machine.is_ending());
         }
         for _ in 0..200 {
-            if rig.m.wants_connection() {
+            if rig.machine.wants_connection() {
                 open.clear();
                 rig.attach(7);
             }
@@ -485,8 +485,8 @@ proptest! {
             for (xid, ..) in std::mem::take(&mut open) {
                 rig.reply(xid, err::NO_NODE, &[]);
             }
-            rig.pass(T / 100); // half a frame of garbage is only given up when answers stay out
-            answered.extend(rig.answers());
+            rig.pass_time(T / 100); // half a frame is given up only when answers are overdue
+            answered.extend(rig.client_answers());
         }
         prop_assert_eq!(answered.iter().map(|a| a.0).collect::<Vec<_>>(), asked);
         prop_assert_eq!(rig.pending(), [""; 0]);

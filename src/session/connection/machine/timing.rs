@@ -1,14 +1,16 @@
-//! Time: what is overdue, what keeps the session alive, when to look again.
+//! Time: the event loop calls `tick`, which gives up slow connections and requests, keeps the
+//! session alive, renews the lease, and says when to call it again.
 
 use super::*;
 use crate::session::connection::codec::Operation;
 
 impl Machine {
-    /// Does what is due, and says when to come again. `directory` names a directory of a held node,
-    /// where our own writes are allowed; it is asked only if the lease is to be renewed.
+    /// Does what is due, and gives the time of the next call. `directory` gives the directory of a
+    /// held node, where our own writes are allowed; it is called only if the lease is to be
+    /// renewed.
     pub(crate) fn tick(
         &mut self,
-        lease: Lease,
+        lease: LeaseStatus,
         directory: &dyn Fn() -> Option<String>,
         now: BootTime,
     ) -> Option<BootTime> {
@@ -18,14 +20,16 @@ impl Machine {
         {
             self.over(false);
         }
-        if self.phase == Phase::Up && self.ending.as_ref().is_some_and(|ending| !ending.is_said) {
-            self.say_goodbye(now);
+        if self.phase == Phase::Up
+            && self.ending.as_ref().is_some_and(|ending| !ending.is_close_sent)
+        {
+            self.send_close(now);
         }
         match self.phase {
             Phase::Over => return None,
-            Phase::Greeting(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {
+            Phase::Handshake(since) | Phase::Auth(since, _) if now >= since + self.attempt() => {
                 let waited = self.attempt().as_millis();
-                self.detach(
+                self.disconnect(
                     format!("accepted the connection, but gave no session within {waited} ms"),
                     now,
                 );
@@ -37,12 +41,17 @@ impl Machine {
         self.next_time(lease, now)
     }
 
-    fn tick_up(&mut self, lease: Lease, directory: &dyn Fn() -> Option<String>, now: BootTime) {
-        if let (Some(oldest), Some(overdue_at)) = (self.flight.front(), self.overdue_at())
+    fn tick_up(
+        &mut self,
+        lease: LeaseStatus,
+        directory: &dyn Fn() -> Option<String>,
+        now: BootTime,
+    ) {
+        if let (Some(oldest), Some(overdue_at)) = (self.outstanding.front(), self.overdue_at())
             && now >= overdue_at
         {
             let waited = now.since(oldest.stamp.sent).as_millis();
-            self.detach(format!("gave no answer for {waited} ms"), now);
+            self.disconnect(format!("gave no answer for {waited} ms"), now);
             return;
         }
         if self.is_ending() {
@@ -55,16 +64,17 @@ impl Machine {
         if self.phase != Phase::Up {
             return;
         }
-        // On a new connection: holds depend on the lease, and it was not renewed during the outage.
-        // Then deletes: what is created next should find our old nodes gone.
-        let is_needed = lease.end.is_some() || !self.proof.waiting.is_empty();
+        // On a new connection the lease comes first, if holds depend on it or callers wait for it:
+        // it was not renewed during the outage. Then come the deletes, so that the creates that
+        // follow do not find our old nodes.
+        let is_needed = lease.end.is_some() || !self.proof.waiters.is_empty();
         if std::mem::take(&mut self.is_new) && is_needed {
             self.renew_lease(directory(), now);
         }
         self.send_background(now);
         self.send_unsent(now);
         if lease.is_fresh {
-            for waiting in self.proof.waiting.drain(..) {
+            for waiting in self.proof.waiters.drain(..) {
                 self.outputs.push_back(Output::Done(waiting.done, Ok(())));
             }
         }
@@ -79,52 +89,78 @@ impl Machine {
 
     fn send_ping(&mut self, now: BootTime) {
         self.to_server = Operation::Ping.encode(xid::PING, std::mem::take(&mut self.to_server));
-        self.sent(xid::PING, op::PING, Owner::Nobody, now);
+        self.sent(xid::PING, op::PING, SentFor::Nobody, now);
     }
 
     /// The longest silence towards the server.
-    fn keep_alive(&self, lease: Lease) -> Duration {
-        let is_needed = lease.end.is_some() || !self.proof.waiting.is_empty();
+    fn keep_alive(&self, lease: LeaseStatus) -> Duration {
+        let is_needed = lease.end.is_some() || !self.proof.waiters.is_empty();
         self.timeout() / if is_needed { 16 } else { 8 }
     }
 
-    /// This process may have sent nothing for T/3: it was stopped, or got no processor. Then writes
-    /// on this connection prove nothing recent for a while. The leader checks the session when it
-    /// attaches anew, which proves it at once.
+    /// If nothing was sent for T/3, this process was stopped or got no processor. Then writes on
+    /// this connection cannot prove for a while that the leader heard of us lately. But the leader
+    /// checks the session when it is attached to a new connection, and that proves it at once. So
+    /// this connection is given up.
     pub(super) fn resume_after_silence(&mut self, now: BootTime) {
         let silence = now.since(self.last_sent);
         if self.phase == Phase::Up && !self.is_ending() && silence >= self.timeout() / 3 {
             let ms = silence.as_millis();
-            self.detach(format!("this process sent nothing for {ms} ms: attaching anew"), now);
+            self.disconnect(
+                format!("this process sent nothing for {ms} ms, so the session reconnects"),
+                now,
+            );
         }
     }
 
-    /// Where answers are slow, or the tick is long, the proofs on this connection can show too
-    /// little: holds would be lost, and callers would wait, though the session lives. To attach
-    /// anew shows more.
-    fn resume_where_proofs_show_too_little(&mut self, lease: Lease, now: BootTime) {
+    /// If answers are slow or the tick is long, the proofs on this connection may show too little.
+    /// Then holds would be lost and callers would wait although the session lives. A new connection
+    /// shows more, so this connection is given up.
+    fn resume_where_proofs_show_too_little(&mut self, lease: LeaseStatus, now: BootTime) {
         let t = self.timeout();
         let is_short = lease.end.is_some_and(|end| end.since(now) < t / 4);
-        let is_late = self.proof.waiting.first().is_some_and(|first| now >= first.since + t / 6);
-        if (is_short || is_late) && now >= self.attached + t / 4 {
-            self.detach("the lease could not be renewed on it in time: attaching anew".into(), now);
+        let is_late = self.proof.waiters.first().is_some_and(|first| now >= first.since + t / 6);
+        if (is_short || is_late) && now >= self.up_since + t / 4 {
+            self.disconnect(
+                "the lease could not be renewed on it in time, so the session reconnects".into(),
+                now,
+            );
         }
     }
 
-    /// Renews the lease by a write in the directory of a caller that waits, or else in this one: a
-    /// `sync`, if that gains enough, and behind its answer the write. Without any directory it
-    /// sends a `sync` alone, which shows whether the server still has a leader.
+    /// Whether callers wait until the lease is fresh. A `tick` that finds the lease fresh answers
+    /// them.
+    pub(crate) fn is_proof_awaited(&self) -> bool {
+        !self.proof.waiters.is_empty()
+    }
+
+    /// Renews the lease by a write in `dir`; `done` gets a result when the lease is fresh. On a new
+    /// connection the renewal is sent by the next `tick`. If there is no connection, the sender is
+    /// dropped: the caller waits for the connection by the retry policy, not here.
+    pub(crate) fn prove(&mut self, dir: String, done: Sender<Outcome>, now: BootTime) {
+        self.resume_after_silence(now);
+        if self.phase == Phase::Up && !self.is_ending() {
+            self.proof.waiters.push(LeaseWaiter { dir, since: now, done });
+            if self.is_up() {
+                self.renew_lease(None, now);
+            }
+        }
+    }
+
+    /// Renews the lease by a write in the directory of a caller that waits, or else in `held`:
+    /// first a `sync`, if that gains enough, and after its answer the write. Without any directory
+    /// only a `sync` is sent, which shows whether the server still has a leader.
     pub(super) fn renew_lease(&mut self, held: Option<String>, now: BootTime) {
-        let waiting = self.proof.waiting.first().map(|first| first.dir.clone());
+        let waiting = self.proof.waiters.first().map(|first| first.dir.clone());
         let Some(dir) = waiting.or(held) else {
-            return self.send(&Operation::Sync, Owner::Nobody, now);
+            return self.send(&Operation::Sync, SentFor::Nobody, now);
         };
         if self.proof.under_way.is_some() {
             return;
         }
         self.proof.begun = now;
         if self.heard.would_gain(self.timeout() / 16, now) {
-            self.send(&Operation::Sync, Owner::Proof, now);
+            self.send(&Operation::Sync, SentFor::Proof, now);
         } else {
             self.send_noop(&dir, now);
         }
@@ -133,10 +169,10 @@ impl Machine {
 
     fn send_noop(&mut self, dir: &str, now: BootTime) {
         let path = self.noop(dir);
-        self.send(&Operation::Delete { path: &path }, Owner::Proof, now);
+        self.send(&Operation::Delete { path: &path }, SentFor::Proof, now);
     }
 
-    /// One of the two requests of a proof was answered.
+    /// Takes the answer to the `sync` or the write of a renewal.
     pub(super) fn proof_answered(&mut self, op: i32, code: i32, now: BootTime) {
         if let Some(dir) = self.proof.under_way.take()
             && op == op::SYNC
@@ -147,15 +183,16 @@ impl Machine {
         }
     }
 
-    /// When the leader must next be asked for an answer: a ping alone would stay on a follower that
-    /// has lost its leader. `None` while a proof is under way.
-    fn next_proof(&self, lease: Lease) -> Option<BootTime> {
+    /// The time of the next request that the leader must serve: a server that has lost its leader
+    /// still answers pings. `None` while a renewal is under way.
+    fn next_proof(&self, lease: LeaseStatus) -> Option<BootTime> {
         let t = self.timeout();
         let earliest = self.proof.begun + t / 16;
         match (&self.proof.under_way, lease.end) {
             (Some(_), _) => None,
-            (None, _) if !self.proof.waiting.is_empty() => Some(earliest),
-            // In good time before the lease ends, however often other writes are acknowledged.
+            (None, _) if !self.proof.waiters.is_empty() => Some(earliest),
+            // The renewal comes well before the end of the lease, however often other writes are
+            // acknowledged.
             (None, Some(end)) => {
                 Some((self.last_ordered + t / 6).min(end.before(t / 3)).max(earliest))
             }
@@ -163,27 +200,31 @@ impl Machine {
         }
     }
 
-    /// When the connection is given up because the oldest request has no answer.
+    /// The time at which the connection is given up because the oldest request has no answer.
     ///
-    /// That is T/6 after it was sent. While the bytes of a long answer come, the T/6 count from the
-    /// last of them, because other answers wait behind it. But no request waits longer than T/3: a
-    /// server that sends the bytes one by one is given up too. (A renewal of the lease that waits
-    /// so long may come too late, and the lease ends.)
+    /// That is T/6 after the request was sent. While the bytes of a long answer come, T/6 counts
+    /// from the last of them, because other answers come only after that answer. But no request
+    /// waits longer than T/3: a server that sends the bytes one by one is given up too. (A renewal
+    /// of the lease that waits so long may come too late, and then the lease ends.)
     ///
-    /// Nothing unsafe can come of waiting: only answers extend a lease, and its end waits for none.
-    /// Nor does any caller wait for longer: each request is answered after T/6 whatever the
-    /// connection does.
+    /// It is safe to wait: only answers extend a lease, and the end of a lease does not wait for an
+    /// answer. No caller waits longer either: each request of a caller is answered after T/6
+    /// whatever the connection does.
     pub(super) fn overdue_at(&self) -> Option<BootTime> {
-        let sent = self.flight.front()?.stamp.sent;
-        Some((sent.max(self.skipped_at) + self.patience()).min(sent + self.patience() * 2))
+        let sent = self.outstanding.front()?.stamp.sent;
+        Some(
+            (sent.max(self.skipped_at) + self.operation_timeout())
+                .min(sent + self.operation_timeout() * 2),
+        )
     }
 
-    fn next_time(&self, lease: Lease, now: BootTime) -> Option<BootTime> {
+    fn next_time(&self, lease: LeaseStatus, now: BootTime) -> Option<BootTime> {
         let phase = match self.phase {
-            Phase::Greeting(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
+            Phase::Handshake(since) | Phase::Auth(since, _) => Some(since + self.attempt()),
             Phase::Up if self.is_ending() => self.overdue_at(),
             Phase::Up => {
-                // A hold that is granted meanwhile wants more: it is found by looking.
+                // A hold that is granted meanwhile shortens `keep_alive`. So `tick` runs every
+                // T/16, to notice it.
                 let look = now + self.timeout() / 16;
                 let idle = self.last_sent + self.keep_alive(lease);
                 let times = [

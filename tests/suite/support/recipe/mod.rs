@@ -6,7 +6,8 @@ mod table;
 
 use super::{OpKind, Proxy, op::Which};
 pub use locks::{Guard, Lock, Lockable, kept};
-pub(crate) use table::{over_exclusive, per_recipe};
+pub(crate) use table::rows;
+pub use table::{Needs, Row, over_recipes};
 use zk_mutex::ZkSession;
 
 /// What a scenario runs over.
@@ -23,12 +24,59 @@ pub enum Recipe {
     Leader,
     /// A mutex, and beside it a lock that nobody disputes.
     Multi,
-    /// Those who wait for it have no nodes, and it is not re-entrant: for scenarios where that is
-    /// no matter.
+    /// Those who wait for it have no nodes, and it is not re-entrant.
     Exclusive,
 }
 
+/// What scenarios need of a recipe.
 impl Recipe {
+    /// Nothing but what each has.
+    pub fn any(self) -> bool {
+        true
+    }
+
+    /// Its holders and waiters have nodes with names of their own, which each of them lists. The
+    /// exclusive lock has one node, with a fixed name: its waiters have none, it lists nothing, and
+    /// it asks whose the node is before it deletes it.
+    pub fn queues(self) -> bool {
+        self != Recipe::Exclusive
+    }
+
+    /// No candidate: a candidate joins to ask who leads, stands again by itself when it has lost
+    /// its node, and its end is told to all who look at its term.
+    pub fn is_lock(self) -> bool {
+        self != Recipe::Leader
+    }
+
+    pub fn is_lock_that_queues(self) -> bool {
+        self.is_lock() && self.queues()
+    }
+
+    /// Each waiter has a node in one row with the others. The waiters for a permit have none: they
+    /// wait in the row of the semaphore's mutex.
+    pub fn waits_in_one_row(self) -> bool {
+        self.queues() && self != Recipe::Permit
+    }
+
+    /// A waiter reads the node ahead of its own, to watch it.
+    pub fn watches_the_node_ahead(self) -> bool {
+        self.waits_in_one_row() && self != Recipe::Herd
+    }
+}
+
+impl Recipe {
+    /// And what their scenarios are called.
+    pub const ALL: [(Recipe, &'static str); 8] = [
+        (Recipe::Mutex, "mutex"),
+        (Recipe::Herd, "herd"),
+        (Recipe::Read, "read"),
+        (Recipe::Write, "write"),
+        (Recipe::Permit, "permit"),
+        (Recipe::Leader, "leader"),
+        (Recipe::Multi, "multi"),
+        (Recipe::Exclusive, "exclusive"),
+    ];
+
     #[track_caller]
     pub fn make(self, session: &ZkSession, path: &str) -> Lock {
         locks::make(self, session, path)
@@ -64,11 +112,6 @@ impl Recipe {
     /// What its errors call it to wait with a limit, and to let go.
     pub fn ops(self) -> [&'static str; 2] {
         if self == Recipe::Leader { ["wait_leader", "leave"] } else { ["lock", "unlock"] }
-    }
-
-    /// No candidate, which joins to ask who leads, and whose end all are told who look at its term.
-    pub fn is_lock(self) -> bool {
-        self != Recipe::Leader
     }
 
     /// Whether a thread that holds it is told so when it asks again.

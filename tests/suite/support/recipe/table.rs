@@ -1,62 +1,55 @@
-//! Tables of scenarios that run over recipes.
+//! Scenarios that run over recipes: which scenario runs over which recipe.
+use super::{
+    super::{On, Test, Variant},
+    Recipe,
+};
+use std::{sync::Arc, time::Duration};
 
-/// As `scenarios!`, for functions of a `Recipe`: each runs over each recipe, as
-/// `module::mutex::name`, `module::read::name` and so on. With the mutex it runs on both servers;
-/// with the others, which stand on the same queue and session, on the embedded one. Behind `|
-/// locks:` come those that are about no candidate, which stands again by itself; behind `| rows:`
-/// those where each who waits has a node in one row with the others, which a semaphore's waiters
-/// have not; behind a `;` those of the module that are about no recipe.
-macro_rules! per_recipe {
-    (@test $recipe:ident $module:literal ($($on:tt)*) $name:ident $($seconds:literal)?) => {
-        $crate::support::Test {
-            module: concat!(module_path!(), "::", $module),
-            name: stringify!($name),
-            run: || $name($crate::support::Recipe::$recipe),
-            on: $crate::support::scenarios!(@on $($on)*),
-            within: std::time::Duration::from_secs($crate::support::scenarios!(@limit $($seconds)?)),
+/// What a scenario needs of a recipe, such as [`Recipe::queues`].
+pub type Needs = fn(Recipe) -> bool;
+
+/// A scenario that runs over each recipe that has what it needs.
+pub struct Row {
+    name: &'static str,
+    needs: Needs,
+    run: Arc<dyn Fn(Recipe) + Send + Sync>,
+}
+
+impl Row {
+    pub fn new(
+        name: &'static str,
+        needs: Needs,
+        run: impl Fn(Recipe) + Send + Sync + 'static,
+    ) -> Row {
+        Row { name, needs, run: Arc::new(run) }
+    }
+}
+
+/// Rows of functions of a recipe: `rows![Recipe::any => name, other; Recipe::queues => third]`.
+macro_rules! rows {
+    ($($needs:expr => $($name:ident),+ $(,)?);+ $(;)?) => {
+        vec![$($($crate::support::recipe::Row::new(stringify!($name), $needs, $name)),+),+]
+    };
+}
+pub(crate) use rows;
+
+/// Crosses scenarios and recipes: each runs over each recipe that has what it needs, as
+/// `module::mutex::name`, `module::read::name` and so on. `on` is for the mutex. The others stand
+/// on the same session and nearly all on the same queue, and run on the embedded server only.
+pub fn over_recipes(module: &str, on: On, rows: Vec<Row>) -> Vec<Test> {
+    let test = |row: &Row, (recipe, name): (Recipe, &str)| {
+        let run = Arc::clone(&row.run);
+        Test {
+            module: format!("{module}::{name}"),
+            name: row.name,
+            run: Box::new(move || run(recipe)),
+            on: if recipe == Recipe::Mutex { on } else { On::Only(Variant::Embedded) },
+            within: Duration::from_secs(240),
         }
     };
-    ($($name:ident $(within $seconds:literal)?),+ $(,)?
-     $(| locks: $($lock:ident $(within $lock_seconds:literal)?),+ $(,)?)?
-     $(| rows: $($row:ident $(within $row_seconds:literal)?),+ $(,)?)?
-     $(; $($plain:ident $(on $variant:ident)? $(within $limit:literal)?),+ $(,)?)?) => {
-        pub const TESTS: &[$crate::support::Test] = &[
-            $(
-                $crate::support::per_recipe!(@test Mutex "mutex" () $name $($seconds)?),
-                $crate::support::per_recipe!(@test Herd "herd" (embedded) $name $($seconds)?),
-                $crate::support::per_recipe!(@test Read "read" (embedded) $name $($seconds)?),
-                $crate::support::per_recipe!(@test Write "write" (embedded) $name $($seconds)?),
-                $crate::support::per_recipe!(@test Permit "permit" (embedded) $name $($seconds)?),
-                $crate::support::per_recipe!(@test Leader "leader" (embedded) $name $($seconds)?),
-                $crate::support::per_recipe!(@test Multi "multi" (embedded) $name $($seconds)?),
-            )+
-            $($(
-                $crate::support::per_recipe!(@test Mutex "mutex" () $lock $($lock_seconds)?),
-                $crate::support::per_recipe!(@test Herd "herd" (embedded) $lock $($lock_seconds)?),
-                $crate::support::per_recipe!(@test Read "read" (embedded) $lock $($lock_seconds)?),
-                $crate::support::per_recipe!(@test Write "write" (embedded) $lock $($lock_seconds)?),
-                $crate::support::per_recipe!(@test Permit "permit" (embedded) $lock $($lock_seconds)?),
-                $crate::support::per_recipe!(@test Multi "multi" (embedded) $lock $($lock_seconds)?),
-            )+)?
-            $($(
-                $crate::support::per_recipe!(@test Mutex "mutex" () $row $($row_seconds)?),
-                $crate::support::per_recipe!(@test Herd "herd" (embedded) $row $($row_seconds)?),
-                $crate::support::per_recipe!(@test Read "read" (embedded) $row $($row_seconds)?),
-                $crate::support::per_recipe!(@test Write "write" (embedded) $row $($row_seconds)?),
-                $crate::support::per_recipe!(@test Leader "leader" (embedded) $row $($row_seconds)?),
-                $crate::support::per_recipe!(@test Multi "multi" (embedded) $row $($row_seconds)?),
-            )+)?
-            $($($crate::support::scenarios!(@test $plain $(on $variant)? $(within $limit)?)),+)?
-        ];
+    let of_row = |row: &Row| {
+        let fits = Recipe::ALL.into_iter().filter(|(recipe, _)| (row.needs)(*recipe));
+        fits.map(|recipe| test(row, recipe)).collect::<Vec<_>>()
     };
+    rows.iter().flat_map(of_row).collect()
 }
-pub(crate) use per_recipe;
-
-/// A second table, of those of the module's scenarios that run over the exclusive lock too.
-macro_rules! over_exclusive {
-    ($($name:ident),+ $(,)?) => {
-        pub const EXCLUSIVE: &[$crate::support::Test] =
-            &[$($crate::support::per_recipe!(@test Exclusive "exclusive" (embedded) $name)),+];
-    };
-}
-pub(crate) use over_exclusive;

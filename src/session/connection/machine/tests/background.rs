@@ -1,4 +1,4 @@
-//! Deletes, sweeps and removals, and the watches on held nodes.
+//! Tests of deletes, sweeps and removals, and of the watches on held nodes.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn a_delete_is_sent_until_it_is_acknowledged() {
     let mut rig = Rig::up();
     let (done, outcome) = bounded(1);
-    rig.task(delete("/l/n", false, Some(done)));
+    rig.add_task(delete("/l/n", false, Some(done)));
     for _ in 0..3 {
         assert_eq!(rig.sent().pop().map(|s| (s.1, s.2)), Some((op::DELETE, "/l/n".into())));
         rig.cut();
@@ -18,91 +18,79 @@ fn a_delete_is_sent_until_it_is_acknowledged() {
     assert_eq!(rig.pending(), [""; 0]);
 }
 
-/// A contender's node is to go.
+/// The delete of a contender's node.
 pub(super) fn delete(path: &str, outlives_session: bool, done: Option<Sender<Outcome>>) -> Task {
     let mut removal = Removal::named(path.into(), "id".into());
     (removal.outlives_session, removal.done) = (outlives_session, done);
     Task::Remove(removal)
 }
 
-/// The create of a contender's node got no answer.
+/// The removal after a create without an answer.
 pub(super) fn sweep() -> Task {
     Task::Remove(Removal::of_create("/l/_c_id-lock-", "id"))
 }
 
-/// A listing with one name.
-pub(super) fn listing(name: &str) -> Vec<u8> {
-    Writer::bare().i32(1).buffer(name.as_bytes()).frame()[4..].to_vec()
-}
-
 #[test]
-fn a_lost_create_is_looked_for_only_behind_a_write_on_the_same_connection() {
+fn a_lost_create_is_swept_only_after_a_write_on_the_same_connection() {
     let mut rig = Rig::up();
-    rig.task(sweep());
+    rig.add_task(sweep());
     let (xid, op, path) = rig.sent().pop().unwrap();
     assert_eq!((op, path.as_str()), (op::DELETE, "/l/noop"));
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(rig.sent().pop().map(|s| s.1), Some(op::GET_CHILDREN));
-    // The answer does not come; on the next connection it begins with the write again.
+    // The answer does not come. On the next connection the sweep begins with the write again.
     rig.cut();
     let (xid, op, _) = rig.sent().pop().unwrap();
     assert_eq!(op, op::DELETE);
     rig.reply(xid, err::NO_NODE, &[]);
     let (xid, ..) = rig.sent().pop().unwrap();
-    rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003"));
+    rig.reply(xid, err::OK, &listing(&["_c_id-lock-0000000003"]));
     let (xid, op, path) = rig.sent().pop().unwrap();
     assert_eq!((op, path.as_str()), (op::DELETE, "/l/_c_id-lock-0000000003"));
     rig.reply(xid, err::OK, &[]);
     assert_eq!(rig.pending(), [""; 0]);
 }
 
-/// What a read says of a node.
-pub(super) fn node(data: &[u8], czxid: i64, owner: i64) -> Vec<u8> {
-    let stat =
-        Writer::bare().buffer(data).i64(czxid).i64(0).i64(0).i64(0).i32(0).i32(0).i32(0).i64(owner);
-    stat.i32(0).i32(0).i64(0).frame()[4..].to_vec()
-}
-
 impl Rig {
-    /// A node of ours is to be removed; gives its nonce, and what hears of the outcome.
+    /// Removes a node of ours; gives its nonce, and the receiver of the result.
     pub(super) fn remove(&mut self, czxid: Option<i64>) -> (String, Receiver<Outcome>) {
         let nonce = nonce::new();
         let (done, outcome) = bounded(1);
         let mut removal = Removal::signed("/l/lock".into(), nonce.clone(), czxid);
         removal.done = Some(done);
-        self.task(Task::Remove(removal));
+        self.add_task(Task::Remove(removal));
         (nonce, outcome)
     }
 
     /// The write before a removal's read is acknowledged.
     #[track_caller]
-    pub(super) fn prove(&mut self) {
-        let xid = self.one(op::DELETE, "/l/noop");
+    pub(super) fn acknowledge_noop(&mut self) {
+        let xid = self.only_request(op::DELETE, "/l/noop");
         self.reply(xid, err::NO_NODE, &[]);
     }
 
-    /// A removal's read shows this.
+    /// A removal reads the node, and gets this answer.
     #[track_caller]
-    fn show(&mut self, shown: Option<Vec<u8>>) {
-        let xid = self.one(op::GET_DATA, "/l/lock");
+    fn answer_read(&mut self, shown: Option<Vec<u8>>) {
+        let xid = self.only_request(op::GET_DATA, "/l/lock");
         let code = if shown.is_some() { err::OK } else { err::NO_NODE };
         self.reply(xid, code, &shown.unwrap_or_default());
     }
 }
 
 #[test]
-fn a_node_with_a_fixed_name_is_deleted_behind_a_write_and_a_read_that_shows_it_is_ours() {
+fn a_node_with_a_fixed_name_is_deleted_after_a_write_and_a_read_that_shows_it_is_ours() {
     for czxid in [None, Some(5)] {
         let mut rig = Rig::up();
         let (nonce, outcome) = rig.remove(czxid);
-        rig.prove();
-        rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
-        let xid = rig.one(op::DELETE, "/l/lock");
+        rig.acknowledge_noop();
+        rig.answer_read(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+        let xid = rig.only_request(op::DELETE, "/l/lock");
         assert_eq!(rig.pending(), [nonce.as_str()]);
         rig.reply(xid, err::OK, &[]);
         assert_eq!(outcome.try_recv(), Ok(Ok(())));
         assert_eq!(rig.pending(), [""; 0]);
-        rig.pass(T);
+        rig.pass_time(T);
         assert!(rig.sent().iter().all(|s| s.2 != "/l/lock"));
     }
 }
@@ -122,8 +110,8 @@ fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
                 (_, Some(_)) => Some(node(&ours(&nonce), 6, 7)),
                 (_, None) => Some(node(b"their words", 6, 8)),
             };
-            rig.prove();
-            rig.show(shown);
+            rig.acknowledge_noop();
+            rig.answer_read(shown);
             assert_eq!(rig.sent(), [], "{case} {czxid:?}");
             assert_eq!(outcome.try_recv(), Ok(Ok(())), "{case} {czxid:?}");
             assert_eq!(rig.pending(), [""; 0]);
@@ -132,97 +120,96 @@ fn a_node_with_a_fixed_name_that_is_not_ours_stays() {
 }
 
 #[test]
-fn a_node_of_our_session_is_ours_though_somebody_wrote_on_it_before_its_czxid_was_known() {
+fn a_node_of_our_session_is_ours_though_its_data_was_overwritten_before_its_czxid_was_known() {
     for is_held_by_another in [false, true] {
         let mut rig = Rig::up();
         if is_held_by_another {
             rig.fixed(9);
         }
         rig.remove(None);
-        rig.prove();
-        rig.show(Some(node(b"their words", 9, 7)));
+        rig.acknowledge_noop();
+        rig.answer_read(Some(node(b"their words", 9, 7)));
         let deletes = rig.sent().iter().filter(|s| s.2 == "/l/lock").count();
         assert_eq!(deletes, usize::from(!is_held_by_another));
     }
 }
 
 #[test]
-fn a_sweep_takes_the_node_whose_name_is_its_own_and_no_other() {
+fn a_sweep_deletes_the_node_that_its_create_made_and_no_other() {
     for (names, ours) in [
         (["x_c_id-lock-0000000001", "_c_id-lock-0000000003"], Some("_c_id-lock-0000000003")),
         (["_c_id-lock-000000000x", "_c_id-lock--2147483648"], Some("_c_id-lock--2147483648")),
         (["_c_id-lock-7-copy", "_c_id-__READ__0000000001"], None),
     ] {
         let mut rig = Rig::up();
-        rig.task(sweep());
-        rig.prove();
-        let xid = rig.one(op::GET_CHILDREN, "/l");
-        let both = names.iter().fold(Writer::bare().i32(2), |w, name| w.buffer(name.as_bytes()));
-        rig.reply(xid, err::OK, &both.frame()[4..]);
+        rig.add_task(sweep());
+        rig.acknowledge_noop();
+        let xid = rig.only_request(op::GET_CHILDREN, "/l");
+        rig.reply(xid, err::OK, &listing(&names));
         let deleted: Vec<_> = rig.sent().into_iter().map(|s| s.2).collect();
         assert_eq!(deleted, ours.map(|name| format!("/l/{name}")).into_iter().collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn a_node_known_by_its_czxid_is_ours_whatever_somebody_wrote_on_it() {
+fn a_node_with_the_known_czxid_is_ours_whatever_data_it_has() {
     let mut rig = Rig::up();
     rig.remove(Some(5));
-    rig.prove();
-    rig.show(Some(node(b"their words", 5, 7)));
-    rig.one(op::DELETE, "/l/lock");
+    rig.acknowledge_noop();
+    rig.answer_read(Some(node(b"their words", 5, 7)));
+    rig.only_request(op::DELETE, "/l/lock");
 }
 
 #[test]
-fn a_removal_begins_anew_on_each_connection_and_spares_the_next_owner() {
+fn a_removal_begins_anew_on_each_connection_and_spares_the_next_holder() {
     let mut rig = Rig::up();
     let (nonce, outcome) = rig.remove(Some(5));
     let ours = Some(node(&nonce::sign(&nonce, b"x"), 5, 7));
-    rig.one(op::DELETE, "/l/noop"); // no answer
+    rig.only_request(op::DELETE, "/l/noop"); // no answer
     rig.cut();
-    rig.prove();
-    rig.one(op::GET_DATA, "/l/lock"); // no answer
+    rig.acknowledge_noop();
+    rig.only_request(op::GET_DATA, "/l/lock"); // no answer
     rig.cut();
-    rig.prove();
-    rig.show(ours);
-    // done, and its answer is lost; then somebody else makes the node
-    rig.one(op::DELETE, "/l/lock");
+    rig.acknowledge_noop();
+    rig.answer_read(ours);
+    // The delete is done, and its answer is lost. Then another client makes the node.
+    rig.only_request(op::DELETE, "/l/lock");
     rig.cut();
     assert_eq!(rig.pending(), [nonce.as_str()]);
-    rig.prove();
-    rig.show(Some(node(&nonce::sign(&nonce::new(), b"x"), 6, 8)));
+    rig.acknowledge_noop();
+    rig.answer_read(Some(node(&nonce::sign(&nonce::new(), b"x"), 6, 8)));
     assert_eq!(rig.sent(), []);
     assert_eq!(outcome.try_recv(), Ok(Ok(())));
     assert_eq!(rig.pending(), [""; 0]);
 }
 
 #[test]
-fn a_removal_looks_only_behind_a_write_that_went_through_the_quorum() {
+fn a_removal_reads_only_after_a_write_that_went_through_the_quorum() {
     let mut rig = Rig::up();
     rig.remove(None);
-    let xid = rig.one(op::DELETE, "/l/noop");
+    let xid = rig.only_request(op::DELETE, "/l/noop");
     rig.reply(xid, err::RUNTIME_INCONSISTENCY, &[]);
     assert_eq!(rig.sent(), []);
-    rig.pass(T / 8);
+    rig.pass_time(T / 8);
     assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
 }
 
-/// A server that has lost the leader refuses a write by itself; its answer bears no new zxid.
+/// A server that has lost its leader refuses a write by itself; its answer has no new zxid.
 #[test]
-fn nothing_is_looked_for_behind_the_refusal_of_a_server_that_is_alone() {
+fn a_sweep_does_not_list_after_the_refusal_of_a_server_without_a_leader() {
     for task in [sweep(), Task::Remove(Removal::signed("/l/lock".into(), nonce::new(), None))] {
         let mut rig = Rig::up();
-        rig.task(task);
-        let xid = rig.one(op::DELETE, "/l/noop");
+        rig.add_task(task);
+        let xid = rig.only_request(op::DELETE, "/l/noop");
         rig.bytes(&ReplyHeader { xid, zxid: 0, err: err::NO_AUTH }.frame(&[]));
         assert_eq!(rig.sent(), []);
-        rig.pass(T / 8);
+        rig.pass_time(T / 8);
         assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/noop").count(), 1);
     }
 }
 
 #[test]
-fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
+fn a_removal_that_is_refused_is_reported_and_tried_again_from_the_start() {
     for refused in [op::GET_DATA, op::DELETE] {
         let mut rig = Rig::up();
         let (nonce, outcome) = rig.remove(None);
@@ -242,7 +229,7 @@ fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
                 }
                 steps.push((op, path));
             }
-            rig.pass(T / 48);
+            rig.pass_time(T / 48);
         }
         assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
         assert_eq!(rig.pending(), [nonce.as_str()]);
@@ -257,32 +244,32 @@ fn a_removal_that_is_refused_is_told_and_tried_again_from_the_start() {
 }
 
 #[test]
-fn a_removal_survives_an_answer_that_is_none() {
+fn a_removal_survives_a_malformed_answer() {
     let mut rig = Rig::up();
     let (nonce, outcome) = rig.remove(None);
-    rig.prove();
-    let xid = rig.one(op::GET_DATA, "/l/lock");
+    rig.acknowledge_noop();
+    let xid = rig.only_request(op::GET_DATA, "/l/lock");
     rig.reply(xid, err::OK, &[0, 0, 0, 9]);
-    assert!(rig.m.cut.is_some());
+    assert!(rig.machine.cut.is_some());
     rig.attach(7);
-    rig.prove();
-    rig.show(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
-    let xid = rig.one(op::DELETE, "/l/lock");
+    rig.acknowledge_noop();
+    rig.answer_read(Some(node(&nonce::sign(&nonce, b"x"), 5, 7)));
+    let xid = rig.only_request(op::DELETE, "/l/lock");
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(outcome.try_recv(), Ok(Ok(())));
 }
 
 #[test]
-fn a_sweep_survives_an_answer_that_is_none() {
+fn a_sweep_survives_a_malformed_answer() {
     let mut rig = Rig::up();
-    rig.task(sweep());
-    rig.prove();
-    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.add_task(sweep());
+    rig.acknowledge_noop();
+    let xid = rig.only_request(op::GET_CHILDREN, "/l");
     rig.reply(xid, err::OK, &[0, 0, 0, 9]);
-    assert!(rig.m.cut.is_some());
+    assert!(rig.machine.cut.is_some());
     rig.attach(7);
-    rig.prove();
-    let xid = rig.one(op::GET_CHILDREN, "/l");
+    rig.acknowledge_noop();
+    let xid = rig.only_request(op::GET_CHILDREN, "/l");
     rig.reply(xid, err::OK, &[0, 0, 0, 0]);
     assert_eq!(rig.pending(), [""; 0]);
 }
@@ -292,8 +279,8 @@ fn a_watch_that_finds_another_node_of_the_same_name_shows_that_ours_is_gone() {
     for (czxid, loss) in [(5, None), (6, Some(LossReason::NodeDeleted))] {
         let mut rig = Rig::up();
         let hold = rig.fixed(5);
-        rig.pass(WATCH_AFTER * 2);
-        rig.show(Some(node(b"whatever", czxid, 7)));
+        rig.pass_time(WATCH_AFTER * 2);
+        rig.answer_read(Some(node(b"whatever", czxid, 7)));
         assert_eq!(hold.loss(), loss);
     }
 }
@@ -305,7 +292,7 @@ fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
     rig.lease.node_deleted("/l/lock", rig.now);
     let second = rig.fixed(6);
     rig.lease.release(&first);
-    rig.lease.gone(&first, rig.now);
+    rig.lease.node_gone(&first, rig.now);
     assert_eq!((first.loss(), second.loss()), (Some(LossReason::NodeDeleted), None));
     rig.with(|m, now| m.end(LossReason::SessionExpired, now));
     assert_eq!(
@@ -319,22 +306,22 @@ fn a_late_release_of_a_lost_hold_leaves_the_next_one_of_the_same_name_alone() {
 fn a_hold_is_watched_after_a_while_and_again_on_each_connection() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    rig.pass(WATCH_AFTER * 2);
-    let xid = rig.one(op::GET_DATA, "/l/n");
+    rig.pass_time(WATCH_AFTER * 2);
+    let xid = rig.only_request(op::GET_DATA, "/l/n");
     rig.reply(xid, err::OK, &node(b"", 5, 7));
     rig.cut();
-    rig.prove(); // the renewal of the lease goes first
-    let xid = rig.one(op::GET_DATA, "/l/n");
+    rig.acknowledge_noop(); // the renewal of the lease goes first
+    let xid = rig.only_request(op::GET_DATA, "/l/n");
     assert_eq!(hold.loss(), None);
     rig.reply(xid, err::NO_NODE, &[]);
     assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
 }
 
 #[test]
-fn a_holder_is_asked_to_let_go_by_the_data_that_its_watch_reads() {
+fn a_revocation_is_noticed_in_the_data_that_the_watch_reads() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    rig.pass(WATCH_AFTER * 2);
+    rig.pass_time(WATCH_AFTER * 2);
     for (data, is_asked) in
         [(&b"host:1"[..], false), (b"__REVOKE__!", false), (b"__REVOKE__", true), (b"", true)]
     {
@@ -351,14 +338,14 @@ fn a_holder_is_asked_to_let_go_by_the_data_that_its_watch_reads() {
 fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
     let mut rig = Rig::up();
     let (done, outcome) = bounded(1);
-    rig.task(delete("/l/n", false, Some(done)));
+    rig.add_task(delete("/l/n", false, Some(done)));
     let (xid, ..) = rig.sent().pop().unwrap();
     rig.reply(xid, err::NO_AUTH, &[]);
     assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
     assert_eq!(rig.pending(), ["id"]);
     let mut tries = 0;
     for _ in 0..96 {
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
         for (xid, _, path) in rig.sent() {
             tries += usize::from(path == "/l/n");
             rig.reply(xid, err::NO_AUTH, &[]);
@@ -368,13 +355,13 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
 }
 
 #[test]
-fn a_hold_is_looked_for_once_it_has_stood_for_a_while_however_late_it_was_granted() {
+fn a_hold_is_watched_once_it_has_stood_for_a_while_however_late_it_was_granted() {
     let mut rig = Rig::up();
-    rig.pass(WATCH_AFTER * 3); // its thread was slow
+    rig.pass_time(WATCH_AFTER * 3); // its thread was slow
     let hold = rig.hold("/l/n");
     let granted = rig.now;
-    assert_eq!(rig.look_until_quiet(), Some(granted + WATCH_AFTER));
+    assert_eq!(rig.tick_until_quiet(), Some(granted + WATCH_AFTER));
     rig.now = granted + WATCH_AFTER;
-    rig.look_until_quiet();
+    rig.tick_until_quiet();
     assert!(rig.sent().iter().any(|(_, op, path)| *op == op::GET_DATA && path == hold.path()));
 }

@@ -1,10 +1,10 @@
-//! Requests of callers, several in one flight, and callers that leave before the answers.
+//! Tests of the requests of callers: several in one batch, and callers that leave before the
+//! answers.
 
-use super::background::{listing, node};
 use super::*;
 use crate::session::acl::Acl;
 
-/// A contender's create and the listing behind it.
+/// A contender's create, and the listing after it.
 const ENTER: [(i32, &str); 2] = [(op::CREATE2, "/l/_c_id-lock-"), (op::GET_CHILDREN, "/l")];
 const NODE: &str = "/l/_c_id-lock-0000000003";
 
@@ -21,22 +21,22 @@ fn contender<'a>(prefix: &'a str, id: &str) -> (Operation<'a>, Option<Removal>) 
     (create(prefix, CreateMode::EphemeralSequential), settle)
 }
 
-/// The answer to a create.
+/// The body of the answer to a create.
 pub(super) fn created(path: &str, czxid: i64) -> Vec<u8> {
-    node(path.as_bytes(), czxid, 7) // both are a buffer and a `Stat`
+    node(path.as_bytes(), czxid, 7)
 }
 
-/// Two requests of one caller.
+/// Two requests of one caller: a contender's create, and a listing.
 pub(super) fn two() -> [(Operation<'static>, Option<Removal>); 2] {
     [contender("/l/_c_id-lock-", "id"), list("/l")]
 }
 
 impl Rig {
-    fn enter(&mut self) -> Call {
+    fn enter(&mut self) -> PendingCall {
         self.call(&two())
     }
 
-    fn create_fixed(&mut self, nonce: &str, may_exist: bool) -> Call {
+    fn create_fixed(&mut self, nonce: &str, may_exist: bool) -> PendingCall {
         let mut settle = Removal::signed("/l/lock".into(), nonce.into(), None);
         settle.may_exist = may_exist;
         let settle = Some(settle);
@@ -44,27 +44,27 @@ impl Rig {
     }
 
     /// A contender's node that outlives the session.
-    pub(super) fn persist(&mut self) -> Call {
+    pub(super) fn persist(&mut self) -> PendingCall {
         let mut settle = Removal::of_create("/l/kept", "id");
         settle.outlives_session = true;
         let settle = Some(settle);
         self.call(&[(create("/l/kept", CreateMode::Persistent), settle)])
     }
 
-    /// What was sent, which is this; gives the xids.
+    /// Exactly these requests were sent; gives their xids.
     #[track_caller]
-    pub(super) fn all(&mut self, expected: &[(i32, &str)]) -> Vec<i32> {
+    pub(super) fn only_requests(&mut self, expected: &[(i32, &str)]) -> Vec<i32> {
         let sent = self.sent();
-        assert_eq!(shown(&sent), expected);
+        assert_eq!(without_xids(&sent), expected);
         sent.into_iter().map(|(xid, ..)| xid).collect()
     }
 
-    /// A sweep looks for the node, and finds none.
+    /// A sweep lists the directory, and does not find the node.
     #[track_caller]
     fn sweep_in_vain(&mut self) {
-        self.prove();
-        let xid = self.one(op::GET_CHILDREN, "/l");
-        self.reply(xid, err::OK, &listing("_c_other-lock-0000000001"));
+        self.acknowledge_noop();
+        let xid = self.only_request(op::GET_CHILDREN, "/l");
+        self.reply(xid, err::OK, &listing(&["_c_other-lock-0000000001"]));
     }
 }
 
@@ -74,8 +74,8 @@ fn errors(answers: &Answers) -> Vec<Option<CallError>> {
 
 const LOST: Option<CallError> = Some(CallError::ConnectionLoss);
 
-/// Its caller gets no answer at all.
-fn is_unanswered(call: &Call) -> bool {
+/// The caller gets no answer at all.
+fn is_unanswered(call: &PendingCall) -> bool {
     call.1.try_recv().is_err_and(|e| e.is_disconnected())
 }
 
@@ -83,10 +83,10 @@ fn is_unanswered(call: &Call) -> bool {
 fn two_requests_of_a_caller_are_one_flight_and_one_answer() {
     let mut rig = Rig::up();
     let call = rig.enter();
-    let xids = rig.all(&ENTER);
+    let xids = rig.only_requests(&ENTER);
     rig.reply(xids[0], err::OK, &created(NODE, 9));
     assert!(call.1.is_empty());
-    rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+    rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
     let answers = call.1.try_recv().unwrap();
     assert_eq!(answers.epoch, 1);
     let [Ok(Reply::Created(path, 9)), Ok(Reply::Children(children))] = &answers.all[..] else {
@@ -99,9 +99,9 @@ fn two_requests_of_a_caller_are_one_flight_and_one_answer() {
 #[test]
 fn requests_that_pile_up_before_the_socket_takes_them_keep_their_xids() {
     let mut rig = Rig::up();
-    rig.m.next_xid = i32::MAX - 2; // the numbers begin anew on the way
-    let calls: Vec<Call> = (0..3).map(|_| rig.enter()).collect();
-    let xids = rig.all(&[ENTER, ENTER, ENTER].concat());
+    rig.machine.next_xid = i32::MAX - 2; // the xids start again at 1 among these requests
+    let calls: Vec<PendingCall> = (0..3).map(|_| rig.enter()).collect();
+    let xids = rig.only_requests(&[ENTER, ENTER, ENTER].concat());
     assert_eq!(xids, [i32::MAX - 1, i32::MAX, 1, 2, 3, 4]);
     for (call, xids) in calls.iter().zip(xids.chunks(2)) {
         rig.reply(xids[0], err::NO_NODE, &[]);
@@ -116,12 +116,11 @@ fn requests_that_pile_up_before_the_socket_takes_them_keep_their_xids() {
 
 #[test]
 fn a_cut_between_two_answers_leaves_the_first_as_it_is() {
-    // However the connection ends: by itself, by an answer that is none, by a session that has
-    // moved.
+    // The connection ends: by itself, by a malformed answer, by a session that has moved.
     for case in 0..3 {
         let mut rig = Rig::up();
         let call = rig.enter();
-        let xids = rig.all(&ENTER);
+        let xids = rig.only_requests(&ENTER);
         rig.reply(xids[0], err::OK, &created(NODE, 9));
         match case {
             0 => rig.drop_connection(),
@@ -139,11 +138,11 @@ fn a_cut_between_two_answers_leaves_the_first_as_it_is() {
 }
 
 #[test]
-fn a_create_whose_answer_is_lost_is_looked_for_and_its_caller_told_at_once() {
+fn a_create_whose_answer_is_lost_is_swept_and_its_caller_is_answered_at_once() {
     for case in 0..3 {
         let mut rig = Rig::up();
         let call = rig.enter();
-        let xids = rig.all(&ENTER);
+        let xids = rig.only_requests(&ENTER);
         match case {
             0 => rig.drop_connection(),
             1 => rig.reply(xids[0], err::OK, &[0, 0, 0, 9]),
@@ -154,10 +153,10 @@ fn a_create_whose_answer_is_lost_is_looked_for_and_its_caller_told_at_once() {
         assert!(answers.pending.contains("id"));
         assert_eq!(rig.pending(), ["id"]);
         rig.attach(7);
-        rig.prove();
-        let xid = rig.one(op::GET_CHILDREN, "/l");
-        rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003"));
-        let xid = rig.one(op::DELETE, NODE);
+        rig.acknowledge_noop();
+        let xid = rig.only_request(op::GET_CHILDREN, "/l");
+        rig.reply(xid, err::OK, &listing(&["_c_id-lock-0000000003"]));
+        let xid = rig.only_request(op::DELETE, NODE);
         rig.reply(xid, err::OK, &[]);
         assert_eq!(rig.pending(), [""; 0]);
     }
@@ -168,7 +167,7 @@ fn a_create_that_was_never_sent_has_made_nothing() {
     let mut rig = Rig::up();
     rig.drop_connection();
     let call = rig.enter();
-    rig.pass(T / 6);
+    rig.pass_time(T / 6);
     assert_eq!(errors(&call.1.try_recv().unwrap()), [LOST, LOST]);
     assert_eq!(rig.pending(), [""; 0]);
     rig.attach(7);
@@ -199,10 +198,10 @@ fn a_caller_that_leaves_before_its_second_create_is_sent_has_the_first_one_remov
     assert!(rig.abandon(&call));
     assert_eq!(rig.pending(), [nonce.as_str()]);
     rig.attach(7);
-    rig.prove();
-    let xid = rig.one(op::GET_DATA, "/l/lock");
+    rig.acknowledge_noop();
+    let xid = rig.only_request(op::GET_DATA, "/l/lock");
     rig.reply(xid, err::OK, &node(&nonce::sign(&nonce, b"x"), 5, 7));
-    let xid = rig.one(op::DELETE, "/l/lock");
+    let xid = rig.only_request(op::DELETE, "/l/lock");
     rig.reply(xid, err::OK, &[]);
     assert_eq!(rig.pending(), [""; 0]);
 }
@@ -211,15 +210,15 @@ fn a_caller_that_leaves_before_its_second_create_is_sent_has_the_first_one_remov
 fn a_node_whose_caller_left_is_pending_at_once_and_deleted_when_it_is_made() {
     let mut rig = Rig::up();
     let call = rig.enter();
-    let xids = rig.all(&ENTER);
+    let xids = rig.only_requests(&ENTER);
     assert_eq!(rig.pending(), [""; 0]);
     assert!(rig.abandon(&call));
     assert!(is_unanswered(&call));
     assert_eq!(rig.pending(), ["id"]);
     assert_eq!(rig.sent(), []);
     rig.reply(xids[0], err::OK, &created(NODE, 9));
-    let delete = rig.one(op::DELETE, NODE);
-    rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+    let delete = rig.only_request(op::DELETE, NODE);
+    rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
     assert_eq!(rig.pending(), ["id"]);
     rig.reply(delete, err::OK, &[]);
     assert_eq!(rig.pending(), [""; 0]);
@@ -231,7 +230,7 @@ fn a_create_that_is_refused_after_its_caller_left_leaves_nothing_to_delete() {
     for code in [err::NO_NODE, err::NO_AUTH, err::INVALID_ACL, err::NO_CHILDREN_FOR_EPHEMERALS] {
         let mut rig = Rig::up();
         let call = rig.enter();
-        let xids = rig.all(&ENTER);
+        let xids = rig.only_requests(&ENTER);
         rig.abandon(&call);
         rig.reply(xids[0], code, &[]);
         assert_eq!(rig.pending(), [""; 0], "{code}");
@@ -252,32 +251,32 @@ fn a_write_that_a_server_refuses_by_itself_is_answered_before_others_and_nothing
     ] {
         let mut rig = Rig::up();
         let (first, second) = (rig.enter(), rig.call(&[contender("/refused/_c_x-lock-", "x")]));
-        let xids = rig.all(&[ENTER[0], ENTER[1], (op::CREATE2, "/refused/_c_x-lock-")]);
+        let xids = rig.only_requests(&[ENTER[0], ENTER[1], (op::CREATE2, "/refused/_c_x-lock-")]);
         rig.bytes(&ReplyHeader { xid: xids[2], zxid, err: code }.frame(&[]));
-        assert_eq!(rig.m.cut.is_none(), is_taken, "{code} {zxid}");
+        assert_eq!(rig.machine.cut.is_none(), is_taken, "{code} {zxid}");
         if is_taken {
             assert!(errors(&second.1.try_recv().unwrap())[0].is_some());
             assert!(first.1.is_empty(), "the other caller waits on");
             rig.reply(xids[0], err::OK, &created(NODE, 9));
-            rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+            rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
             assert_eq!(errors(&first.1.try_recv().unwrap()), [None, None]);
         }
     }
-    // A read is never refused in this way.
+    // A server never refuses a read in this way.
     let mut rig = Rig::up();
     let _calls = (rig.enter(), rig.call(&[list("/refused")]));
-    let xids = rig.all(&[ENTER[0], ENTER[1], (op::GET_CHILDREN, "/refused")]);
+    let xids = rig.only_requests(&[ENTER[0], ENTER[1], (op::GET_CHILDREN, "/refused")]);
     rig.bytes(&ReplyHeader { xid: xids[2], zxid: 0, err: err::NO_AUTH }.frame(&[]));
-    assert!(rig.m.cut.is_some());
+    assert!(rig.machine.cut.is_some());
 }
 
 #[test]
-fn a_create_that_may_be_done_after_its_caller_left_is_looked_for() {
-    // The connection ends, or the server says a thing that leaves it open.
+fn a_create_that_may_be_done_after_its_caller_left_is_swept() {
+    // The connection ends, or the server's error leaves it open whether the node was made.
     for is_cut in [true, false] {
         let mut rig = Rig::up();
         let call = rig.enter();
-        let xids = rig.all(&ENTER);
+        let xids = rig.only_requests(&ENTER);
         rig.abandon(&call);
         if is_cut {
             rig.cut();
@@ -297,32 +296,32 @@ fn a_create_that_may_be_done_after_its_caller_left_is_looked_for() {
 
 #[test]
 fn a_caller_that_leaves_between_two_answers_has_its_node_deleted_once() {
-    // The second answer comes, or it does not until the batch is given up, or the connection ends.
+    // The second answer comes, or the batch is given up before it, or the connection ends.
     for case in 0..3 {
         let mut rig = Rig::up();
         rig.drop_connection();
         let call = rig.enter();
-        rig.pass(T / 12);
+        rig.pass_time(T / 12);
         rig.attach(7);
-        let xids = rig.all(&ENTER);
+        let xids = rig.only_requests(&ENTER);
         rig.reply(xids[0], err::OK, &created(NODE, 9));
         assert!(rig.abandon(&call));
-        let delete = rig.one(op::DELETE, NODE);
+        let delete = rig.only_request(op::DELETE, NODE);
         assert_eq!(rig.pending(), ["id"]);
         match case {
             0 => {
-                rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+                rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
                 rig.reply(delete, err::OK, &[]);
             }
             1 => {
-                rig.pass(T / 12);
-                assert_eq!(rig.m.cut, None);
-                rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+                rig.pass_time(T / 12);
+                assert_eq!(rig.machine.cut, None);
+                rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
                 rig.reply(delete, err::OK, &[]);
             }
             _ => {
                 rig.cut();
-                let delete = rig.one(op::DELETE, NODE);
+                let delete = rig.only_request(op::DELETE, NODE);
                 rig.reply(delete, err::NO_NODE, &[]);
             }
         }
@@ -333,14 +332,15 @@ fn a_caller_that_leaves_between_two_answers_has_its_node_deleted_once() {
 }
 
 #[test]
-fn the_second_of_two_creates_is_looked_for_too_when_it_is_given_up() {
+fn the_second_of_two_creates_is_swept_too_when_it_is_given_up() {
     for leaves_first in [true, false] {
         let mut rig = Rig::up();
         rig.drop_connection();
         let call = rig.call(&[contender("/l/_c_a-lock-", "a"), contender("/l/_c_b-lock-", "b")]);
-        rig.pass(T / 12);
+        rig.pass_time(T / 12);
         rig.attach(7);
-        let xids = rig.all(&[(op::CREATE2, "/l/_c_a-lock-"), (op::CREATE2, "/l/_c_b-lock-")]);
+        let xids =
+            rig.only_requests(&[(op::CREATE2, "/l/_c_a-lock-"), (op::CREATE2, "/l/_c_b-lock-")]);
         if leaves_first {
             rig.abandon(&call);
         }
@@ -349,16 +349,16 @@ fn the_second_of_two_creates_is_looked_for_too_when_it_is_given_up() {
             rig.abandon(&call);
         }
         assert_eq!(rig.pending(), ["a", "b"]);
-        let delete = rig.one(op::DELETE, "/l/_c_a-lock-0000000001");
-        rig.pass(T / 12); // it has waited for T/6, and the connection has not
-        assert_eq!(rig.m.cut, None);
-        let noop = rig.one(op::DELETE, "/l/noop");
+        let delete = rig.only_request(op::DELETE, "/l/_c_a-lock-0000000001");
+        rig.pass_time(T / 12); // the batch has waited for T/6; the connection has been up for less
+        assert_eq!(rig.machine.cut, None);
+        let noop = rig.only_request(op::DELETE, "/l/noop");
         rig.reply(xids[1], err::OK, &created("/l/_c_b-lock-0000000002", 10));
         rig.reply(delete, err::OK, &[]);
         rig.reply(noop, err::NO_NODE, &[]);
-        let list = rig.one(op::GET_CHILDREN, "/l");
-        rig.reply(list, err::OK, &listing("_c_b-lock-0000000002"));
-        let delete = rig.one(op::DELETE, "/l/_c_b-lock-0000000002");
+        let list = rig.only_request(op::GET_CHILDREN, "/l");
+        rig.reply(list, err::OK, &listing(&["_c_b-lock-0000000002"]));
+        let delete = rig.only_request(op::DELETE, "/l/_c_b-lock-0000000002");
         assert_eq!(rig.pending(), ["b"]);
         rig.reply(delete, err::OK, &[]);
         assert_eq!(rig.pending(), [""; 0]);
@@ -378,15 +378,15 @@ fn a_node_with_a_fixed_name_whose_caller_left_is_removed_whatever_the_answer_say
         let mut rig = Rig::up();
         let nonce = nonce::new();
         let call = rig.create_fixed(&nonce, may_exist);
-        let xid = rig.one(op::CREATE2, "/l/lock");
+        let xid = rig.only_request(op::CREATE2, "/l/lock");
         rig.abandon(&call);
         assert_eq!(rig.pending(), [nonce.as_str()]);
         let body = if code == err::OK { created("/l/lock", 9) } else { Vec::new() };
         rig.reply(xid, code, &body);
         assert_eq!(rig.pending().is_empty(), !is_removed, "{may_exist} {code}");
         if is_removed {
-            rig.prove();
-            let xid = rig.one(op::GET_DATA, "/l/lock");
+            rig.acknowledge_noop();
+            let xid = rig.only_request(op::GET_DATA, "/l/lock");
             rig.reply(xid, err::NO_NODE, &[]);
         }
         assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
@@ -397,25 +397,26 @@ fn a_node_with_a_fixed_name_whose_caller_left_is_removed_whatever_the_answer_say
 fn a_caller_that_stays_settles_a_lost_create_of_a_fixed_name_itself() {
     let mut rig = Rig::up();
     let call = rig.create_fixed("nonce", false);
-    rig.one(op::CREATE2, "/l/lock");
+    rig.only_request(op::CREATE2, "/l/lock");
     rig.cut();
     assert_eq!(errors(&call.1.try_recv().unwrap()), [LOST]);
     assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
 }
 
 #[test]
-fn who_leaves_when_all_answers_are_there_has_them() {
+fn a_caller_that_leaves_when_all_answers_are_there_gets_them() {
     let mut rig = Rig::up();
     let call = rig.enter();
-    let xids = rig.all(&ENTER);
-    for (xid, body) in xids.into_iter().zip([created(NODE, 9), listing("_c_id-lock-0000000003")]) {
-        // The event loop has read them, and has not handed them out.
+    let xids = rig.only_requests(&ENTER);
+    for (xid, body) in xids.into_iter().zip([created(NODE, 9), listing(&["_c_id-lock-0000000003"])])
+    {
+        // The event loop has read the answers, and has not delivered them.
         let frame = ReplyHeader { xid, zxid: 9, err: err::OK }.frame(&body);
-        rig.m.server_bytes(&frame, rig.now);
+        rig.machine.server_bytes(&frame, rig.now);
     }
-    assert!(!rig.m.abandon(call.0, rig.now));
+    assert!(!rig.machine.abandon(call.0, rig.now));
     assert!(call.1.is_empty());
-    rig.hand_out();
+    rig.deliver_outputs();
     assert_eq!(errors(&call.1.try_recv().unwrap()), [None, None]);
     assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
 }
@@ -425,22 +426,22 @@ fn a_caller_is_answered_after_a_sixth_of_the_timeout_and_the_connection_lives_on
     let mut rig = Rig::up();
     rig.drop_connection();
     let call = rig.enter();
-    rig.pass(T / 12);
+    rig.pass_time(T / 12);
     rig.attach(7);
-    let xids = rig.all(&ENTER);
-    rig.pass(T / 12);
+    let xids = rig.only_requests(&ENTER);
+    rig.pass_time(T / 12);
     let answers = call.1.try_recv().unwrap();
     assert_eq!(errors(&answers), [LOST, LOST]);
     assert!(answers.pending.contains("id"));
-    assert_eq!(rig.m.cut, None);
-    // The create is looked for behind itself, on the connection that it is on.
-    let noop = rig.one(op::DELETE, "/l/noop");
+    assert_eq!(rig.machine.cut, None);
+    // The sweep runs on the connection of the create, after it.
+    let noop = rig.only_request(op::DELETE, "/l/noop");
     rig.reply(xids[0], err::OK, &created(NODE, 9));
-    rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
+    rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
     rig.reply(noop, err::NO_NODE, &[]);
-    let list = rig.one(op::GET_CHILDREN, "/l");
-    rig.reply(list, err::OK, &listing("_c_id-lock-0000000003"));
-    let delete = rig.one(op::DELETE, NODE);
+    let list = rig.only_request(op::GET_CHILDREN, "/l");
+    rig.reply(list, err::OK, &listing(&["_c_id-lock-0000000003"]));
+    let delete = rig.only_request(op::DELETE, NODE);
     rig.reply(delete, err::OK, &[]);
     assert_eq!(rig.pending(), [""; 0]);
     assert!(is_unanswered(&call), "it was answered once");
@@ -451,30 +452,31 @@ fn a_caller_whose_first_answer_came_in_time_keeps_it_when_the_second_is_late() {
     let mut rig = Rig::up();
     rig.drop_connection();
     let call = rig.enter();
-    rig.pass(T / 12);
+    rig.pass_time(T / 12);
     rig.attach(7);
-    let xids = rig.all(&ENTER);
+    let xids = rig.only_requests(&ENTER);
     rig.reply(xids[0], err::OK, &created(NODE, 9));
-    rig.pass(T / 12);
+    rig.pass_time(T / 12);
     assert_eq!(errors(&call.1.try_recv().unwrap()), [None, LOST]);
-    rig.reply(xids[1], err::OK, &listing("_c_id-lock-0000000003"));
-    assert_eq!((rig.sent(), rig.pending(), &rig.m.cut), (vec![], vec![], &None));
+    rig.reply(xids[1], err::OK, &listing(&["_c_id-lock-0000000003"]));
+    assert_eq!((rig.sent(), rig.pending(), &rig.machine.cut), (vec![], vec![], &None));
 }
 
 #[test]
-fn a_listing_knows_which_of_our_nodes_are_on_their_way_out() {
+fn a_listing_comes_with_the_ids_of_our_nodes_that_are_still_to_be_deleted() {
     let mut rig = Rig::up();
-    rig.task(background::delete("/l/a", false, None)); // its id is "id"
-    let delete = rig.one(op::DELETE, "/l/a");
+    rig.add_task(background::delete("/l/a", false, None)); // its id is "id"
+    let delete = rig.only_request(op::DELETE, "/l/a");
     let (before, behind) = (rig.call(&[list("/l")]), rig.call(&[list("/l")]));
-    let xids = rig.all(&[(op::GET_CHILDREN, "/l"); 2]);
-    // Acknowledged before the listing: what is listed now is none of ours that goes.
+    let xids = rig.only_requests(&[(op::GET_CHILDREN, "/l"); 2]);
+    // The delete was acknowledged before this listing, so the listing has no node of ours to
+    // delete.
     rig.reply(delete, err::OK, &[]);
-    rig.reply(xids[0], err::OK, &listing("b"));
+    rig.reply(xids[0], err::OK, &listing(&["b"]));
     assert!(!before.1.try_recv().unwrap().pending.contains("id"));
-    // Sent behind the listing: the node is still in it, and known for what it is.
-    rig.task(background::delete("/l/b", false, None));
-    rig.reply(xids[1], err::OK, &listing("b"));
+    // This delete was sent after the listing. The node is still listed, and its id is pending.
+    rig.add_task(background::delete("/l/b", false, None));
+    rig.reply(xids[1], err::OK, &listing(&["b"]));
     assert!(behind.1.try_recv().unwrap().pending.contains("id"));
 }
 
@@ -486,40 +488,40 @@ fn a_new_connection_renews_the_lease_then_deletes_then_sends_what_waited() {
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
     let call = rig.enter();
-    rig.task(background::delete("/l/a", false, None));
+    rig.add_task(background::delete("/l/a", false, None));
     rig.attach(7);
-    rig.all(&[&[(op::DELETE, "/l/noop"), (op::DELETE, "/l/a")], &ENTER[..]].concat());
+    rig.only_requests(&[&[(op::DELETE, "/l/noop"), (op::DELETE, "/l/a")], &ENTER[..]].concat());
     assert!(call.1.is_empty());
 }
 
 #[test]
-fn who_comes_between_the_attach_and_the_first_look_sends_nothing_ahead() {
+fn a_request_between_the_handshake_and_the_first_tick_is_not_sent_ahead() {
     let mut rig = Rig::up();
     let _hold = rig.hold("/l/n");
     rig.drop_connection();
-    rig.task(background::delete("/l/a", false, None));
+    rig.add_task(background::delete("/l/a", false, None));
     rig.connect();
     let reply =
         ConnectReply { timeout_ms: T.as_millis() as i32, session_id: 7, password: vec![5; 16] };
-    rig.m.server_bytes(&reply.frame(), rig.now);
-    rig.hand_out();
+    rig.machine.server_bytes(&reply.frame(), rig.now);
+    rig.deliver_outputs();
     assert_eq!(rig.events().last(), Some(&SessionEvent::Reconnected));
-    // Threads that the event has woken come before the event loop looks.
+    // Threads that the event has woken come before the event loop calls `tick`.
     let (mut batch, left) = Batch::new();
     batch.push(&Operation::Exists { path: "/left" }, None);
-    let left_number = rig.m.submit(batch, rig.now).unwrap();
+    let left_number = rig.machine.submit(batch, rig.now).unwrap();
     let (mut batch, answers) = Batch::new();
     batch.push(&Operation::Exists { path: "/x" }, None);
-    rig.m.submit(batch, rig.now).unwrap();
-    rig.m.add_task(background::delete("/l/b", false, None), rig.now);
-    assert!(rig.m.abandon(left_number, rig.now));
+    rig.machine.submit(batch, rig.now).unwrap();
+    rig.machine.add_task(background::delete("/l/b", false, None), rig.now);
+    assert!(rig.machine.abandon(left_number, rig.now));
     let (done, fresh) = bounded(1);
-    rig.m.prove("/m".into(), done, rig.now);
-    assert_eq!((rig.sent(), rig.m.wants_attention()), (vec![], true));
-    rig.look();
+    rig.machine.prove("/m".into(), done, rig.now);
+    assert_eq!((rig.sent(), rig.machine.wants_attention()), (vec![], true));
+    rig.tick();
     let expected =
         [(op::DELETE, "/m/noop"), (op::DELETE, "/l/a"), (op::DELETE, "/l/b"), (op::EXISTS, "/x")];
-    let xids = rig.all(&expected);
+    let xids = rig.only_requests(&expected);
     for xid in xids {
         rig.reply(xid, err::NO_NODE, &[]);
     }
@@ -529,18 +531,18 @@ fn who_comes_between_the_attach_and_the_first_look_sends_nothing_ahead() {
 }
 
 #[test]
-fn a_process_that_was_stopped_attaches_anew_before_it_deletes_what_its_caller_left() {
+fn a_process_that_was_stopped_reconnects_before_it_deletes_an_abandoned_node() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     let call = rig.enter();
-    let xids = rig.all(&ENTER);
+    let xids = rig.only_requests(&ENTER);
     rig.reply(xids[0], err::OK, &created(NODE, 9));
     rig.now = rig.now + T / 3; // nothing ran, and the caller's deadline has passed
     assert!(rig.abandon(&call));
-    assert!(rig.m.cut.is_some());
+    assert!(rig.machine.cut.is_some());
     assert_eq!(rig.sent(), []);
     rig.attach(7);
-    rig.all(&[(op::DELETE, "/l/noop"), (op::DELETE, NODE)]);
+    rig.only_requests(&[(op::DELETE, "/l/noop"), (op::DELETE, NODE)]);
     assert!(is_unanswered(&call));
     assert_eq!(hold.loss(), None);
 }

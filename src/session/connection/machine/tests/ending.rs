@@ -1,4 +1,4 @@
-//! The end of a session.
+//! Tests of the end of a session.
 
 use super::background::{delete, sweep};
 use super::*;
@@ -7,21 +7,21 @@ use super::*;
 fn an_expired_session_ends_everything_at_once() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
-    let a = rig.ask(op::EXISTS, "/a");
+    let a = rig.client_request(op::EXISTS, "/a");
     rig.sent();
     rig.drop_connection();
-    let b = rig.ask(op::EXISTS, "/b");
+    let b = rig.client_request(op::EXISTS, "/b");
     rig.connect();
     rig.greet(0, 0);
-    assert_eq!(rig.answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
+    assert_eq!(rig.client_answers(), [(a, err::CONNECTION_LOSS), (b, err::SESSION_EXPIRED)]);
     assert_eq!(
         rig.events(),
         [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]
     );
     assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-    let c = rig.ask(op::EXISTS, "/c");
-    assert_eq!(rig.answers(), [(c, err::SESSION_EXPIRED)]);
-    assert!(!rig.m.wants_connection());
+    let c = rig.client_request(op::EXISTS, "/c");
+    assert_eq!(rig.client_answers(), [(c, err::SESSION_EXPIRED)]);
+    assert!(!rig.machine.wants_connection());
 }
 
 #[test]
@@ -40,13 +40,14 @@ fn refused_credentials_end_the_session_and_close_it_at_the_server() {
     rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
     assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::AuthFailed)]);
     assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
-    let a = rig.ask(op::EXISTS, "/a");
-    assert_eq!(rig.answers(), [(a, err::AUTH_FAILED)]);
+    let a = rig.client_request(op::EXISTS, "/a");
+    assert_eq!(rig.client_answers(), [(a, err::AUTH_FAILED)]);
 }
 
-/// Otherwise the server deletes the nodes, and others get the locks, that still look held here.
+/// Otherwise the server deletes the nodes and other processes get the locks, while this process
+/// still takes them for held.
 #[test]
-fn the_server_hears_of_refused_credentials_after_the_holders() {
+fn holds_end_before_the_session_with_refused_credentials_is_closed_at_the_server() {
     let mut rig = Rig::new(&[("digest", "x")]);
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
@@ -55,47 +56,47 @@ fn the_server_hears_of_refused_credentials_after_the_holders() {
     rig.attach(7);
     rig.sent();
     let refusal = ReplyHeader { xid: xid::AUTH, zxid: 0, err: err::AUTH_FAILED }.frame(&[]);
-    rig.m.server_bytes(&refusal, rig.now);
-    // The event loop has not handed out the loss, and any calling thread may write what there is.
+    rig.machine.server_bytes(&refusal, rig.now);
+    // The event loop has not delivered the loss yet. Meanwhile any calling thread may write bytes.
     assert_eq!((rig.sent().len(), hold.loss()), (0, None));
-    rig.hand_out();
+    rig.deliver_outputs();
     assert_eq!(hold.loss(), Some(LossReason::AuthFailed));
-    rig.look();
+    rig.tick();
     assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
 }
 
 pub(super) fn close(rig: &mut Rig) -> Receiver<bool> {
-    let (done, told) = bounded(1);
+    let (done, server_knows) = bounded(1);
     rig.with(|m, now| m.close(done, now));
-    told
+    server_knows
 }
 
 #[test]
-fn a_close_is_told_to_the_server_again_when_the_connection_dies() {
+fn a_close_is_sent_again_when_the_connection_dies() {
     let mut rig = Rig::up();
-    let a = rig.ask(op::EXISTS, "/a");
+    let a = rig.client_request(op::EXISTS, "/a");
     rig.sent();
-    let told = close(&mut rig);
-    assert_eq!(rig.answers(), [(a, err::SESSION_EXPIRED)]);
+    let server_knows = close(&mut rig);
+    assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
     assert_eq!(rig.sent().last().map(|s| s.1), Some(op::CLOSE));
     rig.drop_connection();
-    assert!(rig.m.wants_connection());
+    assert!(rig.machine.wants_connection());
     rig.attach(7);
     let (xid, op, _) = rig.sent().pop().unwrap();
     assert_eq!(op, op::CLOSE);
     rig.reply(xid, err::OK, &[]);
-    assert_eq!(told.try_recv(), Ok(true));
-    assert!(rig.m.is_over());
+    assert_eq!(server_knows.try_recv(), Ok(true));
+    assert!(rig.machine.is_over());
 }
 
 #[test]
 fn a_close_in_an_outage_gives_up_in_time() {
     let mut rig = Rig::up();
     rig.drop_connection();
-    let told = close(&mut rig);
-    rig.pass(GOODBYE);
-    assert_eq!(told.try_recv(), Ok(false));
-    assert!(rig.m.is_over());
+    let server_knows = close(&mut rig);
+    rig.pass_time(CLOSE_TIMEOUT);
+    assert_eq!(server_knows.try_recv(), Ok(false));
+    assert!(rig.machine.is_over());
 }
 
 #[test]
@@ -110,22 +111,22 @@ fn a_removal_ends_with_its_session() {
 fn a_closing_session_does_not_spin() {
     let mut rig = Rig::up();
     close(&mut rig);
-    rig.pass(MS);
+    rig.pass_time(MS);
     let mut wakes = 0;
-    let end = rig.now + GOODBYE;
-    while let Some(next) = rig.look().filter(|next| *next <= end) {
+    let end = rig.now + CLOSE_TIMEOUT;
+    while let Some(next) = rig.tick().filter(|next| *next <= end) {
         assert!(next > rig.now, "a wake-up in the past");
         rig.now = next;
         wakes += 1;
     }
     assert!(wakes < 10, "{wakes}");
-    assert!(rig.m.is_over());
+    assert!(rig.machine.is_over());
 }
 
 #[test]
-fn what_outlives_the_session_is_deleted_by_its_goodbye() {
-    // On its way when the session ends, about to be deleted, or looked for: without an answer in
-    // each case.
+fn nodes_that_outlive_the_session_are_deleted_before_its_close() {
+    // When the session ends, the node's create is outstanding, its delete is waiting, or its sweep
+    // is running: there is no answer in any case.
     for case in 0..4 {
         let mut rig = Rig::up();
         match case {
@@ -135,30 +136,30 @@ fn what_outlives_the_session_is_deleted_by_its_goodbye() {
                 rig.sent();
                 rig.abandon(&call);
             }
-            2 => rig.task(delete("/l/kept", true, None)),
+            2 => rig.add_task(delete("/l/kept", true, None)),
             _ => {
                 rig.persist();
                 rig.sent();
                 rig.cut();
             }
         }
-        // What goes with the session is not named.
-        rig.task(delete("/l/n", false, None));
-        rig.task(sweep());
+        // Nodes that end with the session are not deleted one by one.
+        rig.add_task(delete("/l/n", false, None));
+        rig.add_task(sweep());
         rig.sent();
-        let told = close(&mut rig);
-        let goodbye = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
-        rig.all(&goodbye);
-        rig.cut(); // before the answers: again
-        let xids = rig.all(&goodbye);
+        let server_knows = close(&mut rig);
+        let closing = [(op::DELETE, "/l/kept"), (op::CLOSE, "")];
+        rig.only_requests(&closing);
+        rig.cut(); // it comes before the answers, so all is sent again
+        let xids = rig.only_requests(&closing);
         rig.reply(xids[0], err::NO_NODE, &[]);
         rig.reply(xids[1], err::OK, &[]);
-        assert_eq!(told.try_recv(), Ok(true), "case {case}");
+        assert_eq!(server_knows.try_recv(), Ok(true), "case {case}");
     }
 }
 
 #[test]
-fn a_goodbye_that_deletes_shows_its_credentials_first() {
+fn a_close_that_deletes_nodes_sends_the_credentials_first() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
     rig.reply(xid::AUTH, err::OK, &[]);
@@ -166,51 +167,51 @@ fn a_goodbye_that_deletes_shows_its_credentials_first() {
     rig.persist();
     rig.sent();
     rig.drop_connection();
-    let told = close(&mut rig);
+    let server_knows = close(&mut rig);
     rig.attach(7);
-    let xids = rig.all(&[(op::AUTH, ""), (op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+    let xids = rig.only_requests(&[(op::AUTH, ""), (op::DELETE, "/l/kept"), (op::CLOSE, "")]);
     rig.reply(xid::AUTH, err::OK, &[]);
     rig.reply(xids[1], err::OK, &[]);
     rig.reply(xids[2], err::OK, &[]);
-    assert_eq!(told.try_recv(), Ok(true));
+    assert_eq!(server_knows.try_recv(), Ok(true));
 }
 
 #[test]
-fn refused_credentials_are_not_shown_again_to_close_the_session() {
+fn refused_credentials_are_not_sent_again_to_close_the_session() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
     rig.sent();
     rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
     rig.sent();
     rig.cut(); // the server hangs up
-    rig.one(op::CLOSE, "");
+    rig.only_request(op::CLOSE, "");
 }
 
 #[test]
-fn a_lasting_node_that_its_caller_lets_go_behind_the_end_is_deleted_by_the_goodbye() {
+fn a_lasting_node_that_is_released_after_the_end_is_deleted_before_the_close() {
     let mut rig = Rig::up();
     let call = rig.persist();
-    let xid = rig.one(op::CREATE2, "/l/kept");
+    let xid = rig.only_request(op::CREATE2, "/l/kept");
     rig.reply(xid, err::OK, &batches::created("/l/kept", 9));
     assert!(call.1.try_recv().is_ok());
     rig.drop_connection();
     close(&mut rig);
     let (done, outcome) = bounded(1);
-    rig.task(delete("/l/kept", true, Some(done)));
-    rig.task(delete("/l/n", false, None));
+    rig.add_task(delete("/l/kept", true, Some(done)));
+    rig.add_task(delete("/l/n", false, None));
     assert!(outcome.try_recv().is_err_and(|e| e.is_disconnected()), "the session is lost to it");
     rig.attach(7);
-    rig.all(&[(op::DELETE, "/l/kept"), (op::CLOSE, "")]);
+    rig.only_requests(&[(op::DELETE, "/l/kept"), (op::CLOSE, "")]);
 }
 
 #[test]
 fn a_session_that_was_closed_before_it_was_made_is_not_made() {
     let mut rig = Rig::new(&[]);
-    let told = close(&mut rig);
-    assert_eq!(told.try_recv(), Ok(true));
-    // The socket that was being connected is up just then.
+    let server_knows = close(&mut rig);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+    // Just then the socket is connected.
     assert!(rig.connect().is_empty());
-    assert!(rig.m.is_over());
+    assert!(rig.machine.is_over());
 }
 
 #[test]
@@ -219,17 +220,17 @@ fn the_end_answers_every_request_once() {
         for is_up in [true, false] {
             let mut rig = Rig::up();
             let half = rig.call(&batches::two());
-            let (a, sent) = (rig.ask(op::EXISTS, "/a"), rig.call(&batches::two()));
+            let (a, sent) = (rig.client_request(op::EXISTS, "/a"), rig.call(&batches::two()));
             let left = rig.call(&batches::two());
             assert!(rig.abandon(&left));
             let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
             rig.reply(xids[0], err::NO_NODE, &[]);
-            // What was sent on a connection that is lost was answered then.
+            // Requests that were sent on a lost connection were answered when it was lost.
             let code = if is_up { code_of(reason) } else { err::CONNECTION_LOSS };
             if !is_up {
                 rig.drop_connection();
             }
-            let (unsent, b) = (rig.call(&batches::two()), rig.ask(op::EXISTS, "/b"));
+            let (unsent, b) = (rig.call(&batches::two()), rig.client_request(op::EXISTS, "/b"));
             let gone = rig.call(&batches::two());
             assert!(rig.abandon(&gone));
             rig.with(|m, now| m.end(reason, now));
@@ -250,21 +251,21 @@ fn the_end_answers_every_request_once() {
                 assert!(call.1.try_recv().is_err_and(|e| e.is_disconnected()));
                 assert!(!rig.abandon(call));
             }
-            assert_eq!(rig.answers(), [(a, code), (b, code_of(reason))]);
-            // Whatever the server still says.
+            assert_eq!(rig.client_answers(), [(a, code), (b, code_of(reason))]);
+            // Later answers of the server change nothing.
             for xid in xids.into_iter().skip(1) {
                 rig.reply(xid, err::NO_NODE, &[]);
             }
-            rig.pass(T);
-            assert_eq!(rig.answers(), []);
-            assert!(rig.m.is_over() && rig.m.batches.is_empty());
+            rig.pass_time(T);
+            assert_eq!(rig.client_answers(), []);
+            assert!(rig.machine.is_over() && rig.machine.batches.is_empty());
         }
     }
 }
 
-/// The logger is the application's, and may block: a hold must not stand on meanwhile.
+/// The application's logger may block, and no hold may stand too long meanwhile.
 #[test]
-fn what_ends_or_shortens_the_lease_is_handed_out_before_any_line_for_the_log() {
+fn the_lease_is_ended_or_shortened_before_any_log_line_is_written() {
     let is_log = |output: &Output| matches!(output, Output::Log(..));
     let is_lease = |output: &Output| matches!(output, Output::Shortened { .. } | Output::Lost(_));
     for (session_id, timeout, auth) in
@@ -279,8 +280,8 @@ fn what_ends_or_shortens_the_lease_is_handed_out_before_any_line_for_the_log() {
         let timeout_ms = timeout.as_millis() as i32;
         let mut bytes = ConnectReply { timeout_ms, session_id, password: vec![5; 16] }.frame();
         bytes.extend(ReplyHeader { xid: xid::AUTH, zxid: 0, err: auth }.frame(&[]));
-        rig.m.server_bytes(&bytes, rig.now);
-        let at = |is: fn(&Output) -> bool| rig.m.outputs.iter().position(is);
+        rig.machine.server_bytes(&bytes, rig.now);
+        let at = |is: fn(&Output) -> bool| rig.machine.outputs.iter().position(is);
         assert!(
             at(is_lease).is_some_and(|lease| at(is_log).is_none_or(|log| lease < log)),
             "{session_id}"

@@ -1,11 +1,11 @@
-//! Answers beyond the longest frame: only the request that got one fails.
+//! Tests of answers that are longer than the longest frame: only their own request fails.
 
-use super::background::{listing, sweep};
+use super::background::sweep;
 use super::ending::close;
 use super::*;
 use zk_wire::frame::MAX_FRAME;
 
-/// The length of a long answer behind its head.
+/// The length of a long answer without its head.
 const REST: usize = MAX_FRAME + 1000;
 
 /// The beginning of an answer that is longer than any frame may be.
@@ -15,8 +15,8 @@ fn head(xid: i32, err: i32) -> Vec<u8> {
     frame
 }
 
-/// What a server says to these requests.
-type Answer = fn(&[Sent]) -> Vec<u8>;
+/// The answer of a server to these requests.
+type ServerAnswer = fn(&[Sent]) -> Vec<u8>;
 
 impl Rig {
     /// The rest of a long answer, or a part of it.
@@ -35,8 +35,8 @@ impl Rig {
         self.rest(REST);
     }
 
-    /// Lets time pass in small steps, and answers what is sent meanwhile; gives the paths of the
-    /// requests that `is_long` says get a long answer.
+    /// Lets time pass in small steps, and answers the requests that are sent meanwhile. Gives the
+    /// paths of the requests that get a long answer, as `is_long` says.
     fn serve(&mut self, time: Duration, is_long: impl Fn(i32) -> bool) -> Vec<String> {
         let (mut long, until) = (Vec::new(), self.now + time);
         while self.now < until {
@@ -50,7 +50,7 @@ impl Rig {
                     _ => self.reply(xid, err::OK, b"\0\0\0\x01/"),
                 }
             }
-            self.pass(T / 48);
+            self.pass_time(T / 48);
         }
         long
     }
@@ -59,30 +59,30 @@ impl Rig {
 #[test]
 fn a_listing_that_is_too_long_fails_at_once_and_alone() {
     let mut rig = Rig::up();
-    let (a, b) = (rig.ask(op::GET_CHILDREN, "/a"), rig.ask(op::EXISTS, "/b"));
+    let (a, b) = (rig.client_request(op::GET_CHILDREN, "/a"), rig.client_request(op::EXISTS, "/b"));
     let sent = rig.sent();
     let head = head(sent[0].0, err::OK);
     rig.bytes(&head[..head.len() - 1]);
-    assert_eq!(rig.answers(), []);
+    assert_eq!(rig.client_answers(), []);
     rig.bytes(&head[head.len() - 1..]);
-    assert_eq!(rig.answers(), [(a, err::TOO_LONG)]);
+    assert_eq!(rig.client_answers(), [(a, err::TOO_LONG)]);
     rig.rest(REST);
     rig.reply(sent[1].0, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+    assert_eq!(rig.client_answers(), [(b, err::NO_NODE)]);
     assert_eq!(rig.events(), []);
-    assert_eq!(rig.m.cut, None);
+    assert_eq!(rig.machine.cut, None);
 }
 
 #[test]
 fn a_length_that_no_request_accounts_for_is_cut() {
-    // Nobody asked for anything that can be long: the length alone says it.
+    // No request has a long answer, so the length alone is wrong.
     let mut rig = Rig::up();
-    rig.ask(op::EXISTS, "/a");
+    rig.client_request(op::EXISTS, "/a");
     let xid = rig.sent()[0].0;
     rig.bytes(&head(xid, err::OK)[..4]);
-    assert!(rig.m.cut.is_some());
-    // Somebody did: then it is the head that does not fit.
-    let answers: [Answer; 6] = [
+    assert!(rig.machine.cut.is_some());
+    // A request may have a long answer, but the head does not fit it.
+    let answers: [ServerAnswer; 6] = [
         |sent| head(sent[0].0 + 1000, err::OK),
         |sent| head(sent[1].0, err::OK), // of a request with a short answer
         |sent| head(sent[0].0, err::NO_NODE), // a refusal has no body
@@ -93,12 +93,15 @@ fn a_length_that_no_request_accounts_for_is_cut() {
     for (case, answer) in answers.into_iter().enumerate() {
         let mut rig = Rig::up();
         for (op, path) in [(op::GET_CHILDREN, "/a"), (op::EXISTS, "/b"), (op::GET_CHILDREN, "/c")] {
-            rig.ask(op, path);
+            rig.client_request(op, path);
         }
         let sent = rig.sent();
         rig.bytes(&answer(&sent));
-        assert!(rig.m.cut.is_some(), "case {case}");
-        assert!(rig.answers().iter().all(|(_, code)| *code == err::CONNECTION_LOSS), "case {case}");
+        assert!(rig.machine.cut.is_some(), "case {case}");
+        assert!(
+            rig.client_answers().iter().all(|(_, code)| *code == err::CONNECTION_LOSS),
+            "case {case}"
+        );
     }
 }
 
@@ -106,66 +109,66 @@ fn a_length_that_no_request_accounts_for_is_cut() {
 fn a_handshake_has_no_long_answers() {
     for auth in [&[][..], &[("digest", "a:b")]] {
         let mut rig = Rig::new(auth);
-        rig.ask(op::GET_CHILDREN, "/a");
+        rig.client_request(op::GET_CHILDREN, "/a");
         rig.connect();
         if !auth.is_empty() {
             rig.greet(7, T.as_millis() as i32);
         }
         rig.bytes(&head(1, err::OK)[..4]);
-        assert!(rig.m.cut.is_some(), "{auth:?}");
+        assert!(rig.machine.cut.is_some(), "{auth:?}");
     }
 }
 
 #[test]
-fn the_cut_of_a_long_answer_leaves_nothing_behind() {
+fn the_cut_of_a_long_answer_does_not_affect_the_next_connection() {
     let mut rig = Rig::up();
-    rig.ask(op::GET_CHILDREN, "/a");
+    rig.client_request(op::GET_CHILDREN, "/a");
     let xid = rig.sent()[0].0;
     rig.bytes(&head(xid, err::OK));
     rig.rest(REST / 2);
     rig.cut();
-    rig.answers();
-    let b = rig.ask(op::EXISTS, "/b");
+    rig.client_answers();
+    let b = rig.client_request(op::EXISTS, "/b");
     let xid = rig.sent().pop().unwrap().0;
     rig.reply(xid, err::NO_NODE, &[]);
-    assert_eq!(rig.answers(), [(b, err::NO_NODE)]);
+    assert_eq!(rig.client_answers(), [(b, err::NO_NODE)]);
 }
 
 #[test]
-fn what_waits_behind_a_long_answer_on_a_slow_line_does_not_cut_it() {
+fn requests_that_wait_behind_a_long_answer_on_a_slow_line_do_not_cut_it() {
     let mut rig = Rig::up();
-    let a = rig.ask(op::GET_CHILDREN, "/a");
+    let a = rig.client_request(op::GET_CHILDREN, "/a");
     let xid = rig.sent()[0].0;
     rig.bytes(&head(xid, err::OK));
-    let b = rig.ask(op::EXISTS, "/b");
+    let b = rig.client_request(op::EXISTS, "/b");
     let behind = rig.sent();
     for part in 0..3 {
-        rig.pass(T / 12);
+        rig.pass_time(T / 12);
         rig.rest(if part < 2 { REST / 3 } else { REST - REST / 3 * 2 });
     }
-    assert_eq!(rig.m.cut, None);
-    // Its caller has an answer after T/6 all the same.
-    assert_eq!(rig.answers(), [(a, err::TOO_LONG), (b, err::CONNECTION_LOSS)]);
+    assert_eq!(rig.machine.cut, None);
+    // Its caller still gets an answer after T/6.
+    assert_eq!(rig.client_answers(), [(a, err::TOO_LONG), (b, err::CONNECTION_LOSS)]);
     let sent: Vec<_> = behind.into_iter().chain(rig.sent()).collect();
     for (xid, op, _) in sent {
         rig.reply(xid, if op == op::EXISTS { err::NO_NODE } else { err::OK }, b"\0\0\0\x01/");
     }
-    rig.pass(T / 12);
-    assert_eq!(rig.answers(), []);
-    assert_eq!(rig.m.cut, None);
+    rig.pass_time(T / 12);
+    assert_eq!(rig.client_answers(), []);
+    assert_eq!(rig.machine.cut, None);
 }
 
 #[test]
 fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
-    // What waits behind it is asked T/8 after the listing at the latest: a ping.
+    // The request after it is a ping, which is sent T/8 after the listing at the latest.
     for (dripping, least, most) in [(false, T / 6, T / 6 + T / 8), (true, T / 3, T / 3 + T / 8)] {
         let mut rig = Rig::up();
-        rig.ask(op::GET_CHILDREN, "/a");
+        rig.client_request(op::GET_CHILDREN, "/a");
         let xid = rig.sent()[0].0;
         rig.bytes(&head(xid, err::OK));
         let begun = rig.now;
-        while rig.m.cut.is_none() {
-            rig.pass(T / 50);
+        while rig.machine.cut.is_none() {
+            rig.pass_time(T / 50);
             if dripping {
                 rig.rest(100);
             }
@@ -176,13 +179,13 @@ fn a_long_answer_that_stops_or_does_not_end_is_cut_in_time() {
 }
 
 #[test]
-fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() {
+fn a_sweep_whose_listing_is_too_long_is_retried_seldom_and_finds_its_node_later() {
     let mut rig = Rig::up();
-    rig.task(sweep());
+    rig.add_task(sweep());
     let listed = rig.serve(T * 20, |op| op == op::GET_CHILDREN);
     assert!((2..=3).contains(&listed.len()), "{listed:?}");
-    assert_eq!(rig.m.cut, None);
-    // A cut for whatever reason is no reason to ask at once.
+    assert_eq!(rig.machine.cut, None);
+    // A cut of the connection does not shorten the pause.
     rig.cut();
     assert_eq!(rig.serve(T, |op| op == op::GET_CHILDREN), [""; 0]);
     assert_eq!(rig.pending(), ["id"]);
@@ -190,7 +193,7 @@ fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() 
     for _ in 0..48 * 20 {
         for (xid, op, path) in rig.sent() {
             match op {
-                op::GET_CHILDREN => rig.reply(xid, err::OK, &listing("_c_id-lock-0000000003")),
+                op::GET_CHILDREN => rig.reply(xid, err::OK, &listing(&["_c_id-lock-0000000003"])),
                 op::DELETE if path != "/l/noop" => {
                     assert_eq!(path, "/l/_c_id-lock-0000000003");
                     rig.reply(xid, err::OK, &[]);
@@ -200,38 +203,38 @@ fn a_sweep_whose_listing_is_too_long_tries_on_seldom_and_finds_its_node_later() 
                 _ => rig.reply(xid, err::OK, b"\0\0\0\x01/"),
             }
         }
-        rig.pass(T / 48);
+        rig.pass_time(T / 48);
     }
     assert!(deleted);
     assert_eq!(rig.pending(), [""; 0]);
 }
 
 #[test]
-fn a_removal_whose_node_is_too_long_to_read_is_told_and_tries_on_seldom() {
+fn a_removal_whose_node_is_too_long_to_read_is_reported_and_retried_seldom() {
     let mut rig = Rig::up();
     let (nonce, outcome) = rig.remove(None);
     let read = rig.serve(T * 20, |op| op == op::GET_DATA);
     assert!((2..=3).contains(&read.len()), "{read:?}");
-    assert_eq!(rig.m.cut, None);
+    assert_eq!(rig.machine.cut, None);
     assert_eq!(outcome.try_recv(), Ok(Err(err::TOO_LONG)));
     assert_eq!(rig.pending(), [nonce]);
 }
 
 #[test]
-fn a_hold_whose_node_is_too_long_to_read_stands_and_is_told_when_it_goes() {
+fn a_hold_whose_node_is_too_long_to_read_stands_and_is_lost_with_its_node() {
     let mut rig = Rig::up();
     let hold = rig.hold("/l/n");
     let read = rig.serve(T, |op| op == op::GET_DATA);
     assert_eq!(read, ["/l/n"]);
-    assert_eq!((&rig.m.cut, hold.loss()), (&None, None));
+    assert_eq!((&rig.machine.cut, hold.loss()), (&None, None));
     rig.event(event::DELETED, "/l/n");
     assert_eq!(hold.loss(), Some(LossReason::NodeDeleted));
 }
 
 #[test]
-fn a_closing_session_passes_over_a_long_answer() {
+fn a_closing_session_skips_a_long_answer() {
     let mut rig = Rig::up();
-    rig.ask(op::GET_CHILDREN, "/a");
+    rig.client_request(op::GET_CHILDREN, "/a");
     let listed = rig.sent()[0].0;
     let told = close(&mut rig);
     let (closing, op, _) = rig.sent().pop().unwrap();

@@ -1,30 +1,31 @@
-//! Callers at random against a small server: whatever is cut, refused, given up or ended, each
-//! caller gets one answer, no node of ours is left over, and none that goes blocks us.
+//! Random callers with a small server. Whatever is cut, refused, given up or ended: each caller
+//! gets one answer, no node of ours is left over, and no caller waits for a node that is to be
+//! deleted.
 
 use std::collections::BTreeMap;
 
-use super::background::node;
 use super::batches::created;
 use super::*;
 use crate::session::acl::Acl;
 
-/// What a server knows of nodes, in one folder. It does requests when the test says so, and its
-/// answers wait until the test lets them through.
+/// A server with the nodes of one directory. It does requests when the test says so, and keeps its
+/// answers until the test delivers them.
 #[derive(Default)]
-struct Server {
+struct ModelServer {
     /// Data, czxid, owner.
     nodes: BTreeMap<String, (Vec<u8>, i64, i64)>,
     made: i32,
     zxid: i64,
-    /// How many creates it is about to refuse, and with which code.
+    /// The number of creates that it will refuse, and the code.
     refuses: (usize, i32),
     requests: VecDeque<Vec<u8>>,
-    /// Requests of earlier connections, which may still be done until a write of this one is.
+    /// Requests of earlier connections. They may still be done until a write of this connection is
+    /// done.
     late: VecDeque<Vec<u8>>,
     answers: VecDeque<Vec<u8>>,
 }
 
-impl Server {
+impl ModelServer {
     fn serve(&mut self) {
         if let Some(frame) = self.requests.pop_front() {
             let answer = self.answer(&frame);
@@ -37,7 +38,7 @@ impl Server {
 
     fn serve_late(&mut self) {
         if let Some(frame) = self.late.pop_front() {
-            self.answer(&frame); // nobody hears it
+            self.answer(&frame); // its connection is gone, so no client gets the answer
         }
     }
 
@@ -63,15 +64,14 @@ impl Server {
                 None => Err(err::NO_NODE),
             },
             op::GET_CHILDREN => {
-                let names = self.nodes.keys().map(|path| &path.as_bytes()["/l/".len()..]);
-                let w = Writer::bare().i32(i32::try_from(self.nodes.len()).unwrap());
-                Ok(names.fold(w, Writer::buffer).frame()[4..].to_vec())
+                let names: Vec<&str> = self.nodes.keys().map(|path| &path["/l/".len()..]).collect();
+                Ok(listing(&names))
             }
             op::CLOSE => {
                 self.nodes.retain(|_, (_, _, owner)| *owner == 0);
                 Ok(Vec::new())
             }
-            _ => Ok(Writer::bare().buffer(b"/").frame()[4..].to_vec()),
+            _ => Ok(Writer::bare().buffer(b"/").body()),
         };
         let header = ReplyHeader {
             xid,
@@ -99,9 +99,9 @@ impl Server {
     }
 }
 
-/// One request of a caller.
+/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum ModelRequest {
     Contender,
     /// A contender's node that outlives the session.
     Lasting,
@@ -110,27 +110,27 @@ enum Part {
     List,
 }
 
-struct Caller {
-    /// What it asked for, and the id of the node where it makes one.
-    parts: Vec<(Part, String)>,
-    call: Call,
+struct ModelCaller {
+    /// The kinds of its requests, and the id of the node that each makes.
+    wanted: Vec<(ModelRequest, String)>,
+    call: PendingCall,
     is_waiting: bool,
 }
 
-struct World {
+struct ModelWorld {
     rig: Rig,
-    server: Server,
-    callers: Vec<Caller>,
+    server: ModelServer,
+    callers: Vec<ModelCaller>,
     /// The nodes that callers have, by their ids.
-    owned: BTreeMap<String, (Part, String)>,
+    owned: BTreeMap<String, (ModelRequest, String)>,
 }
 
-fn path_of(part: Part, id: &str) -> String {
-    match part {
-        Part::Contender => format!("/l/_c_{id}-lock-"),
-        Part::Lasting => format!("/l/_c_{id}-kept"),
-        Part::Fixed(_) => format!("/l/{id}"),
-        Part::List => "/l".to_owned(),
+fn path_of(kind: ModelRequest, id: &str) -> String {
+    match kind {
+        ModelRequest::Contender => format!("/l/_c_{id}-lock-"),
+        ModelRequest::Lasting => format!("/l/_c_{id}-kept"),
+        ModelRequest::Fixed(_) => format!("/l/{id}"),
+        ModelRequest::List => "/l".to_owned(),
     }
 }
 
@@ -139,47 +139,50 @@ fn id_of(name: &str) -> &str {
     name.strip_prefix("_c_").map_or(name, |rest| &rest[..32])
 }
 
-impl World {
+impl ModelWorld {
     fn new(has_hold: bool) -> Self {
-        let (mut rig, mut server) = (Rig::up(), Server::default());
+        let (mut rig, mut server) = (Rig::up(), ModelServer::default());
         if has_hold {
             server.nodes.insert("/l/held".to_owned(), (Vec::new(), 5, 7));
             rig.hold("/l/held");
         }
         rig.sent();
-        World { rig, server, callers: Vec::new(), owned: BTreeMap::new() }
+        ModelWorld { rig, server, callers: Vec::new(), owned: BTreeMap::new() }
     }
 
-    fn call(&mut self, parts: &[Part], retried: Option<&str>) {
-        if self.rig.m.is_ending() {
+    fn call(&mut self, wanted: &[ModelRequest], retried: Option<&str>) {
+        if self.rig.machine.is_ending() {
             return;
         }
-        let new_id = |part: &Part| match retried {
+        let new_id = |kind: &ModelRequest| match retried {
             Some(nonce) => nonce.to_owned(),
-            None if matches!(part, Part::Fixed(_)) => nonce::new(),
+            None if matches!(kind, ModelRequest::Fixed(_)) => nonce::new(),
             None => nonce::new().replace('-', ""),
         };
-        let parts: Vec<_> = parts.iter().map(|part| (*part, new_id(part))).collect();
-        let paths: Vec<_> = parts.iter().map(|(part, id)| path_of(*part, id)).collect();
-        let data: Vec<_> = parts.iter().map(|(_, id)| nonce::sign(id, b"x")).collect();
-        let request = |((part, id), (path, data)): (&(Part, String), (&'_ String, &'_ Vec<u8>))| {
-            let named = |outlives_session| {
-                let mut removal = Removal::of_create(path, id);
-                removal.outlives_session = outlives_session;
-                Some(removal)
-            };
-            match *part {
-                Part::Contender => (CreateMode::EphemeralSequential, named(false), data.clone()),
-                Part::Lasting => (CreateMode::Persistent, named(true), data.clone()),
-                Part::Fixed(may_exist) => {
-                    let mut removal = Removal::signed(path.clone(), id.clone(), None);
-                    removal.may_exist = may_exist;
-                    (CreateMode::Ephemeral, Some(removal), data.clone())
+        let wanted: Vec<_> = wanted.iter().map(|kind| (*kind, new_id(kind))).collect();
+        let paths: Vec<_> = wanted.iter().map(|(kind, id)| path_of(*kind, id)).collect();
+        let data: Vec<_> = wanted.iter().map(|(_, id)| nonce::sign(id, b"x")).collect();
+        let request =
+            |((kind, id), (path, data)): (&(ModelRequest, String), (&'_ String, &'_ Vec<u8>))| {
+                let named = |outlives_session| {
+                    let mut removal = Removal::of_create(path, id);
+                    removal.outlives_session = outlives_session;
+                    Some(removal)
+                };
+                match *kind {
+                    ModelRequest::Contender => {
+                        (CreateMode::EphemeralSequential, named(false), data.clone())
+                    }
+                    ModelRequest::Lasting => (CreateMode::Persistent, named(true), data.clone()),
+                    ModelRequest::Fixed(may_exist) => {
+                        let mut removal = Removal::signed(path.clone(), id.clone(), None);
+                        removal.may_exist = may_exist;
+                        (CreateMode::Ephemeral, Some(removal), data.clone())
+                    }
+                    ModelRequest::List => (CreateMode::Container, None, Vec::new()),
                 }
-                Part::List => (CreateMode::Container, None, Vec::new()),
-            }
-        };
-        let made: Vec<_> = parts.iter().zip(paths.iter().zip(&data)).map(request).collect();
+            };
+        let made: Vec<_> = wanted.iter().zip(paths.iter().zip(&data)).map(request).collect();
         let requests: Vec<_> = made
             .iter()
             .zip(&paths)
@@ -192,7 +195,7 @@ impl World {
             })
             .collect();
         let call = self.rig.call(&requests);
-        self.callers.push(Caller { parts, call, is_waiting: true });
+        self.callers.push(ModelCaller { wanted, call, is_waiting: true });
     }
 
     fn leave(&mut self, at: usize) {
@@ -208,26 +211,28 @@ impl World {
     }
 
     fn release(&mut self, at: usize) {
-        if self.rig.m.is_ending() {
-            return; // what becomes of a release then has a scenario of its own
+        if self.rig.machine.is_ending() {
+            return; // another test covers releases after the end
         }
         let ids: Vec<String> = self.owned.keys().cloned().collect();
         let Some(id) = ids.get(at % ids.len().max(1)).cloned() else { return };
-        let (part, path) = self.owned.remove(&id).unwrap();
-        match part {
-            Part::Fixed(_) => self.rig.task(Task::Remove(Removal::signed(path, id, None))),
+        let (kind, path) = self.owned.remove(&id).unwrap();
+        match kind {
+            ModelRequest::Fixed(_) => {
+                self.rig.add_task(Task::Remove(Removal::signed(path, id, None)))
+            }
             _ => {
                 let mut removal = Removal::named(path, id);
-                removal.outlives_session = part == Part::Lasting;
-                self.rig.task(Task::Remove(removal));
+                removal.outlives_session = kind == ModelRequest::Lasting;
+                self.rig.add_task(Task::Remove(removal));
             }
         }
     }
 
-    /// Each caller that was answered sees what it got.
+    /// Each caller that was answered checks its answers.
     fn poll(&mut self) {
-        let is_known = |caller: &&Caller| caller.is_waiting;
-        let making = self.callers.iter().filter(is_known).flat_map(|caller| &caller.parts);
+        let is_known = |caller: &&ModelCaller| caller.is_waiting;
+        let making = self.callers.iter().filter(is_known).flat_map(|caller| &caller.wanted);
         let known: HashSet<String> =
             making.map(|(_, id)| id).chain(self.owned.keys()).cloned().collect();
         for at in 0..self.callers.len() {
@@ -238,16 +243,16 @@ impl World {
                     assert_eq!(
                         e.is_disconnected(),
                         !caller.is_waiting,
-                        "an answer to each who waits, and one"
+                        "each waiting caller gets one answer"
                     );
                     continue;
                 }
             };
-            assert!(caller.is_waiting && answers.all.len() == caller.parts.len());
+            assert!(caller.is_waiting && answers.all.len() == caller.wanted.len());
             caller.is_waiting = false;
-            for ((part, id), answer) in caller.parts.clone().into_iter().zip(answers.all) {
-                match (part, answer) {
-                    (Part::List, Ok(Reply::Children(children))) => {
+            for ((kind, id), answer) in caller.wanted.clone().into_iter().zip(answers.all) {
+                match (kind, answer) {
+                    (ModelRequest::List, Ok(Reply::Children(children))) => {
                         for name in children.names() {
                             let id = id_of(name);
                             let is_ours =
@@ -255,17 +260,17 @@ impl World {
                             assert!(is_ours, "{name} would block us");
                         }
                     }
-                    (Part::List, answer) => assert!(answer.is_err()),
-                    (_, Ok(Reply::Created(path, _))) => drop(self.owned.insert(id, (part, path))),
+                    (ModelRequest::List, answer) => assert!(answer.is_err()),
+                    (_, Ok(Reply::Created(path, _))) => drop(self.owned.insert(id, (kind, path))),
                     (_, Ok(answer)) => panic!("{answer:?} to a create"),
-                    // A caller that is still there settles a fixed name itself.
-                    (Part::Fixed(_), Err(CallError::ConnectionLoss)) if at % 2 == 0 => {
-                        self.call(&[Part::Fixed(true)], Some(&id));
+                    // A caller that has not left handles a node with a fixed name itself.
+                    (ModelRequest::Fixed(_), Err(CallError::ConnectionLoss)) if at % 2 == 0 => {
+                        self.call(&[ModelRequest::Fixed(true)], Some(&id));
                     }
-                    (Part::Fixed(_), Err(CallError::Expired)) => {}
-                    (Part::Fixed(_), Err(_)) => {
-                        let path = path_of(part, &id);
-                        self.rig.task(Task::Remove(Removal::signed(path, id, None)));
+                    (ModelRequest::Fixed(_), Err(CallError::Expired)) => {}
+                    (ModelRequest::Fixed(_), Err(_)) => {
+                        let path = path_of(kind, &id);
+                        self.rig.add_task(Task::Remove(Removal::signed(path, id, None)));
                     }
                     (_, Err(_)) => {}
                 }
@@ -273,52 +278,52 @@ impl World {
         }
     }
 
-    /// What was sent is at the server, unless the connection is gone with it.
+    /// The requests that were sent arrive at the server, unless their connection is gone.
     fn flow(&mut self) {
-        if self.rig.m.wants_connection() || self.rig.m.is_over() {
+        if self.rig.machine.wants_connection() || self.rig.machine.is_over() {
             self.server.late.append(&mut self.server.requests);
             self.server.answers.clear();
         }
-        self.rig.server_in.push(&std::mem::take(&mut self.rig.m.to_server));
+        self.rig.server_in.push(&std::mem::take(&mut self.rig.machine.to_server));
         while let Some(frame) = self.rig.server_in.next().unwrap() {
             self.server.requests.push_back(frame.to_vec());
         }
     }
 
-    fn act(&mut self, act: Act) {
+    fn act(&mut self, act: ModelAct) {
         match act {
-            Act::Call(parts) => self.call(parts, None),
-            Act::Leave(at) => self.leave(at),
-            Act::Release(at) => self.release(at),
-            Act::Serve(n) => (0..n).for_each(|_| self.server.serve()),
-            Act::ServeLate(n) => (0..n).for_each(|_| self.server.serve_late()),
-            Act::Answer(n) => {
+            ModelAct::Call(wanted) => self.call(wanted, None),
+            ModelAct::Leave(at) => self.leave(at),
+            ModelAct::Release(at) => self.release(at),
+            ModelAct::Serve(n) => (0..n).for_each(|_| self.server.serve()),
+            ModelAct::ServeLate(n) => (0..n).for_each(|_| self.server.serve_late()),
+            ModelAct::Answer(n) => {
                 for _ in 0..n {
                     let Some(frame) = self.server.answers.pop_front() else { break };
                     self.rig.bytes(&frame);
                 }
             }
-            Act::Refuse(n, code) => self.server.refuses = (n, code),
-            Act::Cut => self.rig.drop_connection(),
-            Act::Attach if self.rig.m.wants_connection() => self.rig.attach(7),
-            Act::Attach => {}
-            Act::Outage(parts, ms) => {
+            ModelAct::Refuse(n, code) => self.server.refuses = (n, code),
+            ModelAct::Cut => self.rig.drop_connection(),
+            ModelAct::Attach if self.rig.machine.wants_connection() => self.rig.attach(7),
+            ModelAct::Attach => {}
+            ModelAct::Outage(wanted, ms) => {
                 self.rig.drop_connection();
                 self.flow();
-                self.call(parts, None);
-                self.rig.pass(Duration::from_millis(ms));
-                if self.rig.m.wants_connection() {
+                self.call(wanted, None);
+                self.rig.pass_time(Duration::from_millis(ms));
+                if self.rig.machine.wants_connection() {
                     self.rig.attach(7);
                 }
             }
-            Act::Wait(ms) => self.rig.pass(Duration::from_millis(ms)),
-            Act::Close => drop(ending::close(&mut self.rig)),
-            Act::Expire if self.rig.m.wants_connection() => {
+            ModelAct::Wait(ms) => self.rig.pass_time(Duration::from_millis(ms)),
+            ModelAct::Close => drop(ending::close(&mut self.rig)),
+            ModelAct::Expire if self.rig.machine.wants_connection() => {
                 self.server.nodes.retain(|_, (_, _, owner)| *owner == 0);
                 self.rig.connect();
                 self.rig.greet(0, 0);
             }
-            Act::Expire => {}
+            ModelAct::Expire => {}
         }
         self.flow();
         self.poll();
@@ -326,14 +331,17 @@ impl World {
         self.check();
     }
 
-    /// Each node at the server belongs to somebody, or is known to be on its way out.
+    /// Each node at the server belongs to a caller or a hold, or is a pending delete.
     fn check(&self) {
-        if self.rig.m.is_ending() {
+        if self.rig.machine.is_ending() {
             return;
         }
-        let pending = self.rig.m.pending_deletes();
-        let waiting =
-            self.callers.iter().filter(|caller| caller.is_waiting).flat_map(|caller| &caller.parts);
+        let pending = self.rig.machine.pending_deletes();
+        let waiting = self
+            .callers
+            .iter()
+            .filter(|caller| caller.is_waiting)
+            .flat_map(|caller| &caller.wanted);
         let mut known: HashSet<&str> = waiting.map(|(_, id)| id.as_str()).collect();
         known.extend(pending.iter().chain(self.owned.keys()).map(String::as_str));
         known.insert("held");
@@ -344,8 +352,8 @@ impl World {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
-    Call(&'static [Part]),
+enum ModelAct {
+    Call(&'static [ModelRequest]),
     Leave(usize),
     Release(usize),
     Serve(usize),
@@ -355,37 +363,37 @@ enum Act {
     Cut,
     Attach,
     /// Requests wait for a while before they are sent.
-    Outage(&'static [Part], u64),
+    Outage(&'static [ModelRequest], u64),
     Wait(u64),
     Close,
     Expire,
 }
 
-fn act() -> impl Strategy<Value = Act> {
-    const CALLS: [&[Part]; 6] = [
-        &[Part::Contender, Part::List],
-        &[Part::Contender, Part::Contender],
-        &[Part::Contender],
-        &[Part::Fixed(false)],
-        &[Part::Lasting],
-        &[Part::List, Part::List],
+fn act() -> impl Strategy<Value = ModelAct> {
+    const CALLS: [&[ModelRequest]; 6] = [
+        &[ModelRequest::Contender, ModelRequest::List],
+        &[ModelRequest::Contender, ModelRequest::Contender],
+        &[ModelRequest::Contender],
+        &[ModelRequest::Fixed(false)],
+        &[ModelRequest::Lasting],
+        &[ModelRequest::List, ModelRequest::List],
     ];
     prop_oneof![
-        60 => (0..CALLS.len()).prop_map(|at| Act::Call(CALLS[at])),
-        30 => any::<usize>().prop_map(Act::Leave),
-        20 => any::<usize>().prop_map(Act::Release),
-        50 => (1usize..6).prop_map(Act::Serve),
-        10 => (1usize..6).prop_map(Act::ServeLate),
-        50 => (1usize..6).prop_map(Act::Answer),
+        60 => (0..CALLS.len()).prop_map(|at| ModelAct::Call(CALLS[at])),
+        30 => any::<usize>().prop_map(ModelAct::Leave),
+        20 => any::<usize>().prop_map(ModelAct::Release),
+        50 => (1usize..6).prop_map(ModelAct::Serve),
+        10 => (1usize..6).prop_map(ModelAct::ServeLate),
+        50 => (1usize..6).prop_map(ModelAct::Answer),
         5 => (1usize..3, prop_oneof![Just(err::NO_AUTH), Just(err::NO_NODE), Just(-127)])
-            .prop_map(|(n, code)| Act::Refuse(n, code)),
-        10 => Just(Act::Cut),
-        20 => Just(Act::Attach),
-        10 => (0..CALLS.len(), 1u64..4000).prop_map(|(at, ms)| Act::Outage(CALLS[at], ms)),
-        20 => (1u64..2000).prop_map(Act::Wait),
-        2 => (2000u64..5000).prop_map(Act::Wait),
-        1 => Just(Act::Close),
-        1 => Just(Act::Expire),
+            .prop_map(|(n, code)| ModelAct::Refuse(n, code)),
+        10 => Just(ModelAct::Cut),
+        20 => Just(ModelAct::Attach),
+        10 => (0..CALLS.len(), 1u64..4000).prop_map(|(at, ms)| ModelAct::Outage(CALLS[at], ms)),
+        20 => (1u64..2000).prop_map(ModelAct::Wait),
+        2 => (2000u64..5000).prop_map(ModelAct::Wait),
+        1 => Just(ModelAct::Close),
+        1 => Just(ModelAct::Expire),
     ]
 }
 
@@ -393,25 +401,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn every_caller_is_answered_once_and_every_node_that_nobody_has_goes(
+    fn every_caller_is_answered_once_and_every_abandoned_node_is_deleted(
         has_hold in any::<bool>(),
         acts in prop::collection::vec(act(), 0..150),
     ) {
-        let mut world = World::new(has_hold);
+        let mut world = ModelWorld::new(has_hold);
         acts.into_iter().for_each(|act| world.act(act));
-        let is_closed = world.rig.m.is_ending() && !world.rig.m.is_over();
+        let is_closed = world.rig.machine.is_ending() && !world.rig.machine.is_over();
         for _ in 0..40 {
-            for act in [Act::Attach, Act::Serve(1000), Act::Answer(1000), Act::Wait(600)] {
+            for act in [ModelAct::Attach, ModelAct::Serve(1000), ModelAct::Answer(1000), ModelAct::Wait(600)] {
                 world.act(act);
             }
         }
-        let World { rig, server, callers, owned } = world;
+        let ModelWorld { rig, server, callers, owned } = world;
         prop_assert!(callers.iter().all(|caller| !caller.is_waiting));
-        prop_assert!(rig.m.batches.is_empty() && rig.m.unsent.is_empty());
+        prop_assert!(rig.machine.batches.is_empty() && rig.machine.unsent.is_empty());
         let left: Vec<&String> = server.nodes.keys().filter(|path| *path != "/l/held").collect();
         let mut expected: Vec<&String> = owned.values().map(|(_, path)| path).collect();
         expected.sort();
-        if !rig.m.is_ending() {
+        if !rig.machine.is_ending() {
             prop_assert_eq!(rig.pending(), [""; 0]);
             prop_assert_eq!(left, expected);
         } else if is_closed {

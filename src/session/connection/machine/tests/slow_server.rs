@@ -1,23 +1,22 @@
-//! A server that answers everything, but late: the lease is renewed all the same.
+//! Tests with a server that answers everything, but late: the lease must be renewed in time.
 
-use super::background::node;
 use super::*;
 
-struct Slow {
+struct SlowServer {
     rig: Rig,
-    /// How long each answer takes, that to a handshake too.
-    takes: Duration,
+    /// The delay of each answer, also of the answer to a handshake.
+    answer_delay: Duration,
     pending: VecDeque<(BootTime, i32, i32)>,
-    attaches_at: Option<BootTime>,
+    attach_at: Option<BootTime>,
     attached: usize,
 }
 
-impl Slow {
-    fn new(tick: Option<Duration>, takes: Duration) -> Self {
+impl SlowServer {
+    fn new(tick: Option<Duration>, answer_delay: Duration) -> Self {
         let mut rig = Rig::new(&[]);
-        rig.m.settings.tick = tick;
+        rig.machine.config.tick = tick;
         rig.attach(7);
-        Slow { rig, takes, pending: VecDeque::new(), attaches_at: None, attached: 1 }
+        SlowServer { rig, answer_delay, pending: VecDeque::new(), attach_at: None, attached: 1 }
     }
 
     /// Lets time pass.
@@ -25,22 +24,23 @@ impl Slow {
         let until = self.rig.now + span;
         while self.rig.now < until {
             let now = self.rig.now;
-            self.rig.look();
-            self.rig.hand_out();
-            if self.rig.m.cut.take().is_some() {
+            self.rig.tick();
+            self.rig.deliver_outputs();
+            if self.rig.machine.cut.take().is_some() {
                 self.pending.clear();
                 self.rig.connect();
-                self.attaches_at = Some(now + self.takes);
+                self.attach_at = Some(now + self.answer_delay);
             }
-            if self.attaches_at.is_some_and(|at| at <= now) {
-                self.attaches_at = None;
+            if self.attach_at.is_some_and(|at| at <= now) {
+                self.attach_at = None;
                 self.attached += 1;
                 self.rig.greet(7, T.as_millis() as i32);
             }
-            if self.attaches_at.is_none() {
-                let takes = self.takes;
-                self.pending
-                    .extend(self.rig.sent().into_iter().map(|(xid, op, _)| (now + takes, xid, op)));
+            if self.attach_at.is_none() {
+                let answer_delay = self.answer_delay;
+                self.pending.extend(
+                    self.rig.sent().into_iter().map(|(xid, op, _)| (now + answer_delay, xid, op)),
+                );
             }
             while let Some((_, xid, op)) = self.pending.pop_front_if(|(at, ..)| *at <= now) {
                 let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
@@ -56,7 +56,7 @@ impl Slow {
 fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick() {
     for tick in [None, Some(T), Some(T * 9 / 10), Some(T / 2), Some(T / 10)] {
         for slow in [1000, 50, 20, 16, 13, 10, 7] {
-            let mut slow_server = Slow::new(tick, T / slow);
+            let mut slow_server = SlowServer::new(tick, T / slow);
             slow_server.serve(T);
             let start = slow_server.rig.now;
             let fresh = 'fresh: loop {
@@ -67,7 +67,8 @@ fn a_caller_gets_a_fresh_lease_however_slow_the_server_and_however_long_the_tick
                     slow_server.serve(T / 100);
                     match fresh.try_recv() {
                         Ok(outcome) => break 'fresh outcome,
-                        Err(e) if e.is_disconnected() => break, // attaching anew: it asks again
+                        // The session reconnects: the caller tries again.
+                        Err(e) if e.is_disconnected() => break,
                         Err(_) => {}
                     }
                     assert!(slow_server.rig.now.since(start) < T, "tick {tick:?}, T/{slow}");
@@ -84,7 +85,7 @@ fn an_idle_holder_keeps_its_lock_though_each_answer_takes_a_tenth_of_the_timeout
     for (tick, slow) in
         [(None, 1000), (None, 50), (None, 20), (None, 10), (Some(T), 50), (Some(T / 10), 10)]
     {
-        let mut slow_server = Slow::new(tick, T / slow);
+        let mut slow_server = SlowServer::new(tick, T / slow);
         let hold = slow_server.rig.hold("/l/n");
         slow_server.serve(T * 6);
         assert_eq!(hold.loss(), None, "tick {tick:?}, T/{slow}");
@@ -95,8 +96,8 @@ fn an_idle_holder_keeps_its_lock_though_each_answer_takes_a_tenth_of_the_timeout
 }
 
 #[test]
-fn a_process_that_was_stopped_attaches_anew_though_it_reads_an_answer_first() {
-    let mut slow_server = Slow::new(None, T / 1000);
+fn a_process_that_was_stopped_reconnects_though_it_reads_an_answer_first() {
+    let mut slow_server = SlowServer::new(None, T / 1000);
     let hold = slow_server.rig.hold("/l/n");
     slow_server.serve(T);
     while !slow_server.pending.iter().any(|(_, _, op)| *op == op::SYNC) {
@@ -107,7 +108,7 @@ fn a_process_that_was_stopped_attaches_anew_though_it_reads_an_answer_first() {
     let rig = &mut slow_server.rig;
     rig.now = rig.now + T / 3 + MS;
     rig.reply(sync.unwrap(), err::OK, &[]);
-    assert!(rig.m.cut.is_some());
+    assert!(rig.machine.cut.is_some());
     assert_eq!(rig.sent(), []);
     slow_server.serve(T);
     assert_eq!((hold.loss(), slow_server.attached), (None, 2));

@@ -1,0 +1,45 @@
+//! A service registration and a lock in one session:
+//!
+//!     cargo run --example shared_session
+//!
+//! `session.client()` gives a client of the crate `zookeeper` on the lock's session. The host's
+//! registration and its lock then belong to one session at the server, and end together: no host
+//! stays registered after its lock is lost.
+
+mod common;
+
+use common::Result;
+use zk_mutex::zookeeper::{Acl, CreateMode, ZkError};
+use zk_mutex::{ZkMutex, ZkSession};
+
+const HOSTS: &str = "/zk-mutex-hosts";
+const LOCK: &str = "/zk-mutex/shared_session";
+
+fn main() -> Result<()> {
+    let server = common::server()?;
+    let session = ZkSession::connect(&server)?;
+    let client = session.client()?;
+
+    let acl = Acl::open_unsafe().clone();
+    match client.create(HOSTS, Vec::new(), acl.clone(), CreateMode::Container) {
+        Ok(_) | Err(ZkError::NodeExists) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let host = format!("{HOSTS}/host-");
+    let host = client.create(&host, b"10.0.0.7".into(), acl, CreateMode::EphemeralSequential)?;
+    let mutex = ZkMutex::new(&session, LOCK)?;
+    let guard = mutex.lock()?;
+
+    let id = session.session_id().ok_or("no session")?;
+    let owner = client.get_data(&host, false)?.1.ephemeral_owner;
+    let holder = mutex.holders()?.first().map(|holder| holder.session_id);
+    println!("{host} is registered by session 0x{owner:x}, and {LOCK} is locked by it");
+    assert_eq!((owner, holder), (id, Some(id)));
+
+    session.close()?; // the end of both
+    let other = ZkSession::connect(&server)?;
+    assert!(other.client()?.exists(&host, false)?.is_none());
+    let reason = guard.lost_reason().ok_or("the lock is still held")?;
+    println!("{host} is gone, and the lock is lost: {reason}");
+    Ok(())
+}

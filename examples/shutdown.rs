@@ -1,0 +1,61 @@
+//! Ctrl-C ends the program in good order:
+//!
+//!     cargo run --example shutdown        # and press Ctrl-C
+//!
+//! One worker holds the lock and works, the others wait for it. Ctrl-C cancels a token. The waits
+//! end, the holder stops between two steps and releases the lock, and nothing is left at the
+//! server. (If nobody presses Ctrl-C, the program ends when all workers have done their work.)
+
+mod common;
+
+use common::Result;
+use std::thread;
+use std::time::Duration;
+use zk_mutex::{CancelToken, Error, Wait, ZkMutex, ZkSession};
+
+const PATH: &str = "/zk-mutex/shutdown";
+const WORKERS: u32 = 3;
+const STEPS: u32 = 50; // of each worker
+const STEP: Duration = Duration::from_millis(100);
+
+fn main() -> Result<()> {
+    let stop = CancelToken::new();
+    let same = stop.clone();
+    // For SIGTERM too, which `kill` and service managers send. A second Ctrl-C changes nothing.
+    ctrlc::set_handler(move || same.cancel())?;
+
+    let session = ZkSession::connect(&common::server()?)?;
+    let mutex = ZkMutex::new(&session, PATH)?;
+    thread::scope(|scope| {
+        let worker = |number| {
+            let (mutex, stop) = (&mutex, &stop);
+            scope.spawn(move || work(number, mutex, stop))
+        };
+        let workers: Vec<_> = (1..=WORKERS).map(worker).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
+    })?;
+    let left = mutex.contenders()?;
+    println!("{} contenders are left at the server", left.len());
+    assert!(!left.iter().any(|contender| Some(contender.session_id) == session.session_id()));
+    session.close()?;
+    Ok(())
+}
+
+fn work(worker: u32, mutex: &ZkMutex, stop: &CancelToken) -> Result<()> {
+    let guard = match mutex.lock_with(Wait::forever().cancelled_by(stop)) {
+        Err(Error::Cancelled { .. }) => {
+            println!("worker {worker} waits no longer");
+            return Ok(());
+        }
+        got => got?.ok_or("a wait without a timeout does not end without the lock")?,
+    };
+    println!("worker {worker} holds the lock; press Ctrl-C");
+    let lost = guard.lost();
+    let mut steps = 0;
+    while steps < STEPS && !stop.is_cancelled() && lost.wait(STEP).is_none() {
+        steps += 1; // A program would do a step of its work here.
+    }
+    guard.unlock()?; // An error would say that the lock was lost.
+    println!("worker {worker} has released the lock after {steps} of {STEPS} steps");
+    Ok(())
+}

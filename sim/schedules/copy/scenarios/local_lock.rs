@@ -1,0 +1,224 @@
+//! A lock as this process sees it: turns, holds that are handed over, lost and kept. The server is
+//! replaced: it gives each node the lock at once.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex}; // notes
+use std::time::Duration;
+
+use crate::clock::BootTime;
+use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::turn::LocalRequest;
+use crate::limit::Limit;
+use crate::queue::name::Kind;
+use crate::queue::{Mode, Queue};
+use crate::session::ZkSession;
+use crate::session::generation::{Folder, Generation, SPAN};
+use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const HAND_OVER: (Duration, Duration) = (HOUR, Duration::ZERO);
+const KEEP: (Duration, Duration) = (Duration::ZERO, HOUR);
+
+/// How often a thread that could go on loses the processor.
+const BOUND: Option<usize> = Some(2);
+
+struct Stage {
+    session: ZkSession,
+    local: LocalLock<Infallible>,
+    /// The holds that threads have guards on.
+    guards: Mutex<Vec<Arc<LocalHold>>>,
+}
+
+impl Stage {
+    fn new() -> Arc<Self> {
+        let (session, local) = (ZkSession::new(), LocalLock::new(Queue::new("/l")));
+        Arc::new(Stage { session, local, guards: Mutex::default() })
+    }
+
+    fn generation(&self) -> Arc<Generation> {
+        self.session.core().current()
+    }
+
+    /// Takes the lock. No other guard is valid then.
+    fn hold(&self) -> Arc<LocalHold> {
+        let local_hold = self
+            .local
+            .hold(&LocalRequest {
+                session: &self.session,
+                path: "/l",
+                mode: Mode::Wait,
+                limit: Limit::NONE,
+                data: &[],
+                is_held_here: &|| false,
+            }, Kind::Lock)
+            .unwrap()
+            .expect("nothing else ends this wait");
+        let others = {
+            let mut guards = self.guards.lock().unwrap();
+            let others = guards.clone();
+            guards.push(local_hold.clone());
+            others
+        };
+        for other in others {
+            assert!(!other.node.is_held(), "two guards are valid");
+        }
+        local_hold
+    }
+
+    fn release(&self, local_hold: &Arc<LocalHold>, how: (Duration, Duration)) {
+        self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, local_hold));
+        let _ = self.local.release(local_hold, how, false);
+    }
+
+    fn cycle(&self, how: (Duration, Duration)) {
+        let local_hold = self.hold();
+        self.release(&local_hold, how);
+    }
+
+    /// Each node that was made is deleted, once.
+    fn is_clean(&self, generation: &Generation) {
+        let mut deleted = generation.deleted.lock().unwrap().clone();
+        deleted.sort();
+        let made: Vec<String> = (0..self.session.core().nodes()).map(|n| format!("/l/{n}")).collect();
+        assert_eq!(deleted, made, "the nodes that were deleted, and those that were made");
+        assert_eq!(self.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+    }
+
+    /// The lease ends, and the timer sees it.
+    fn lease_ends(self: &Arc<Self>) -> JoinHandle<()> {
+        let generation = self.generation();
+        spawn(move || {
+            advance(SPAN);
+            generation.lease.end_if_due(BootTime::now());
+        })
+    }
+}
+
+pub fn threads_hold_the_lock_one_at_a_time_and_hand_it_over() {
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        let others = [(); 2].map(|()| {
+            let stage = stage.clone();
+            spawn(move || stage.cycle(HAND_OVER))
+        });
+        stage.cycle(HAND_OVER);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        stage.is_clean(&stage.generation());
+    });
+}
+
+/// The hold is lost while one thread hands the lock over to another, whose guard is leaked. A hold
+/// that stands has the turn, and one that is lost has none: else no thread would ever get the lock
+/// again.
+fn a_hand_over_and_a_loss(lose: fn(&Arc<Stage>) -> JoinHandle<()>) {
+    explore_up_to(BOUND, move || {
+        let stage = Stage::new();
+        let first = stage.hold();
+        let next = {
+            let stage = stage.clone();
+            spawn(move || stage.hold())
+        };
+        let loss = lose(&stage);
+        stage.release(&first, HAND_OVER);
+        loss.join().unwrap();
+        let local_hold = next.join().unwrap();
+        let expected = if local_hold.node.is_held() { "<locked here>" } else { "<unlocked here>" };
+        assert_eq!(stage.local.describe(), expected, "a lost hold blocks the next thread");
+    });
+}
+
+pub fn a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn() {
+    a_hand_over_and_a_loss(Stage::lease_ends);
+}
+
+/// Here no clock shows the loss to the thread that takes over.
+pub fn a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn() {
+    a_hand_over_and_a_loss(|stage| {
+        let generation = stage.generation();
+        spawn(move || generation.deletion_seen("/l/0"))
+    });
+}
+
+pub fn a_hold_that_is_lost_while_it_is_released_keeps_no_turn() {
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        let first = stage.hold();
+        let timer = stage.lease_ends();
+        let next = {
+            let stage = stage.clone();
+            spawn(move || stage.cycle(HAND_OVER))
+        };
+        stage.release(&first, HAND_OVER);
+        [timer, next].into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+    });
+}
+
+/// A guard stays on a lost hold, and the next thread gets the lock in a new session.
+pub fn a_lost_hold_is_not_valid_beside_the_next() {
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        let lost = stage.hold();
+        let timer = stage.lease_ends();
+        let next = {
+            let stage = stage.clone();
+            spawn(move || stage.hold())
+        };
+        timer.join().unwrap();
+        let local_hold = next.join().unwrap();
+        assert!(!lost.node.is_held(), "its lease has ended");
+        stage.release(&lost, HAND_OVER);
+        let expected = if local_hold.node.is_held() { "<locked here>" } else { "<unlocked here>" };
+        assert_eq!(stage.local.describe(), expected, "the release of a lost hold ended another turn");
+    });
+}
+
+/// A lock that is kept between two holds is taken again, released, and kept again, while another
+/// contender appears. When all are through nothing is kept.
+pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        stage.cycle(KEEP);
+        let generation = stage.generation();
+        let folder = generation.folders.lock().unwrap().first().cloned().expect("it watches the lock");
+        assert!(
+            (folder.notify)(Folder::Listed { names: vec!["0"], pending: &HashSet::default() }),
+            "it is alone"
+        );
+        let local_hold = stage.hold();
+        let event = spawn(move || (folder.notify)(Folder::Changed));
+        let other = {
+            let stage = stage.clone();
+            spawn(move || stage.cycle(KEEP))
+        };
+        stage.release(&local_hold, KEEP);
+        assert!(!event.join().unwrap(), "it wants no more events");
+        other.join().unwrap();
+        // What was made after the event is listed for itself.
+        let folders = generation.folders.lock().unwrap().clone();
+        folders.iter().skip(1).for_each(|folder| {
+            (folder.notify)(Folder::Changed);
+        });
+        stage.is_clean(&generation);
+    });
+}
+
+/// Six threads take and hand over the lock while lease after lease ends.
+pub fn crowd_of_holders_whose_lease_ends() {
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        let users: Vec<_> = (0..6)
+            .map(|i: u32| {
+                let stage = stage.clone();
+                spawn(move || (0..2).for_each(|_| stage.cycle(if i < 4 { HAND_OVER } else { KEEP })))
+            })
+            .collect();
+        for _ in 0..2 {
+            let generation = stage.generation();
+            advance(SPAN);
+            generation.lease.end_if_due(BootTime::now());
+        }
+        users.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(stage.local.describe(), "<unlocked here>", "the turn is nobody's and not free");
+    });
+}

@@ -1,0 +1,119 @@
+//! The notifier and the registry of watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::limit::{Ended, Limit};
+use crate::session::notifier::{Notifier, WatchRegistry, EventMask};
+use crate::world::atomic::{AtomicBool, Ordering};
+use crate::world::{Instant, advance, explore_up_to, spawn};
+
+/// How often a thread that could go on loses the processor.
+const BOUND: Option<usize> = Some(3);
+
+const SECOND: Duration = Duration::from_secs(1);
+const ONE: u8 = 1;
+const TWO: u8 = 2;
+
+fn wait(notifier: &Notifier) -> u8 {
+    match notifier.wait(&Limit::NONE) {
+        Ended::Got(mask) => mask,
+        _ => panic!("nothing else ends this wait"),
+    }
+}
+
+pub fn no_event_is_lost() {
+    explore_up_to(BOUND, || {
+        let notifier = Notifier::new();
+        let senders = [ONE, TWO].map(|mask| {
+            let notifier = notifier.clone();
+            spawn(move || notifier.notify(mask))
+        });
+        let mut heard = 0;
+        while heard != ONE | TWO {
+            heard |= wait(&notifier);
+        }
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+    });
+}
+
+/// The server changes a node, and notifies the threads that had set a watch. The flag is the node: a
+/// thread that reads it after the registration either finds the change or is notified of it.
+pub fn an_event_behind_the_registration_wakes_the_waiter() {
+    explore_up_to(BOUND, || {
+        let (registry, is_gone) = (Arc::new(WatchRegistry::<String>::default()), Arc::new(AtomicBool::new(false)));
+        let server = {
+            let (registry, is_gone) = (registry.clone(), is_gone.clone());
+            spawn(move || {
+                is_gone.store(true, Ordering::Release);
+                registry.notify("/l/n", true);
+            })
+        };
+        let notifier = Notifier::new();
+        let _registration = registry.register("/l/n".to_owned(), &notifier, EventMask { gone: ONE, changed: TWO });
+        if !is_gone.load(Ordering::Acquire) {
+            assert_eq!(wait(&notifier), ONE, "another event");
+        }
+        server.join().unwrap();
+    });
+}
+
+pub fn an_event_and_a_deadline_at_the_same_instant() {
+    explore_up_to(BOUND, || {
+        let notifier = Notifier::new();
+        let deadline = Instant::now() + SECOND;
+        let sender = {
+            let notifier = notifier.clone();
+            spawn(move || notifier.notify(ONE))
+        };
+        let clock = spawn(|| advance(SECOND));
+        let heard = match notifier.wait(&Limit::NONE.or_at(deadline)) {
+            Ended::Got(mask) => mask,
+            // The next wait gets the event that came too late for this one.
+            Ended::Deadline => wait(&notifier),
+            _ => panic!("nothing else ends this wait"),
+        };
+        assert_eq!(heard, ONE, "another event");
+        [sender, clock].into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+pub fn an_event_that_comes_while_another_is_cleared_is_kept() {
+    explore_up_to(BOUND, || {
+        let notifier = Notifier::new();
+        notifier.notify(ONE);
+        let sender = {
+            let notifier = notifier.clone();
+            spawn(move || notifier.notify(TWO))
+        };
+        notifier.clear(ONE);
+        let mut heard = 0;
+        while heard & TWO == 0 {
+            heard |= wait(&notifier);
+        }
+        assert_eq!(heard, TWO, "what was cleared came back");
+        sender.join().unwrap();
+        assert_eq!(notifier.events(), 0, "an event is told twice");
+    });
+}
+
+pub fn a_registration_that_is_dropped_takes_no_other_along() {
+    explore_up_to(BOUND, || {
+        let registry = Arc::new(WatchRegistry::<u32>::default());
+        let mask = EventMask { gone: ONE, changed: TWO };
+        let (old, new) = (Notifier::new(), Notifier::new());
+        let former = registry.register(1, &old, mask);
+        let server = {
+            let registry = registry.clone();
+            spawn(move || registry.notify(&1, false))
+        };
+        let _registration = registry.register(1, &new, mask);
+        drop(former);
+        let before = old.events();
+        server.join().unwrap();
+        assert_eq!(old.events(), before, "an event came behind the registration");
+        registry.notify(&1, true);
+        assert_eq!(wait(&new) & ONE, ONE, "the other registration is gone");
+        assert_eq!(old.events(), before, "an event came behind the registration");
+    });
+}

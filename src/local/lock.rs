@@ -1,0 +1,177 @@
+//! A lock as one process sees it. Its threads take turns, and the thread whose turn it is goes
+//! through the queue at the server. A thread may hand its hold to the next thread, or leave it to
+//! be kept for one that comes later; neither costs a round trip.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::keep::Keeper;
+use super::queue::{LocalQueue, Wants};
+use super::turn::{Admission, LocalRequest, Turn};
+use crate::error::Result;
+use crate::queue::name::Kind;
+use crate::queue::{HeldNode, Queue, QueueRequest, Release};
+use crate::session::leased_node::OnLoss;
+use crate::session::notifier::WatchRegistry;
+use crate::world::atomic::{AtomicU64, Ordering};
+
+/// What all locks of one path on one session share. `S` is a hold that several threads can share.
+pub(crate) struct LocalLock<S = Infallible> {
+    pub(crate) queue: Queue,
+    turns: Arc<LocalQueue<Arc<LocalHold>, S>>,
+    keeper: Arc<Keeper>,
+    /// Notified when a hold of one thread is lost, whichever thread has it by then.
+    pub(crate) losses: Arc<WatchRegistry<()>>,
+}
+
+/// A hold that one thread has at a time. `turn` is the number of that thread's turn, which changes
+/// at each hand-over.
+pub(crate) struct LocalHold {
+    pub(crate) node: HeldNode,
+    turn: Arc<AtomicU64>,
+}
+
+/// The turn of a lost hold: none. The local queue counts turns from one.
+const NO_TURN: u64 = 0;
+
+impl<S: Send + 'static> LocalLock<S> {
+    pub(crate) fn new(queue: Queue) -> Self {
+        let keeper = Keeper::new(queue.dir().to_owned());
+        LocalLock { queue, turns: Arc::default(), keeper, losses: Arc::default() }
+    }
+
+    /// Takes the lock for this thread alone: from the thread before, from the keeper, or by way of
+    /// the queue at the server.
+    pub(crate) fn hold(
+        &self,
+        request: &LocalRequest<'_>,
+        kind: Kind,
+    ) -> Result<Option<Arc<LocalHold>>> {
+        loop {
+            let (turn, handed) = match Turn::wait(&self.turns, request, Wants::All)? {
+                Some(Admission::Turn(turn, handed)) => (turn, handed),
+                Some(Admission::Share(_)) => continue, // never: this thread wants no share
+                None => return Ok(None),
+            };
+            if let Some(local_hold) = handed.or_else(|| self.keeper.take()) {
+                if local_hold.is_taken_over(turn.number) {
+                    turn.becomes_hold();
+                    return Ok(Some(local_hold));
+                }
+                // The hold was lost on its way here or while it was kept. The loss may have ended
+                // this thread's turn too, so this thread waits for another one.
+                drop(local_hold);
+                continue;
+            }
+            let turn_of_hold = Arc::new(AtomicU64::new(turn.number));
+            let on_loss = || {
+                // The loss ends the turn, even if the guard lives on: a lost hold must not keep
+                // other threads of this process from the lock.
+                let (turns, turn, losses) =
+                    (self.turns.clone(), turn_of_hold.clone(), self.losses.clone());
+                Box::new(move || {
+                    turns.leave(turn.swap(NO_TURN, Ordering::AcqRel));
+                    losses.notify(&(), true);
+                }) as OnLoss
+            };
+            let Some(node) = self.acquire(request, kind, &turn, &on_loss)? else { return Ok(None) };
+            turn.becomes_hold();
+            return Ok(Some(Arc::new(LocalHold { node, turn: turn_of_hold })));
+        }
+    }
+
+    /// Waits for this thread's turn, or for a hold that another thread shares with it.
+    pub(crate) fn turn(
+        &self,
+        request: &LocalRequest<'_>,
+    ) -> Result<Option<Admission<'_, Arc<LocalHold>, S>>> {
+        Turn::wait(&self.turns, request, Wants::Share)
+    }
+
+    /// Takes the lock at the server, for a hold that does not keep the turn.
+    pub(crate) fn share(
+        &self,
+        request: &LocalRequest<'_>,
+        kind: Kind,
+        turn: &Turn<'_, Arc<LocalHold>, S>,
+    ) -> Result<Option<HeldNode>> {
+        self.acquire(request, kind, turn, &|| Box::new(|| ()))
+    }
+
+    fn acquire(
+        &self,
+        request: &LocalRequest<'_>,
+        kind: Kind,
+        turn: &Turn<'_, Arc<LocalHold>, S>,
+        on_loss: &dyn Fn() -> OnLoss,
+    ) -> Result<Option<HeldNode>> {
+        self.queue.acquire(&QueueRequest {
+            core: request.session.core(),
+            kind,
+            mode: request.mode,
+            limit: request.limit,
+            on_overdue: None,
+            contended: turn.contended,
+            data: request.data,
+            on_id: &|_| (),
+            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
+            on_loss,
+        })
+    }
+
+    /// Ends a thread's hold. The hold goes to the thread that has waited longest, if its node has
+    /// been first for less than `hand_over` and nobody asked for the lock. Otherwise it is kept for
+    /// `keep`, if no other contender is in the queue. Otherwise its node is deleted; with `wait`,
+    /// the caller can wait for the server's answer to that.
+    pub(crate) fn release(
+        &self,
+        local_hold: &Arc<LocalHold>,
+        (hand_over, keep): (Duration, Duration),
+        wait: bool,
+    ) -> Release {
+        let (node, turn) = (&local_hold.node, local_hold.turn.load(Ordering::Acquire));
+        if node.loss().is_none() {
+            let is_kept = !keep.is_zero() && self.keeper.is_alone(local_hold);
+            // This is read after `is_alone`: the keeper is told of a request to let go that comes
+            // later.
+            if !node.leased().is_revoked() {
+                let goes_on = is_kept || node.age() < hand_over;
+                if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
+                    return Release::of_guard_only(node, false);
+                }
+                // The hold is put away before the turn ends: the next thread must find it.
+                if is_kept && self.keeper.put(local_hold, keep) {
+                    self.turns.leave(turn);
+                    return Release::of_guard_only(node, false);
+                }
+            }
+        }
+        // The delete is on its way before the next thread's create.
+        let release = node.begin_release(wait);
+        self.turns.leave(turn);
+        release
+    }
+
+    pub(crate) fn describe(&self) -> &'static str {
+        self.turns.describe()
+    }
+}
+
+impl LocalHold {
+    /// Another thread takes the hold over, with its turn. False: the hold is lost.
+    ///
+    /// A loss marks the hold first, and then swaps its turn for `NO_TURN` and ends that turn. Of
+    /// two swaps one is first. If the swap here is first, the loss finds this turn and ends it. If
+    /// the swap of the loss is first, this thread finds the mark. A store here, and a load there,
+    /// could both miss what the other thread has just written: the hold would be lost and keep its
+    /// turn, and no other thread of this process would get the lock until the guard is dropped.
+    fn is_taken_over(&self, turn: u64) -> bool {
+        self.turn.swap(turn, Ordering::AcqRel);
+        let is_held = self.node.is_held();
+        if is_held {
+            self.node.hand_over();
+        }
+        is_held
+    }
+}

@@ -1,0 +1,460 @@
+//! The local queue: the threads of one process take turns, first come, first served, and the thread
+//! whose turn it is goes on to ZooKeeper.
+//!
+//! A thread that ends its turn passes it to the thread that has waited longest. It may hand over
+//! the lock itself with the turn, without a round trip. Each waiter has a channel of its own, so a
+//! release wakes one thread. A thread that gets a lock which can be shared also lets in the next
+//! waiters, as long as they want a share.
+
+use std::collections::VecDeque;
+
+use crate::limit::{Ended, Limit};
+use crate::world::{Mutex, Sender, bounded};
+
+/// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
+pub(crate) struct LocalQueue<H, S>(Mutex<QueueState<H, S>>);
+
+struct QueueState<H, S> {
+    /// The number of the thread whose turn it is.
+    occupant: Option<u64>,
+    phase: TurnPhase,
+    /// How often somebody was seen to hold the lock, or to be ahead of us at the server.
+    contended: u64,
+    next: u64,
+    queue: VecDeque<Waiter<H, S>>,
+}
+
+struct Waiter<H, S> {
+    number: u64,
+    is_try: bool,
+    wants: Wants,
+    sender: Sender<Message<H, S>>,
+}
+
+enum Message<H, S> {
+    Turn(Option<H>),
+    Share(S),
+    Busy,
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// The lock for itself: a hold may be handed to it.
+    All,
+    /// A share of the lock: no hold is handed to it.
+    Share,
+}
+
+/// How far the thread is whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnPhase {
+    /// It has sent requests to the server, and does not know yet whether somebody is ahead.
+    Requesting,
+    /// The server has shown somebody ahead.
+    Blocked,
+    /// It holds the lock.
+    Held,
+}
+
+/// How a wait for the turn ended. `contended`: during the wait somebody held the lock, or was ahead
+/// at the server.
+pub(crate) enum TurnOutcome<H, S> {
+    /// It is this thread's turn. With `handed` it has the lock too.
+    Turn {
+        number: u64,
+        handed: Option<H>,
+        contended: bool,
+    },
+    /// The thread whose turn it is shares its hold with this one.
+    Share(S),
+    /// Somebody holds the lock, or is ahead at the server, and this thread only tries.
+    Busy,
+    Deadline {
+        contended: bool,
+    },
+    Cancelled,
+}
+
+impl<H, S> Default for LocalQueue<H, S> {
+    fn default() -> Self {
+        LocalQueue(Mutex::new(QueueState {
+            occupant: None,
+            phase: TurnPhase::Requesting,
+            contended: 0,
+            next: 0,
+            queue: VecDeque::new(),
+        }))
+    }
+}
+
+impl<H, S> LocalQueue<H, S> {
+    /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
+    /// whose turn it is gets the lock.
+    pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<H, S> {
+        let (number, seen, receiver) = {
+            let mut state = self.0.lock();
+            state.next += 1;
+            let number = state.next;
+            if state.occupant.is_none() {
+                state.occupant = Some(number);
+                state.phase = TurnPhase::Requesting;
+                return TurnOutcome::Turn { number, handed: None, contended: false };
+            }
+            let is_contended = state.phase != TurnPhase::Requesting;
+            if is_try && is_contended {
+                return TurnOutcome::Busy;
+            }
+            let (sender, receiver) = bounded(1);
+            state.queue.push_back(Waiter { number, is_try, wants, sender });
+            (number, state.contended - u64::from(is_contended), receiver)
+        };
+        let end = match limit.recv(&receiver) {
+            Ended::Got(message) => return self.outcome(message, number, seen),
+            Ended::Deadline | Ended::Disconnected => Ended::Deadline::<()>,
+            Ended::Cancelled => Ended::Cancelled,
+        };
+        let mut state = self.0.lock();
+        let before = state.queue.len();
+        state.queue.retain(|waiter| waiter.number != number);
+        if state.queue.len() == before
+            && let Ok(message) = receiver.try_recv()
+        {
+            drop(state);
+            return self.outcome(message, number, seen); // the turn came first
+        }
+        match end {
+            Ended::Cancelled => TurnOutcome::Cancelled,
+            _ => TurnOutcome::Deadline { contended: state.contended > seen },
+        }
+    }
+
+    fn outcome(&self, message: Message<H, S>, number: u64, seen: u64) -> TurnOutcome<H, S> {
+        match message {
+            Message::Turn(handed) => {
+                TurnOutcome::Turn { number, handed, contended: self.0.lock().contended > seen }
+            }
+            Message::Share(share) => TurnOutcome::Share(share),
+            Message::Busy => TurnOutcome::Busy,
+        }
+    }
+
+    /// Ends the turn and passes it on. Nothing happens if the turn is over.
+    pub(crate) fn leave(&self, number: u64) {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return;
+        }
+        state.phase = TurnPhase::Requesting;
+        while let Some(waiter) = state.queue.pop_front() {
+            if waiter.sender.try_send(Message::Turn(None)).is_ok() {
+                state.occupant = Some(waiter.number);
+                return;
+            }
+        }
+        state.occupant = None;
+    }
+
+    /// Ends the turn, and hands the hold to the thread that has waited longest. If no thread waits,
+    /// or that one wants a share, or the turn is over, the hold comes back and the turn stays as it
+    /// is.
+    pub(crate) fn pass(&self, number: u64, handed: H) -> Result<(), H> {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return Err(handed);
+        }
+        let mut handed = handed;
+        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::All) {
+            match waiter.sender.try_send(Message::Turn(Some(handed))) {
+                Ok(()) => {
+                    state.occupant = Some(waiter.number);
+                    state.phase = TurnPhase::Requesting;
+                    return Ok(());
+                }
+                Err(e) => match e.into_inner() {
+                    Message::Turn(Some(back)) => handed = back,
+                    _ => return Ok(()), // never: the channel gives back the message that was sent
+                },
+            }
+        }
+        Err(handed)
+    }
+
+    /// Gives the share to the thread that has waited longest, if it wants one; the turn stays. The
+    /// share comes back if no thread waits, or that one wants the lock for itself, or the turn is
+    /// over.
+    pub(crate) fn share(&self, number: u64, share: S) -> Result<(), S> {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return Err(share);
+        }
+        let mut share = share;
+        while let Some(waiter) = state.queue.pop_front_if(|waiter| waiter.wants == Wants::Share) {
+            match waiter.sender.try_send(Message::Share(share)) {
+                Ok(()) => return Ok(()),
+                Err(e) => match e.into_inner() {
+                    Message::Share(back) => share = back,
+                    _ => return Ok(()), // never: the channel gives back the message that was sent
+                },
+            }
+        }
+        Err(share)
+    }
+
+    /// Notes how far the thread is whose turn it is. Waiters that only try get their answer.
+    /// Nothing happens if the turn is over.
+    pub(crate) fn set_phase(&self, number: u64, phase: TurnPhase) {
+        let mut state = self.0.lock();
+        if state.occupant != Some(number) {
+            return;
+        }
+        state.phase = phase;
+        if phase != TurnPhase::Requesting {
+            state.contended += 1;
+            state
+                .queue
+                .retain(|waiter| !(waiter.is_try && waiter.sender.try_send(Message::Busy).is_ok()));
+        }
+    }
+
+    /// The state of the lock in this process, for `Debug`.
+    pub(crate) fn describe(&self) -> &'static str {
+        match self.phase() {
+            None => "<unlocked here>",
+            Some(TurnPhase::Held) => "<locked here>",
+            Some(_) => "<waiting>",
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Option<TurnPhase> {
+        let state = self.0.lock();
+        state.occupant.map(|_| state.phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cancel::CancelToken;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn turn(
+        t: &LocalQueue<&'static str, &'static str>,
+        limit: &Limit<'_>,
+    ) -> (u64, Option<&'static str>) {
+        match t.enter(false, Wants::All, limit) {
+            TurnOutcome::Turn { number, handed, .. } => (number, handed),
+            _ => panic!("no turn"),
+        }
+    }
+
+    fn wait_for(t: &LocalQueue<&'static str, &'static str>, waiters: usize) {
+        while t.0.lock().queue.len() < waiters {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn threads_get_the_turn_and_the_hold_in_the_order_in_which_they_came() {
+        let t = Arc::new(LocalQueue::<_, &str>::default());
+        let (first, _) = turn(&t, &Limit::NONE);
+        let (order, seen) = bounded(8);
+        let threads: Vec<_> = (0..5)
+            .map(|i| {
+                let (here, order) = (t.clone(), order.clone());
+                let thread = std::thread::spawn(move || {
+                    let (number, handed) = turn(&here, &Limit::NONE);
+                    order.send((i, handed)).unwrap();
+                    assert_eq!(here.pass(number, "handed").is_err(), i == 4);
+                    here.leave(number);
+                });
+                wait_for(&t, i + 1);
+                thread
+            })
+            .collect();
+        assert_eq!(t.pass(first, "handed"), Ok(()));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(
+            seen.try_iter().collect::<Vec<_>>(),
+            (0..5).map(|i| (i, Some("handed"))).collect::<Vec<_>>()
+        );
+        assert_eq!(t.phase(), None);
+    }
+
+    #[test]
+    fn a_deadline_says_whether_anybody_held_the_lock() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        let short = || Limit::after(Duration::from_millis(5));
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            TurnOutcome::Deadline { contended: false }
+        ));
+        t.set_phase(number, TurnPhase::Held);
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            TurnOutcome::Deadline { contended: true }
+        ));
+        t.set_phase(number, TurnPhase::Requesting);
+        assert!(matches!(
+            t.enter(false, Wants::All, &short()),
+            TurnOutcome::Deadline { contended: false }
+        ));
+        assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
+    }
+
+    #[test]
+    fn a_turn_says_whether_anybody_held_the_lock_before() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        t.set_phase(number, TurnPhase::Held);
+        std::thread::scope(|s| {
+            let next = s.spawn(|| {
+                matches!(
+                    t.enter(false, Wants::All, &Limit::NONE),
+                    TurnOutcome::Turn { contended: true, .. }
+                )
+            });
+            wait_for(&t, 1);
+            t.leave(number);
+            assert!(next.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn a_thread_that_only_tries_waits_until_the_attempt_before_it_is_decided() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let one =
+                s.spawn(|| matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
+            wait_for(&t, 1);
+            t.set_phase(number, TurnPhase::Held);
+            assert!(one.join().unwrap());
+        });
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
+        t.leave(number);
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Turn { .. }));
+    }
+
+    /// The waiter's time is over, and the turn comes before the waiter can leave the queue. Then it
+    /// has the turn. (It is the same to the waiter if the turn comes a little earlier.)
+    #[test]
+    fn a_turn_that_comes_while_its_waiter_leaves_is_not_lost() {
+        for _ in 0..200 {
+            let t = LocalQueue::<&str, &str>::default();
+            let (number, _) = turn(&t, &Limit::NONE);
+            std::thread::scope(|s| {
+                s.spawn(|| match t.enter(false, Wants::All, &Limit::after(Duration::ZERO)) {
+                    TurnOutcome::Turn { number, .. } => t.leave(number),
+                    TurnOutcome::Deadline { .. } => t.leave(number),
+                    _ => panic!("neither the turn nor the deadline"),
+                });
+                loop {
+                    let mut state = t.0.lock();
+                    if let Some(next) = state.queue.pop_front() {
+                        for _ in 0..5 {
+                            // The waiter finds no turn yet, and waits for the mutex of the queue.
+                            std::thread::yield_now();
+                        }
+                        // As `leave` does it.
+                        assert!(next.sender.try_send(Message::Turn(None)).is_ok());
+                        state.occupant = Some(next.number);
+                        return;
+                    }
+                    if state.next > number && state.queue.is_empty() {
+                        return; // it has left already
+                    }
+                }
+            });
+            assert_eq!(t.phase(), None, "nobody has the turn, and nobody can get it");
+        }
+    }
+
+    #[test]
+    fn a_cancelled_waiter_leaves_the_queue() {
+        let (t, token) = (LocalQueue::<&str, &str>::default(), CancelToken::new());
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                matches!(
+                    t.enter(false, Wants::All, &Limit::cancelled_by(&token)),
+                    TurnOutcome::Cancelled
+                )
+            });
+            wait_for(&t, 1);
+            token.cancel();
+            assert!(waiter.join().unwrap());
+        });
+        assert_eq!(t.pass(number, "back"), Err("back"));
+    }
+
+    #[test]
+    fn a_turn_that_a_loss_has_ended_is_not_ended_twice() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (old, _) = turn(&t, &Limit::NONE);
+        t.leave(old);
+        let (new, _) = turn(&t, &Limit::NONE);
+        assert_eq!(t.pass(old, "late"), Err("late"));
+        t.leave(old);
+        assert!(matches!(
+            t.enter(false, Wants::All, &Limit::after(Duration::ZERO)),
+            TurnOutcome::Deadline { .. }
+        ));
+        t.leave(new);
+    }
+
+    #[test]
+    fn a_hold_is_not_handed_to_a_thread_that_wants_a_share() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE) {
+                TurnOutcome::Turn { number, handed, .. } => {
+                    t.leave(number);
+                    handed
+                }
+                _ => panic!("no turn"),
+            });
+            wait_for(&t, 1);
+            let writer = s.spawn(|| turn(&t, &Limit::NONE).1);
+            wait_for(&t, 2);
+            assert_eq!(t.pass(number, "handed"), Err("handed"));
+            t.leave(number);
+            assert_eq!((reader.join().unwrap(), writer.join().unwrap()), (None, None));
+        });
+    }
+
+    #[test]
+    fn a_share_goes_to_each_next_waiter_until_one_wants_the_lock_for_itself() {
+        let t = LocalQueue::<&str, &str>::default();
+        let (number, _) = turn(&t, &Limit::NONE);
+        std::thread::scope(|s| {
+            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE) {
+                TurnOutcome::Share(share) => share,
+                TurnOutcome::Turn { number, .. } => {
+                    t.leave(number);
+                    "a turn"
+                }
+                _ => "nothing",
+            };
+            let first = s.spawn(move || sharer(true));
+            wait_for(&t, 1);
+            let second = s.spawn(move || sharer(false));
+            wait_for(&t, 2);
+            let writer = s.spawn(|| t.leave(turn(&t, &Limit::NONE).0));
+            wait_for(&t, 3);
+            let behind = s.spawn(move || sharer(false));
+            wait_for(&t, 4);
+            assert_eq!(t.share(number + 9, "no turn"), Err("no turn"));
+            assert_eq!([t.share(number, "one"), t.share(number, "two")], [Ok(()), Ok(())]);
+            assert_eq!((first.join().unwrap(), second.join().unwrap()), ("one", "two"));
+            assert_eq!(t.share(number, "too many"), Err("too many"));
+            t.leave(number);
+            writer.join().unwrap();
+            assert_eq!(behind.join().unwrap(), "a turn");
+        });
+        assert_eq!(t.phase(), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! A held node: what every guard ends in, whatever the recipe. It knows whether its lock is still
+//! held, and how its node is deleted.
+
+use std::iter;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::error;
+use crate::clock::BootTime;
+use crate::error::{Cause, Error, LossReason, Result};
+use crate::limit::{Ended, Limit};
+#[cfg(zk_sim)]
+use crate::observed::{self, News, Observed};
+use crate::session::core::Core;
+use crate::session::generation::{CallError, Generation, Outcome, Removal};
+use crate::session::leased_node::LeasedNode;
+use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::world::{Receiver, Sender, bounded};
+
+/// A node that was granted the lock. If it is dropped before it is released, by an early return or
+/// a panic, the drop releases it: otherwise a node would keep the lock that no guard stands for.
+pub(crate) struct HeldNode {
+    generation: Arc<Generation>,
+    leased: Arc<LeasedNode>,
+    /// How the node is deleted.
+    removal: Removal,
+    /// How often the lock was handed to another thread of this process.
+    hand_overs: AtomicU64,
+    is_released: AtomicBool,
+}
+
+/// The end of a guard, begun but not waited for: several guards can be ended before the first wait.
+#[must_use = "the caller must learn the outcome"]
+pub(crate) struct Release {
+    loss: Option<LossReason>,
+    /// The outcome of each delete, if the caller wants to wait for it.
+    deleted: Vec<Receiver<Outcome>>,
+    limit: Limit<'static>,
+}
+
+impl HeldNode {
+    pub(crate) fn new(
+        generation: &Arc<Generation>,
+        leased: Arc<LeasedNode>,
+        removal: Removal,
+    ) -> Self {
+        let held_node = HeldNode {
+            generation: generation.clone(),
+            leased,
+            removal,
+            hand_overs: AtomicU64::new(0),
+            is_released: AtomicBool::new(false),
+        };
+        #[cfg(zk_sim)]
+        observed::notify(|| News::Granted(Observed::new(&held_node)));
+        held_node
+    }
+
+    /// The session in which it is held.
+    pub(crate) fn generation(&self) -> &Arc<Generation> {
+        &self.generation
+    }
+
+    /// The node as the lease knows it, with the signals of its loss and of requests to let go.
+    pub(crate) fn leased(&self) -> &Arc<LeasedNode> {
+        &self.leased
+    }
+
+    /// The node's full path.
+    pub(crate) fn path(&self) -> &str {
+        self.leased.path()
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.generation.lease.is_held(&self.leased, BootTime::now())
+    }
+
+    /// Why the lock is lost; `None` if it is held.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        if self.is_held() { None } else { self.leased.loss() }
+    }
+
+    /// An error if the lock is lost.
+    pub(crate) fn check(&self, core: &Core) -> Result<()> {
+        let path = core.shown(self.path()).to_owned();
+        self.loss().map_or(Ok(()), |reason| Err(Error::Lost { path, reason }))
+    }
+
+    pub(crate) fn valid_for(&self) -> Duration {
+        let (lease, now) = (&self.generation.lease, BootTime::now());
+        if lease.is_held(&self.leased, now) { lease.remaining(now) } else { Duration::ZERO }
+    }
+
+    /// How long ago the node was granted the lock.
+    pub(crate) fn age(&self) -> Duration {
+        BootTime::now().since(self.leased.since())
+    }
+
+    /// Counts that another thread of this process takes the lock over.
+    pub(crate) fn hand_over(&self) {
+        self.hand_overs.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn hand_overs(&self) -> u64 {
+        self.hand_overs.load(Ordering::Acquire)
+    }
+
+    /// Requests a watch on the node, unless one is set, without waiting for it.
+    pub(crate) fn ask_for_watch(&self) {
+        if self.leased.armed_on() == 0 {
+            self.watch_again();
+        }
+    }
+
+    /// Requests a new watch on the node, without waiting for it: the last one has fired, or there
+    /// is none.
+    pub(crate) fn watch_again(&self) {
+        self.generation.lease.rearm(&self.leased);
+        self.generation.wake();
+    }
+
+    /// Notes that the node was seen gone: the lock is lost.
+    pub(crate) fn seen_gone(&self) {
+        self.generation.lease.node_gone(&self.leased, BootTime::now());
+    }
+
+    /// Lets the lock go while other threads still have views of it. Their signals become ready.
+    pub(crate) fn resign(&self) {
+        self.generation.lease.resign(&self.leased, BootTime::now());
+        self.release(None);
+    }
+
+    /// Lets the lock go; its node is deleted, whatever happens. With `wait`, the caller can wait
+    /// for the outcome.
+    pub(crate) fn begin_release(&self, wait: bool) -> Release {
+        self.begin_release_with(&[], wait)
+    }
+
+    /// The same for this node and `others` of the same session. All deletes are sent before the
+    /// first outcome is waited for.
+    pub(crate) fn begin_release_with(&self, others: &[HeldNode], wait: bool) -> Release {
+        let all = || iter::once(self).chain(others);
+        let loss = all().find_map(HeldNode::loss);
+        let mut deleted = Vec::new();
+        for held_node in all() {
+            let (done, outcome) = wait.then(|| bounded(1)).unzip();
+            held_node.release(done);
+            deleted.extend(outcome);
+        }
+        Release { loss, deleted, limit: Limit::after(self.generation.operation_timeout()) }
+    }
+
+    fn release(&self, done: Option<Sender<Outcome>>) {
+        #[cfg(zk_sim)]
+        observed::notify(|| News::Released(Observed::new(self)));
+        self.is_released.store(true, Ordering::Release);
+        self.generation.lease.release(&self.leased);
+        let mut removal = self.removal.clone();
+        removal.done = done;
+        self.generation.remove(removal);
+    }
+}
+
+impl Drop for HeldNode {
+    fn drop(&mut self) {
+        if !*self.is_released.get_mut() {
+            self.release(None);
+        }
+    }
+}
+
+impl Release {
+    /// The end of a guard whose node stays: a nested guard, a shared one, or one whose lock was
+    /// handed over. Only if the caller wants to `wait` is it read whether the lock was lost: that
+    /// takes a clock and a lock, and most nested guards are just dropped.
+    pub(crate) fn of_guard_only(held_node: &HeldNode, wait: bool) -> Self {
+        let loss = if wait { held_node.loss() } else { None };
+        Release { loss, deleted: Vec::new(), limit: Limit::NONE }
+    }
+
+    /// An error if the lock was lost before. Otherwise waits for the outcome of the deletes, if
+    /// that was wanted. `path` is that of the node, as its user knows it.
+    pub(crate) fn wait(self, path: &str) -> Result<()> {
+        let (op, path) = ("unlock", path.to_owned());
+        if let Some(reason) = self.loss {
+            return Err(Error::Lost { path, reason });
+        }
+        for deleted in self.deleted {
+            match self.limit.recv(&deleted) {
+                // If no answer can come any more, the session is gone, and the node with it.
+                Ended::Got(Ok(())) | Ended::Disconnected | Ended::Cancelled => {}
+                Ended::Got(Err(code)) => return Err(error(op, path, CallError::of_code(code))),
+                Ended::Deadline => {
+                    return Err(Error::Unavailable { op, path, cause: Cause::ConnectionLost });
+                }
+            }
+        }
+        Ok(())
+    }
+}

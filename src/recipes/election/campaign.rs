@@ -1,0 +1,193 @@
+//! One candidate's way to leadership, and to the next term, and so on: through outages and lost
+//! sessions, with one node at a time.
+//!
+//! A candidate's thread (`state.rs`) and a runner ([`Campaign::run`]) use it.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::leadership::{HeldTerm, Leadership};
+use crate::cancel::CancelToken;
+use crate::error::{Error, Result};
+use crate::fencing::FencingToken;
+use crate::limit::{Ended, Limit};
+use crate::local::registry::Interned;
+use crate::queue::call::error;
+use crate::queue::name::Kind;
+use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
+use crate::session::ZkSession;
+use crate::session::core::Core;
+use crate::session::generation::CallError;
+use crate::session::retry::Retry;
+use crate::world::{HashSet, Instant, Mutex, never};
+
+/// The first pause between two checks of a node whose create may still be on its way; each further
+/// pause is twice as long.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What the server needs to know of a candidate.
+#[derive(Clone)]
+pub(super) struct Campaign {
+    pub(super) session: ZkSession,
+    /// As the user gave it.
+    pub(super) path: String,
+    pub(super) id: Vec<u8>,
+    pub(super) shared: Arc<Interned<SharedElection>>,
+}
+
+/// What all elections of one path on one session share. It is a type of its own, because the lock
+/// registry keeps other recipes off the path by the type.
+pub(super) struct SharedElection {
+    pub(super) queue: Queue,
+}
+
+impl Campaign {
+    /// Queues until this candidate leads, whatever happens on the way. `on_blocked` is called when
+    /// the server shows somebody ahead or that is not known any more, `on_trouble` with each
+    /// failure after which it tries again.
+    ///
+    /// Fails only if another attempt cannot help: if it is cancelled, the session is closed, or
+    /// access is denied.
+    pub(super) fn elect(
+        &self,
+        cancel: &CancelToken,
+        created_nodes: &CreatedNodes,
+        on_blocked: &dyn Fn(bool),
+        on_trouble: &dyn Fn(&Error),
+    ) -> Result<(HeldTerm, FencingToken)> {
+        let limit = Limit::cancelled_by(cancel);
+        let (mut logged, mut refusals) = (None, 0);
+        loop {
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled { path: self.path.clone() });
+            }
+            let acquired = self.shared.queue.acquire(&QueueRequest {
+                core: self.session.core(),
+                kind: Kind::Latch,
+                mode: Mode::Wait,
+                limit,
+                on_overdue: Some(on_trouble),
+                contended: false,
+                data: &self.id,
+                on_id: &|id| created_nodes.add(self.session.core(), id),
+                on_blocked,
+                on_loss: &|| Box::new(|| ()),
+            });
+            let elected = match acquired {
+                Ok(node) => Ok(node.and_then(|node| self.begin(node))),
+                Err(e) => Err(e),
+            };
+            match elected {
+                Ok(Some(elected)) => return Ok(elected),
+                Ok(None) => {} // the node was lost before the term began
+                Err(e @ (Error::Unavailable { .. } | Error::Server { .. })) => {
+                    if logged.as_ref() != Some(&e) {
+                        warn!("election {}: {e}; trying on", self.path);
+                        logged = Some(e.clone());
+                    }
+                    on_trouble(&e);
+                    // An outage ends by itself. After a refusal somebody must change something at
+                    // the server, and each attempt makes and deletes a node: so the attempts become
+                    // less and less frequent.
+                    refusals = if matches!(e, Error::Server { .. }) { refusals + 1 } else { 0 };
+                    self.pause(refusals, &limit)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Makes a held node a term. `None`: the node is lost.
+    fn begin(&self, node: HeldNode) -> Option<(HeldTerm, FencingToken)> {
+        let path = self.session.core().shown(node.path()).to_owned();
+        let token = FencingToken::new(node.leased().czxid(), 0);
+        let term = HeldTerm::new(node, path.clone());
+        if !term.node().is_held() {
+            return None;
+        }
+        term.node().ask_for_watch();
+        info!("{path}: elected, token {token}");
+        Some((term, token))
+    }
+
+    /// Waits for T/8. After the second refusal in a row, and after each further one, the time
+    /// doubles, up to 8 T.
+    fn pause(&self, refusals: u32, limit: &Limit<'_>) -> Result<()> {
+        let until =
+            Instant::now() + self.session.timeout() / 8 * (1 << refusals.saturating_sub(1).min(6));
+        match limit.or_at(until).recv(&never::<Infallible>()) {
+            Ended::Cancelled => Err(Error::Cancelled { path: self.path.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The runner: stands for election, and calls `lead` in each term, until it returns `Break`.
+    pub(super) fn run<T>(
+        &self,
+        cancel: &CancelToken,
+        mut lead: impl FnMut(&Leadership) -> ControlFlow<T>,
+    ) -> Result<T> {
+        let created_nodes = CreatedNodes::default();
+        loop {
+            // The drop of `term` ends the term, also after a panic.
+            let (term, _) = self.elect(cancel, &created_nodes, &|_| (), &|_| ())?;
+            let leadership = term.view();
+            if cancel.is_cancelled() {
+                return Err(Error::Cancelled { path: self.path.clone() });
+            }
+            // The term may have ended since it began.
+            if !leadership.is_held() {
+                continue;
+            }
+            if let ControlFlow::Break(value) = lead(&leadership) {
+                return Ok(value);
+            }
+        }
+    }
+}
+
+/// The nodes that one candidate has made, by their ids. Nodes that were deleted long ago are left
+/// out.
+#[derive(Default)]
+pub(super) struct CreatedNodes(Mutex<HashSet<String>>);
+
+impl CreatedNodes {
+    /// Notes that a node with this id is about to be made.
+    pub(super) fn add(&self, core: &Core, id: &str) {
+        let pending =
+            core.generation().map(|generation| generation.pending_deletes()).unwrap_or_default();
+        let mut ids = self.0.lock();
+        ids.retain(|id| pending.contains(id));
+        ids.insert(id.to_owned());
+    }
+
+    /// Waits until all of these nodes that should be deleted are gone. A lost session takes its
+    /// nodes with it.
+    pub(super) fn until_gone(&self, campaign: &Campaign) -> Result<()> {
+        let (core, path) = (campaign.session.core(), campaign.path.as_str());
+        let limit = &Limit::after(core.operation_timeout());
+        let Some(generation) = core.generation() else { return Ok(()) };
+        let going = &*generation.pending_deletes() & &*self.0.lock();
+        let dir = [core.chroot(), path].concat();
+        let (mut pause, retry) = (PAUSE, Retry::enduring());
+        while !generation.lease.is_over() && !going.is_disjoint(&generation.pending_deletes()) {
+            // The connection sends its requests in order. So once a write of its own is
+            // acknowledged, most earlier deletes are done; the loop checks that.
+            match core.connected("leave", path, limit, &retry) {
+                Ok(generation) => drop(generation.prove(&dir, limit)),
+                Err(Error::Closed { .. }) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+            if limit.is_past() {
+                return Err(error("leave", path.to_owned(), CallError::ConnectionLoss));
+            }
+            if !going.is_disjoint(&generation.pending_deletes()) {
+                limit.or_at(Instant::now() + pause).recv(&never::<Infallible>());
+                pause *= 2;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! `Leadership`: one term of a leader. The candidate or the runner begins and ends it; the program
+//! looks at it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::guard::{Held, Hold};
+use crate::queue::{HeldNode, Release};
+
+/// One term of leadership, to look at.
+///
+/// Its methods are those of [`Held`]. [`is_held`](Held::is_held) and [`check`](Held::check) say
+/// whether the term lasts. [`lost`](Held::lost) becomes ready when it ends, in whatever way.
+/// [`fencing_token`](Held::fencing_token) is for the store that the leader writes to.
+/// [`valid_for`](Held::valid_for) says how long the term lasts even if ZooKeeper never answers
+/// again.
+///
+/// It is only a view. Any thread may have it, its clones show the same term, and if you drop it,
+/// the term goes on. It does not keep the session open. The term ends when its candidate leaves,
+/// when the closure of the runner returns ([`LossReason::Resigned`](crate::LossReason::Resigned)),
+/// or when it is lost, as any lock can be. A term that has ended never lasts again. If the same
+/// candidate is elected again, that is another term.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::{ZkElection, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let candidate = ZkElection::new(&session, "/elections/billing")?.join()?;
+/// let leadership = candidate.wait_leader()?;
+/// let token = leadership.fencing_token();
+/// while leadership.is_held() {
+///     println!("a piece of work under {token}"); // the store refuses an older token
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Leadership(Arc<Held>);
+
+/// The owner of a term. The term ends when this is dropped.
+#[must_use = "the term ends with it"]
+pub(super) struct HeldTerm(Arc<Term>);
+
+struct Term {
+    node: HeldNode,
+    path: String,
+}
+
+impl HeldTerm {
+    pub(super) fn new(node: HeldNode, path: String) -> Self {
+        HeldTerm(Arc::new(Term { node, path }))
+    }
+
+    pub(super) fn node(&self) -> &HeldNode {
+        &self.0.node
+    }
+
+    pub(super) fn view(&self) -> Leadership {
+        Leadership(Arc::new(Held::view(self.0.clone())))
+    }
+}
+
+impl Drop for HeldTerm {
+    fn drop(&mut self) {
+        self.0.node.resign();
+    }
+}
+
+impl Hold for Term {
+    fn node(&self) -> &HeldNode {
+        &self.node
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A view has nothing to release.
+    fn release(&self, _: bool) -> Release {
+        Release::of_guard_only(&self.node, false)
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&*self.0).finish()
+    }
+}

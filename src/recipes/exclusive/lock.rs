@@ -1,0 +1,180 @@
+//! An exclusive lock as this process sees it: its threads take turns, and the thread whose turn it
+//! is tries to make the lock's node.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+
+use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
+use crate::error::{Error, Result};
+use crate::guard::{Held, Hold};
+use crate::limit::Limit;
+use crate::local::queue::{LocalQueue, Wants};
+use crate::local::registry::Interned;
+use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::{Admission, LocalRequest, Turn};
+use crate::queue::{Contender, HeldNode, Mode, Release, query};
+use crate::recipes::settings::Settings;
+use crate::session::ZkSession;
+use crate::session::acl::Acl;
+use crate::session::generation::CallError;
+use crate::session::leased_node::OnLoss;
+use crate::session::nonce;
+use crate::wait::{Wait, until_got};
+use crate::world::thread::ThreadId;
+use crate::world::{Mutex, thread};
+
+/// Threads neither hand this lock over nor share it: a turn carries nothing.
+type Turns = LocalQueue<Infallible, Infallible>;
+
+/// The name of the one node, below the lock's path.
+const NODE: &str = "lock";
+
+/// One `ZkExclusiveLock`: the shared lock, and what is this user's own.
+pub(crate) struct ExclusiveHandle {
+    pub(super) settings: Settings,
+    shared: Arc<Interned<SharedExclusive>>,
+}
+
+/// What all `ZkExclusiveLock`s of one path on one session share.
+struct SharedExclusive {
+    /// The lock's node, its full path.
+    node: String,
+    acl: Acl,
+    turns: Arc<Turns>,
+    /// The hold of this process, if there is one.
+    hold: Mutex<Weak<HeldNode>>,
+    self_deadlock: SelfDeadlockDetector,
+}
+
+impl ExclusiveHandle {
+    pub(super) fn new(settings: Settings) -> Result<Self> {
+        let what = "exclusive lock";
+        let shared = settings.share(what, |settings| SharedExclusive {
+            node: format!("{}/{NODE}", settings.dir()),
+            acl: settings.acl.clone(),
+            turns: Arc::default(),
+            hold: Mutex::new(Weak::new()),
+            self_deadlock: settings.self_deadlock(),
+        })?;
+        if shared.acl != settings.acl {
+            let reason =
+                format!("{:?} is in use on this session with ACL {:?}", settings.path, shared.acl);
+            return Err(Error::InvalidConfig { what, reason });
+        }
+        Ok(ExclusiveHandle { settings, shared })
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.settings.session
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.settings.path
+    }
+
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (shared, thread) = (&self.shared, thread::current().id());
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
+        }
+        shared.self_deadlock.warn(thread, &self.settings.path);
+        let held_here = || shared.hold.lock().upgrade().is_some_and(|node| node.is_held());
+        let request = LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
+            mode,
+            limit,
+            data: &self.settings.data,
+            is_held_here: &held_here,
+        };
+        let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
+            Some(Admission::Turn(turn, _)) => turn,
+            Some(Admission::Share(never)) => match never {},
+            None => return Ok(None),
+        };
+        let number = turn.number;
+        let attempt = ExclusiveAttempt::new(&ExclusiveRequest {
+            local: &request,
+            node: &shared.node,
+            acl: &shared.acl,
+            contended: turn.contended,
+            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
+            on_loss: &|| {
+                // The loss ends the turn, even if the guard lives on: a lost hold must not keep
+                // other threads of this process from the lock.
+                let turns = shared.turns.clone();
+                Box::new(move || turns.leave(number)) as OnLoss
+            },
+        })
+        .run()?;
+        let Some(node) = attempt else { return Ok(None) };
+        let node = Arc::new(node);
+        *shared.hold.lock() = Arc::downgrade(&node);
+        turn.becomes_hold();
+        shared.self_deadlock.holds(thread);
+        Ok(Some(Held::new(Arc::new(ExclusiveHold {
+            lock: self.clone(),
+            node,
+            thread,
+            turn: number,
+        }))))
+    }
+
+    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
+        until_got(|| self.acquire(Mode::Wait, Limit::NONE))
+    }
+
+    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
+        wait.acquire(|| self.settings.operation_timeout(), |mode, limit| self.acquire(mode, limit))
+    }
+
+    /// The holder, if there is one; the nonce is left out of its data.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let (core, path) = (self.settings.session.core(), &self.shared.node);
+        // This limit is for the connection. The read has a limit of its own.
+        let limit = Limit::after(self.settings.operation_timeout());
+        query("holders", core, path, &limit, |generation, _| {
+            match generation.read(path, false, &Limit::NONE) {
+                Ok(mut node) => {
+                    node.data = nonce::split(&node.data).1.to_vec();
+                    Ok(vec![Contender::of(NODE, false, 0, node)])
+                }
+                Err(CallError::NoNode) => Ok(Vec::new()),
+                Err(e) => Err(e),
+            }
+        })
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        self.shared.turns.describe()
+    }
+}
+
+/// The hold that a guard ends.
+struct ExclusiveHold {
+    lock: Arc<ExclusiveHandle>,
+    node: Arc<HeldNode>,
+    /// The thread that took the lock.
+    thread: ThreadId,
+    turn: u64,
+}
+
+/// This lock is not re-entrant: each guard has a hold of its own.
+impl Hold for ExclusiveHold {
+    fn node(&self) -> &HeldNode {
+        &self.node
+    }
+
+    fn path(&self) -> &str {
+        self.lock.settings.shown(&self.lock.shared.node)
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        let shared = &self.lock.shared;
+        shared.self_deadlock.released(self.thread);
+        // The delete is sent before the next thread's create.
+        let release = self.node.begin_release(wait);
+        shared.turns.leave(self.turn);
+        release
+    }
+}

@@ -1,0 +1,232 @@
+//! `ZkExclusiveLock`: the simple lock. One node exists or does not exist; there is no queue.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `attempt.rs` and `create_attempt.rs` guarantee that a node that was made
+//! is ours, and that no delete of ours hits the node of another client.
+
+mod attempt;
+mod lock;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::lock::ExclusiveHandle;
+use crate::error::Result;
+use crate::guard::guard;
+use crate::queue::Contender;
+use crate::recipes::settings::{LockBuilder, Recipe, Settings};
+use crate::session::ZkSession;
+use crate::wait::Wait;
+
+/// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
+/// lock's path holds the lock. Every other client that wants it watches that node, and tries again
+/// when it is deleted. It is not re-entrant.
+///
+/// All threads of all processes that lock the same path of the same ensemble with a
+/// `ZkExclusiveLock` exclude each other: there is one guard at a time. Any other client counts too
+/// if it makes an ephemeral node `lock` there, and respects such a node of others. The lock does
+/// **not** exclude the locks that have a queue, such as [`ZkMutex`](crate::ZkMutex): use each path
+/// for one kind of lock. Two `ZkExclusiveLock` of one path on one session are the same lock. On two
+/// sessions they exclude each other.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use zk_mutex::{ZkExclusiveLock, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let lock = ZkExclusiveLock::new(&session, "/locks/import")?;
+/// if let Some(guard) = lock.try_lock()? {
+///     // Locked here, unlocked there.
+///     std::thread::spawn(move || {
+///         println!("importing under {}", guard.fencing_token()); // the store refuses an older token
+///     });
+/// } else if let Some(holder) = lock.holders()?.first() {
+///     println!("{} is at it", String::from_utf8_lossy(&holder.data));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # When to use it, and when not
+///
+/// Use it for a lock that few processes want, and that they mostly ask for with
+/// [`try_lock`](Self::try_lock): a job that one of a few hosts runs, or a file that one process
+/// imports. Its protocol is also the simplest. If many wait, or wait for long, use a
+/// [`ZkMutex`](crate::ZkMutex):
+///
+/// * **A release wakes every process that waits** (the herd). Each of them sends a create, and all
+///   but one of them read the node and watch it again. With n waiting processes a release causes
+///   about 2n requests. With a queue it causes the same few for any n.
+/// * **Waiting processes are not listed.** Only the [holder](Self::holders) has a node.
+/// * **A release takes three requests**, and with a queue one. All clients use the same name, so
+///   each delete has to make sure that the node is still ours.
+///
+/// # Which node is ours
+///
+/// The first line of the node's data is a UUID, a new one for each acquisition. Behind it stands
+/// the text that [`data`](LockBuilder::data) sets. A hold begins when a read that follows an
+/// acknowledged write shows that line, even if the reply to the create itself was lost.
+///
+/// A node is deleted only if, on the same connection, first a write was acknowledged (so that no
+/// earlier delete of ours is still on its way) and then a read showed our line and our session. So
+/// a delete that is sent again cannot hit the node of the next holder.
+///
+/// # Fairness
+///
+/// It is not fair: the lock goes to the process whose create arrives first, so a process can be
+/// passed over for ever. Within a process the threads take turns, first come, first served, and one
+/// thread at a time tries.
+///
+/// # When the session is lost
+///
+/// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session. When the guard is lost, its signal
+/// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
+/// Threads that wait for the lock go on waiting, in a new session.
+///
+/// # Differences from `std::sync::Mutex`
+///
+/// * It contains no value: what it protects is elsewhere, and shared with other machines.
+/// * Its guard is `Send`: any thread may drop it. If a thread that holds the lock calls
+///   [`lock`](Self::lock) again, it waits until another thread drops the first guard.
+/// * There is no poisoning: a panic releases the lock like any other end of the guard's scope.
+/// * A guard can be lost while it lives.
+/// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
+///
+/// Source: "Simple Locks" in "ZooKeeper: Wait-free coordination for Internet-scale systems", P.
+/// Hunt and others, 2010. The proof that a node is ours, the lease and the signal of loss are this
+/// library's.
+#[derive(Clone)]
+pub struct ZkExclusiveLock {
+    pub(crate) lock: Arc<ExclusiveHandle>,
+}
+
+guard! {
+    /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any
+    /// thread: it may be sent to another thread.
+    ///
+    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
+    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
+    /// [`Held`](crate::Held).
+    ///
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
+    ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
+}
+
+impl ZkExclusiveLock {
+    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](LockBuilder::build).
+    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
+        ZkExclusiveLock::builder(session, path).build()
+    }
+
+    /// A builder, for a lock with settings of its own.
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkExclusiveLock> {
+        LockBuilder::new(session.clone(), path.to_owned())
+    }
+
+    /// The lock's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Blocks until this call holds the lock. A thread that holds it already waits too, for ever if
+    /// no other thread drops that guard.
+    ///
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also the ACL of the holder's
+    ///   node if it does not let us read, and [`Error::Auth`](crate::Error::Auth) when the servers
+    ///   refuse the session's credentials.
+    ///
+    /// After an error this call has no node, or the node is being deleted.
+    #[doc(alias = "acquire")]
+    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
+    pub fn lock(&self) -> Result<ZkExclusiveGuard> {
+        self.lock.lock().map(ZkExclusiveGuard::new)
+    }
+
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one write, or nothing if another thread of this process has the lock. "Somebody
+    /// else" may also be a guard of this process that was lost and still lives: its node is deleted
+    /// when the guard is dropped. If a node of ours is being deleted, the call waits for that.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
+    /// does not answer within a sixth of the session timeout.
+    #[doc(alias = "tryAcquire")]
+    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
+    pub fn try_lock(&self) -> Result<Option<ZkExclusiveGuard>> {
+        self.lock_timeout(Duration::ZERO)
+    }
+
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call has no node, or the node is about to be deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
+    /// out in an outage, or before the server answered. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
+    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
+    #[doc(alias = "try_lock_for")]
+    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard>> {
+        self.lock_with(Wait::timeout(timeout))
+    }
+
+    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. Gives `None` if others had it all that time, as
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
+    /// when the token is cancelled.
+    #[doc(alias = "try_lock_until")]
+    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkExclusiveGuard>> {
+        Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
+    }
+
+    /// The contender that holds the lock, in any process. The list is empty if nobody holds the
+    /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or the answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
+    }
+}
+
+impl Recipe for ZkExclusiveLock {
+    fn make(settings: Settings) -> Result<Self> {
+        Ok(ZkExclusiveLock { lock: ExclusiveHandle::new(settings)?.into() })
+    }
+}
+
+impl fmt::Debug for ZkExclusiveLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkExclusiveLock")
+            .field("path", &self.path())
+            .field("state", &format_args!("{}", self.lock.describe()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,250 @@
+//! `ZkMultiLock`: several locks as one.
+//!
+//! This file takes the members one after the other, and releases those that it has when one fails.
+//! `order.rs` guarantees that all multi-locks take them in one order. `member.rs` makes a member of
+//! each kind of lock. `guard.rs` is the guard of all of them together.
+
+mod guard;
+mod member;
+mod order;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::guard::ZkMultiGuard;
+pub use self::member::Member;
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+use crate::queue::Mode;
+use crate::wait::{Wait, until_got};
+use crate::world::thread;
+
+/// Several locks as one: a guard holds all of them, or the call holds none.
+///
+/// The members are any mix of this crate's locks, on one session or on several, on one ensemble or
+/// on several; see [`Member`]. If one of them cannot be taken, the members that were taken before
+/// are released.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{Member, ZkMultiLock, ZkMutex, ZkRwLock, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let from = ZkMutex::new(&session, "/locks/accounts/17")?;
+/// let to = ZkMutex::new(&session, "/locks/accounts/4")?;
+/// let rates = ZkRwLock::new(&session, "/locks/rates")?;
+///
+/// let transfer = ZkMultiLock::new([Member::from(&from), Member::from(&to), Member::read(&rates)])?;
+/// if let Some(guard) = transfer.lock_timeout(Duration::from_secs(5))? {
+///     let tokens = guard.fencing_tokens(); // of 17, of 4, of the rates
+///     println!("moving money under {tokens:?}");
+///     guard.check()?; // all are still held
+///     guard.unlock()?; // all at once
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Deadlocks
+///
+/// A call takes the members one after the other, always in one order: by their ensemble (its hosts,
+/// sorted), then by their full path (chroot included), then by their kind. The order in which they
+/// were given makes no difference. So multi-locks, of all processes, never wait for each other in a
+/// circle, on two conditions:
+///
+/// * When a thread calls this lock, it holds no other lock for which a holder of a member may be
+///   waiting. If it holds a member already, the call gives [`Error::WouldDeadlock`]. But a permit
+///   belongs to no thread, and so does a guard that may move between threads: the library cannot
+///   see that this thread holds one.
+/// * If a multi-lock has members on several ensembles, all sessions, of all processes, name each
+///   ensemble by the same hosts. Within one ensemble the order is that of the paths, however its
+///   hosts are written.
+///
+/// If the same lock is given twice (also once to read and once to write, or through another session
+/// or chroot), the multi-lock would wait for itself: [`new`](Self::new) refuses it. Two sessions
+/// count as sessions of one ensemble if they name a host in common, by its name and port.
+///
+/// A multi-lock is not re-entrant, even if its members are.
+///
+/// # Fairness
+///
+/// As with the members: the call waits in the queue of one member at a time. While it waits for one
+/// member, it keeps the members that it has taken. So use few members, and hold them briefly.
+///
+/// # When the session is lost
+///
+/// A guard is valid while [`is_held`](ZkMultiGuard::is_held) says so: while all members are held.
+/// When the first of them is lost, the signal [`lost`](ZkMultiGuard::lost) of the guard becomes
+/// ready, and [`check`](ZkMultiGuard::check) gives an error. If a member is lost while the call
+/// waits for another, the call releases all members and gives [`Error::Lost`]. Threads that have no
+/// member yet go on waiting, in a new session.
+///
+/// # Differences from Curator's `InterProcessMultiLock`
+///
+/// * The members are taken in one order everywhere, so multi-locks do not deadlock.
+/// * One timeout is for all members together.
+/// * The guard has one signal of loss for all members.
+///
+/// Source: Curator's `InterProcessMultiLock`.
+#[derive(Clone)]
+pub struct ZkMultiLock {
+    set: Arc<Set>,
+}
+
+struct Set {
+    /// In the order in which the program gave them.
+    members: Vec<Member>,
+    /// Their numbers in the order in which they are taken.
+    order: Vec<usize>,
+}
+
+impl ZkMultiLock {
+    /// The lock of these members. Nothing is sent.
+    ///
+    /// Mutexes are members as they are: `ZkMultiLock::new([&one, &other])`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidConfig`] without a member; [`Error::WouldDeadlock`] when two members are the
+    /// same lock, or are locks of different kinds on one path.
+    pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Result<Self> {
+        let members: Vec<Member> = members.into_iter().map(M::into).collect();
+        if members.is_empty() {
+            let reason = "it has no member".to_owned();
+            return Err(Error::InvalidConfig { what: "multi-lock", reason });
+        }
+        let keys = members.iter().map(Member::key).collect();
+        match order::order(keys) {
+            Ok(order) => Ok(ZkMultiLock { set: Arc::new(Set { members, order }) }),
+            Err(twice) => Err(Error::WouldDeadlock {
+                path: members[twice].path().to_owned(),
+                why: "it is there twice and would wait for itself: give each lock once, to read or to write",
+            }),
+        }
+    }
+
+    /// Blocks until this thread holds all members.
+    ///
+    /// The call waits in an outage for as long as each session's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    ///
+    /// The call gives the first error that it meets:
+    ///
+    /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
+    /// * [`Error::Lost`] when this thread held a member before and lost it, and its guards still
+    ///   live, or when a member was lost while the call waited for another.
+    /// * [`Error::Unavailable`] when no server can be reached, or no server gives the answer that
+    ///   is needed, for longer than the retry policy allows.
+    /// * [`Error::Closed`] when a session is closed.
+    /// * [`Error::NoAuth`] when an ACL refuses, and [`Error::Auth`] when the servers refuse a
+    ///   session's credentials.
+    /// * [`Error::InvalidConfig`] and [`Error::InconsistentLeases`] when a semaphore refuses, as
+    ///   [`ZkSemaphore::acquire_many`](crate::ZkSemaphore::acquire_many) says.
+    ///
+    /// After an error all members are released. This call has no node in a queue, or the node is
+    /// being deleted.
+    #[doc(alias = "acquire")]
+    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
+    pub fn lock(&self) -> Result<ZkMultiGuard> {
+        until_got(|| self.set.acquire(Mode::Wait, Limit::NONE))
+    }
+
+    /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
+    /// that case no member is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a
+    /// sixth of the shortest session timeout, for all members together.
+    #[doc(alias = "tryAcquire")]
+    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
+    pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
+        self.lock_timeout(Duration::ZERO)
+    }
+
+    /// Waits for all members for `timeout` at most, and gives `None` if others had one of them for
+    /// the time that was left for it. In that case no member is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or
+    /// before the server answered for the next member. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the servers'
+    /// answers. Any other timeout that is shorter than a round trip for each member mostly gives
+    /// this error.
+    #[doc(alias = "try_lock_for")]
+    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
+        self.lock_with(Wait::timeout(timeout))
+    }
+
+    /// Waits for all members for as long as `wait` says: a timeout, a deadline and a cancel token,
+    /// or any of these. Gives `None` if others had one of them, as
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`]
+    /// when the token is cancelled.
+    #[doc(alias = "try_lock_until")]
+    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMultiGuard>> {
+        wait.acquire(|| self.set.operation_timeout(), |mode, limit| self.set.acquire(mode, limit))
+    }
+}
+
+impl Set {
+    /// Takes one member after the other. If the call ends before it has all of them, it drops, and
+    /// so releases, those that it has.
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
+        let thread = thread::current().id();
+        for member in &self.members {
+            if member.part().is_held_by(thread)? {
+                return Err(Error::WouldDeadlock {
+                    path: member.path().to_owned(),
+                    why: "this thread holds it already and others could wait for it in a circle: drop its guards first",
+                });
+            }
+        }
+        let mut all = ZkMultiGuard::new();
+        for &number in &self.order {
+            let member = &self.members[number];
+            let lost = all.signal().clone();
+            match member.part().acquire(mode, limit.or_moot_by(lost.receiver())) {
+                Ok(Some(held)) => all.add(number, held),
+                Ok(None) => {
+                    debug!("{}: somebody else has it; releasing the other members", member.path());
+                    return Ok(None);
+                }
+                Err(e) => {
+                    if matches!(e, Error::Cancelled { .. }) && !limit.is_cancelled() {
+                        all.check()?; // it was a loss that ended the wait
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        all.check()?;
+        Ok(Some(all))
+    }
+
+    /// The shortest operation timeout of the members' sessions.
+    fn operation_timeout(&self) -> Duration {
+        self.members
+            .iter()
+            .map(|member| member.part().session().core().operation_timeout())
+            .min()
+            .unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for ZkMultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkMultiLock").field("members", &self.set.members).finish()
+    }
+}

@@ -1,0 +1,217 @@
+//! A mutex as this process sees it: the holds of its threads, and their way to the queue at the
+//! server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::guard::{Held, Hold};
+use crate::limit::Limit;
+use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::reentry::{Nested, Reentry};
+use crate::local::registry::Interned;
+use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::LocalRequest;
+use crate::queue::name::Kind;
+use crate::queue::{Contender, HeldNode, Mode, Release};
+use crate::recipes::settings::Settings;
+use crate::session::ZkSession;
+use crate::wait::{Wait, until_got};
+use crate::world::this_thread;
+use crate::world::thread::ThreadId;
+
+/// One `ZkMutex`: the shared lock, and what is this user's own.
+pub(crate) struct MutexHandle {
+    // `shared` is dropped first. It may have a kept hold, which is released then. If the session in
+    // `settings` were closed before that, the kept hold would be logged as a lost lock.
+    shared: Arc<Interned<SharedMutex>>,
+    pub(super) settings: Settings,
+}
+
+/// What all `ZkMutex`es of one path on one session share.
+struct SharedMutex {
+    local: LocalLock,
+    reentry: Reentry<MutexHold>,
+    self_deadlock: SelfDeadlockDetector,
+}
+
+impl MutexHandle {
+    pub(super) fn new(settings: Settings) -> Result<Self> {
+        let shared = settings.share("mutex", |settings| SharedMutex {
+            local: LocalLock::new(settings.queue()),
+            reentry: Reentry::new(),
+            self_deadlock: settings.self_deadlock(),
+        })?;
+        settings.agree("mutex", &shared.local.queue)?;
+        Ok(MutexHandle { settings, shared })
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.settings.session
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.settings.path
+    }
+
+    /// Another guard for a thread that holds the lock. `None`: it does not hold it, or has lost it.
+    #[inline]
+    fn again(&self) -> Option<Held> {
+        let hold = self.shared.reentry.hold_of(this_thread())?;
+        if !hold.local_hold.node.is_held() {
+            return None;
+        }
+        hold.nest();
+        Some(Held::new(hold))
+    }
+
+    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
+    /// is tried first.
+    #[inline]
+    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
+        match self.again() {
+            Some(held) => Ok(held),
+            None => until_got(|| self.acquire(Mode::Wait, Limit::NONE)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
+        match self.again() {
+            Some(held) => Ok(Some(held)),
+            None => wait.acquire(
+                || self.settings.operation_timeout(),
+                |mode, limit| self.acquire(mode, limit),
+            ),
+        }
+    }
+
+    /// Takes the lock for a thread that does not hold it.
+    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (shared, thread) = (&self.shared, this_thread());
+        // If the thread has a hold here, the hold is lost: otherwise `again` would have used it. A
+        // loss is final.
+        if let Some(hold) = shared.reentry.hold_of(thread) {
+            self.settings.check(&hold.local_hold.node)?;
+        }
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
+        }
+        shared.self_deadlock.warn(thread, &self.settings.path);
+        let request = LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
+            mode,
+            limit,
+            data: &self.settings.data,
+            is_held_here: &|| shared.reentry.any(|hold| hold.local_hold.node.is_held()),
+        };
+        let Some(local_hold) = shared.local.hold(&request, Kind::Lock)? else { return Ok(None) };
+        let hold = shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold });
+        shared.self_deadlock.holds(thread);
+        Ok(Some(Held::new(hold)))
+    }
+
+    /// Gives up this thread's guards on a lost hold; false if there are none.
+    pub(super) fn clear_lost(&self) -> bool {
+        let (shared, thread) = (&self.shared, this_thread());
+        let Some(hold) = shared.reentry.hold_of(thread) else { return false };
+        if hold.local_hold.node.loss().is_none() {
+            return false;
+        }
+        shared.reentry.give_up(&hold);
+        shared.self_deadlock.released(thread);
+        // The delete goes on in the background; no caller waits for its outcome.
+        let _ = shared.local.release(&hold.local_hold, (Duration::ZERO, Duration::ZERO), false);
+        true
+    }
+
+    pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
+        self.shared.reentry.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
+    }
+
+    /// Whether `thread` has guards on the lock, through any session. An error if they are of a lost
+    /// hold.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+        let hold = self.shared.reentry.hold_of(thread);
+        hold.iter().try_for_each(|hold| self.settings.check(&hold.local_hold.node))?;
+        Ok(hold.is_some() || self.shared.self_deadlock.is_held_by(thread))
+    }
+
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+        self.shared.local.queue.contenders(self.settings.session.core())
+    }
+
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        self.shared.local.queue.holders(self.settings.session.core())
+    }
+
+    /// Asks a contender to let go. Gives the data that its node had before.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
+    }
+
+    /// Ends a persistent lock.
+    pub(super) fn release_persistent(&self, name: &str) -> Result<bool> {
+        self.shared.local.queue.release_persistent(
+            self.settings.session.core(),
+            name,
+            self.settings.operation_timeout(),
+        )
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        self.shared.local.describe()
+    }
+}
+
+/// The hold that the guards of one thread share.
+struct MutexHold {
+    lock: Arc<MutexHandle>,
+    local_hold: Arc<LocalHold>,
+}
+
+impl Hold for Nested<MutexHold> {
+    fn node(&self) -> &HeldNode {
+        &self.local_hold.node
+    }
+
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.local_hold.node.path())
+    }
+
+    fn count(&self) -> usize {
+        self.lock.shared.reentry.count(self.thread())
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        let MutexHandle { settings, shared } = &*self.lock;
+        if !shared.reentry.leave(self) {
+            return Release::of_guard_only(&self.local_hold.node, wait);
+        }
+        shared.self_deadlock.released(self.thread());
+        shared.local.release(&self.local_hold, (settings.hand_over, settings.keep), wait)
+    }
+
+    fn persist(&self) -> Result<String> {
+        let MutexHandle { settings, shared } = &*self.lock;
+        if self.count() > 1 {
+            let reason = "this thread has other guards on it: drop them first".to_owned();
+            return Err(Error::InvalidConfig { what: "persistent lock", reason });
+        }
+        let limit = Limit::after(settings.operation_timeout());
+        let path = shared.local.queue.persist(
+            settings.session.core(),
+            &self.local_hold.node,
+            &settings.data,
+            &limit,
+        )?;
+        if shared.reentry.leave(self) {
+            shared.self_deadlock.released(self.thread());
+            // The persistent node holds the lock now, so the hold is not handed over. The outcome
+            // of the delete of our own node makes no difference to that.
+            let _ = shared.local.release(&self.local_hold, (Duration::ZERO, Duration::ZERO), false);
+        }
+        Ok(settings.shown(&path).to_owned())
+    }
+}

@@ -1,0 +1,395 @@
+//! `ZkMutex`: of all threads of all processes, one holds the lock at a time.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`, which guarantees the exclusion; `persist.rs` makes a lock outlive its
+//! session.
+
+mod lock;
+mod persist;
+mod persistent;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::lock::MutexHandle;
+pub use self::persistent::PersistentLock;
+use crate::error::Result;
+use crate::guard::guard;
+use crate::queue::Contender;
+use crate::recipes::settings::{
+    HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
+};
+use crate::session::ZkSession;
+use crate::wait::Wait;
+use crate::world::thread;
+
+/// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
+///
+/// All threads of all processes that lock the same path of the same ensemble exclude each other:
+/// one of them holds the lock at a time. Clients in other languages count too (see
+/// [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one session are the same lock. On two
+/// sessions they exclude each other, even on the same thread.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{ZkMutex, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+/// {
+///     let guard = mutex.lock()?; // blocks
+///     let token = guard.fencing_token(); // the store refuses an older token
+///     println!("charging the account under {token}");
+/// } // released here
+/// if let Some(_leader) = mutex.try_lock()? {
+///     println!("on duty");
+/// }
+/// match mutex.lock_timeout(Duration::from_secs(5))? {
+///     Some(_guard) => println!("got it"),
+///     None => println!("somebody else holds it"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Fairness
+///
+/// Between processes, the lock goes to the process whose node was made first. The threads of a
+/// session share one node. They take turns, first come, first served. They may hand the lock to
+/// each other without a round trip for as long as [`hand_over`](LockBuilder::hand_over) allows, 20
+/// ms by default.
+///
+/// # When the session is lost
+///
+/// A guard is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session. When the guard is lost, its signal
+/// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
+/// Threads that wait for the lock go on waiting, in a new session.
+///
+/// # Differences from `std::sync::Mutex`
+///
+/// * It contains no value: what it protects is elsewhere, and shared with other machines.
+/// * It is re-entrant, and there is no poisoning: a panic releases the lock like any other end of
+///   the guard's scope.
+/// * A guard can be lost while it lives.
+/// * If a guard is leaked (`std::mem::forget`), the lock stays held until the session is closed.
+///
+/// Source: the lock recipe of the ZooKeeper documentation, as Curator's `InterProcessMutex` has it.
+#[derive(Clone)]
+pub struct ZkMutex {
+    pub(crate) lock: Arc<MutexHandle>,
+}
+
+guard! {
+    /// A hold of a [`ZkMutex`]. The lock is released when the thread drops its last guard.
+    ///
+    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
+    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
+    /// [`Held`](crate::Held).
+    ///
+    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
+    ///
+    /// # Threads
+    ///
+    /// Guards are counted by thread, so a guard stays on the thread that took it, as a guard of
+    /// `std::sync::Mutex` does. To lock on one thread and unlock on another, use a
+    /// [`ZkSemaphoreMutex`](crate::ZkSemaphoreMutex).
+    ///
+    /// ```compile_fail,E0277
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// # let session = zk_mutex::ZkSession::connect("127.0.0.1:2181")?;
+    /// let guard = zk_mutex::ZkMutex::new(&session, "/locks/orders")?.lock()?;
+    /// // error: `(dyn GuardStaysOnItsThread + ..)` cannot be sent between threads safely
+    /// std::thread::spawn(move || drop(guard));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ZkMutexGuard, unused: "the ZkMutex will immediately unlock", _here: StaysOnItsThread
+}
+
+impl ZkMutexGuard {
+    /// **Dangerous.** Leaves the lock held for good, by a node that belongs to no session. Nobody
+    /// else gets the lock until somebody calls [`release_persistent`](ZkMutex::release_persistent)
+    /// with the node's name, from any process, at any later time.
+    ///
+    /// This is for work that goes on after the process that began it has ended: a migration, for
+    /// instance, that another run of the program will finish. You give up a lot:
+    ///
+    /// * If nobody releases the lock, it stays held for ever: no crash, no expiry, no restart of
+    ///   ZooKeeper ends it. Store its [`name`](PersistentLock::name) before you do anything else;
+    ///   [`contenders`](ZkMutex::contenders) shows it too
+    ///   ([`is_persistent`](Contender::is_persistent)).
+    /// * There is no lease, no [`lost`](crate::Held::lost) and no [`check`](crate::Held::check) any
+    ///   more: only the server knows whether the lock is still held. Any client that may delete its
+    ///   node can end it.
+    /// * Take the [`fencing_token`](crate::Held::fencing_token) before this call. It stays valid
+    ///   for as long as the lock is held.
+    ///
+    /// There is no gap: the new node is made before the guard's own node is deleted, and has the
+    /// same place in the queue. So waiters go on waiting. This holds for waiters of this library,
+    /// of Curator, kazoo and zookeeper-client, which all list the queue before they take the lock.
+    ///
+    /// ```no_run
+    /// # fn store(_: &str) {}
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
+    /// let kept = mutex.lock()?.persist()?;
+    /// store(kept.name());
+    /// session.close()?; // the lock stays held
+    ///
+    /// // Another day, another process:
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/migration")?;
+    /// assert!(mutex.release_persistent(kept.name())?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// After each error the lock is released, as by a drop.
+    ///
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when this thread has other guards on
+    ///   the lock.
+    /// * [`Error::Lost`](crate::Error::Lost) when the hold was lost before it was certain that the
+    ///   new node exists.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when that took longer than a sixth of
+    ///   the session timeout.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// * [`Error::Server`](crate::Error::Server) when the queue's sequence numbers are used up.
+    ///
+    /// If the call fails after the new node was made, the node is deleted in the background. It may
+    /// stay behind only if the session is lost just then, or closed while no server can be reached.
+    /// Then a warning in the log names the node.
+    pub fn persist(self) -> Result<PersistentLock> {
+        self.held.persist().map(PersistentLock::new)
+    }
+}
+
+impl ZkMutex {
+    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](LockBuilder::build).
+    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
+        ZkMutex::builder(session, path).build()
+    }
+
+    /// A builder, for a lock with settings of its own.
+    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkMutex> {
+        LockBuilder::new(session.clone(), path.to_owned())
+    }
+
+    /// The lock's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Blocks until this thread holds the lock. A thread that holds it already gets another guard
+    /// at once.
+    ///
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
+    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
+    ///
+    /// After an error this call has no node in the queue, or the node is being deleted.
+    #[doc(alias = "acquire")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock(&self) -> Result<ZkMutexGuard> {
+        self.lock.lock().map(ZkMutexGuard::new)
+    }
+
+    /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
+    /// call costs one read and no write. "Somebody else" may also be a guard of this process that
+    /// was lost and still lives: its node is deleted when the guard is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
+    /// does not answer within a sixth of the session timeout.
+    #[doc(alias = "tryAcquire")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn try_lock(&self) -> Result<Option<ZkMutexGuard>> {
+        self.lock_timeout(Duration::ZERO)
+    }
+
+    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
+    /// In that case this call's node is deleted, or about to be deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
+    /// out in an outage, or before the server answered. So `None` always means that somebody else
+    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
+    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
+    #[doc(alias = "try_lock_for")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard>> {
+        self.lock_with(Wait::timeout(timeout))
+    }
+
+    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. Gives `None` if others had it all that time, as
+    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
+    /// never gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
+    /// when the token is cancelled.
+    #[doc(alias = "try_lock_until")]
+    #[must_use = "if unused the ZkMutex will immediately unlock"]
+    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMutexGuard>> {
+        Ok(self.lock.lock_with(&wait)?.map(ZkMutexGuard::new))
+    }
+
+    /// Whether the calling thread holds the lock now. A lost hold does not count.
+    pub fn is_owned_by_current_thread(&self) -> bool {
+        self.lock.is_owned_by(thread::current().id())
+    }
+
+    /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
+    /// lost node is deleted in the background, as by a drop.
+    ///
+    /// While a thread has a guard on a lost hold, every further call that locks on that thread
+    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
+    /// without noticing that others may have held the lock in between. But a leaked guard
+    /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
+    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
+    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
+    /// it stays lost, and its drop does nothing.
+    ///
+    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
+    pub fn clear_lost(&self) -> bool {
+        self.lock.clear_lost()
+    }
+
+    /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
+    /// The threads of a session count as one contender. Costs a listing, and a read for each
+    /// contender.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders()
+    }
+
+    /// The contender that holds the lock, in any process: the first of the
+    /// [`contenders`](Self::contenders). The list is empty if nobody holds the lock. Costs a
+    /// listing, and a read.
+    ///
+    /// # Errors
+    ///
+    /// As [`contenders`](Self::contenders).
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
+    }
+
+    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
+    /// up the lock, or its place in the queue: the signal
+    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready. Gives the
+    /// data that the node had before: by default the host and the process id of the client that was
+    /// asked. Gives `None` if the node does not exist any more.
+    ///
+    /// The client that was asked decides what to do, and when. It sends no answer, and nothing
+    /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
+    /// process. The client may also be a Curator program that called `makeRevocable`; other clients
+    /// do not listen.
+    ///
+    /// This call overwrites the node's data, as Curator's `Revoker.attemptRevoke` does. From then
+    /// on [`Contender::data`] is `__REVOKE__`, and this call returns the only copy of the old data.
+    /// (It returns `__REVOKE__` if somebody asked before, and empty data if the node's ACL does not
+    /// let us read.) Any client that may write to the node can ask. A line in the log at level info
+    /// names the client that was asked and the process that asked.
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let mutex = ZkMutex::new(&session, "/locks/orders")?;
+    /// for holder in mutex.holders()? {
+    ///     mutex.attempt_revoke(&holder)?;
+    ///     println!("{holder} was asked to let go"); // h7:4711, session 0x1000002a3c5f0001, for 12 s
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
+    ///   sixth of the session timeout. The client may have been asked all the same, and to ask
+    ///   again is safe.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a contender's.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    ///
+    /// Source: Curator's `Revoker.attemptRevoke`.
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.lock.revoke(contender)
+    }
+
+    /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of
+    /// its node below the lock's path ([`PersistentLock::name`] or [`Contender::name`]). Gives
+    /// `false` if there is no such node any more.
+    ///
+    /// Any process may call this, also one that did not make the lock. First make sure that the
+    /// work under the lock is over. To call this again after an error is safe.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when `name` is not the name of a
+    ///   contender with an id in it, or when the node belongs to a session: such a node is not
+    ///   deleted.
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
+    ///   sixth of the session timeout. The lock may have been released all the same.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    pub fn release_persistent(&self, name: &str) -> Result<bool> {
+        self.lock.release_persistent(name)
+    }
+}
+
+impl HasLayout for ZkMutex {}
+
+impl HandsOver for ZkMutex {}
+
+impl Keeps for ZkMutex {}
+
+impl HasWaitStrategy for ZkMutex {}
+
+impl Recipe for ZkMutex {
+    fn make(settings: Settings) -> Result<Self> {
+        Ok(ZkMutex { lock: MutexHandle::new(settings)?.into() })
+    }
+}
+
+impl fmt::Debug for ZkMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkMutex")
+            .field("path", &self.path())
+            .field("state", &format_args!("{}", self.lock.describe()))
+            .finish_non_exhaustive()
+    }
+}

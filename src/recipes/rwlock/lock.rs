@@ -1,0 +1,408 @@
+//! A read/write lock as this process sees it: which of its threads read and write, and their way to
+//! the queue at the server.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::error::{Cause, Error, Result};
+use crate::guard::{Held, Hold};
+use crate::limit::Limit;
+use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::reentry::{Nested, Reentry};
+use crate::local::registry::Interned;
+use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::local::turn::{Admission, LocalRequest, Turn};
+use crate::queue::name::Kind;
+use crate::queue::{Contender, HeldNode, Mode, Release};
+use crate::recipes::settings::Settings;
+use crate::session::ZkSession;
+use crate::wait::{Wait, until_got};
+use crate::world::thread::ThreadId;
+use crate::world::{Mutex, this_thread};
+
+/// One `ZkRwLock`: the shared lock, and what is this user's own.
+pub(crate) struct RwLockHandle {
+    settings: Settings,
+    shared: Arc<Interned<SharedRwLock>>,
+}
+
+/// What all `ZkRwLock`s of one path on one session share.
+struct SharedRwLock {
+    local: LocalLock<Arc<SharedRead>>,
+    writes: Reentry<WriteHold>,
+    reads: Reentry<ReadHold>,
+    /// The shared read that other threads may still join.
+    newest: Mutex<Weak<SharedRead>>,
+    self_deadlock: SelfDeadlockDetector,
+}
+
+/// A shared read: one held read node, and how many threads of this process read under it.
+struct SharedRead {
+    node: HeldNode,
+    /// The second part of the fencing token.
+    fence: u64,
+    members: Mutex<usize>,
+}
+
+impl SharedRead {
+    /// A shared read with its first member.
+    fn new(node: HeldNode, fence: u64) -> Arc<Self> {
+        Arc::new(SharedRead { node, fence, members: Mutex::new(1) })
+    }
+
+    /// Adds a member; false if the last one has left already.
+    fn join(&self) -> bool {
+        let mut members = self.members.lock();
+        if *members > 0 {
+            *members += 1;
+        }
+        *members > 0
+    }
+
+    /// Removes a member; true if it was the last.
+    fn leave(&self) -> bool {
+        let mut members = self.members.lock();
+        *members = members.saturating_sub(1);
+        *members == 0
+    }
+}
+
+impl RwLockHandle {
+    pub(super) fn new(settings: Settings) -> Result<Self> {
+        let shared = settings.share("read/write lock", |settings| SharedRwLock {
+            local: LocalLock::new(settings.queue()),
+            writes: Reentry::new(),
+            reads: Reentry::new(),
+            newest: Mutex::new(Weak::new()),
+            self_deadlock: settings.self_deadlock(),
+        })?;
+        settings.agree("read/write lock", &shared.local.queue)?;
+        Ok(RwLockHandle { settings, shared })
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.settings.session
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.settings.path
+    }
+
+    /// Another guard for a thread that reads or writes. `None`: it does not, or has lost the lock.
+    #[inline]
+    fn again(&self, kind: Kind) -> Option<Held> {
+        let thread = this_thread();
+        if kind == Kind::Read {
+            let reader =
+                self.shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.is_held())?;
+            reader.nest();
+            return Some(Held::new(reader));
+        }
+        let writer =
+            self.shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.is_held())?;
+        writer.nest();
+        Some(Held::new(writer))
+    }
+
+    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
+    /// is tried first.
+    #[inline]
+    pub(super) fn lock(self: &Arc<Self>, kind: Kind) -> Result<Held> {
+        match self.again(kind) {
+            Some(held) => Ok(held),
+            None => until_got(|| self.acquire(kind, Mode::Wait, Limit::NONE)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock_with(self: &Arc<Self>, kind: Kind, wait: &Wait) -> Result<Option<Held>> {
+        match self.again(kind) {
+            Some(held) => Ok(Some(held)),
+            None => wait.acquire(
+                || self.settings.operation_timeout(),
+                |mode, limit| self.acquire(kind, mode, limit),
+            ),
+        }
+    }
+
+    /// Takes the lock for a thread that does not hold it in this way.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        kind: Kind,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
+        match kind {
+            Kind::Read => self.read(mode, limit),
+            Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit),
+        }
+    }
+
+    fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (shared, thread) = (&self.shared, this_thread());
+        // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
+        // it. A loss is final. The same is true in `read`.
+        if let Some(writer) = shared.writes.hold_of(thread) {
+            self.settings.check(&writer.local_hold.node)?;
+        }
+        if let Some(reader) = shared.reads.hold_of(thread) {
+            self.settings.check(&reader.shared_read.node)?;
+            return Err(Error::WouldDeadlock {
+                path: self.settings.path.clone(),
+                why: "this thread reads and would wait for itself: drop its read guards first",
+            });
+        }
+        let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
+        let request = self.request(mode, limit, &held_here, thread)?;
+        let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
+        let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold });
+        shared.self_deadlock.holds(thread);
+        Ok(Some(Held::new(writer)))
+    }
+
+    fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        let (shared, thread) = (&self.shared, this_thread());
+        if let Some(reader) = shared.reads.hold_of(thread) {
+            self.settings.check(&reader.shared_read.node)?;
+        }
+        let shared_read = match shared.writes.hold_of(thread) {
+            Some(writer) => Some(self.read_beside(&writer.local_hold, limit)?),
+            None => self.read_in_turn(mode, limit, thread)?,
+        };
+        let Some(shared_read) = shared_read else { return Ok(None) };
+        let reader = shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read });
+        shared.self_deadlock.holds(thread);
+        Ok(Some(Held::new(reader)))
+    }
+
+    /// Takes a read for the thread that writes: it gets a read node of its own in the write's
+    /// place, which stays when the write ends.
+    fn read_beside(&self, local_hold: &LocalHold, limit: Limit<'_>) -> Result<Arc<SharedRead>> {
+        self.settings.check(&local_hold.node)?;
+        // A request that is sent now would make a node for which nobody waits.
+        let path = || self.settings.path.clone();
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: path() });
+        }
+        if limit.is_past() {
+            return Err(Error::Unavailable { op: "lock", path: path(), cause: Cause::Deadline });
+        }
+        let (queue, core) = (&self.shared.local.queue, self.settings.session.core());
+        let held_node = queue.downgrade(core, &local_hold.node, &self.settings.data, &limit)?;
+        Ok(SharedRead::new(held_node, local_hold.node.hand_overs()))
+    }
+
+    /// Takes a read for another thread: it joins the readers of this process, or queues for a read
+    /// node of its own.
+    fn read_in_turn(
+        &self,
+        mode: Mode,
+        limit: Limit<'_>,
+        thread: ThreadId,
+    ) -> Result<Option<Arc<SharedRead>>> {
+        let shared = &self.shared;
+        let held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
+        let request = self.request(mode, limit, &held_here, thread)?;
+        loop {
+            let turn = match shared.local.turn(&request)? {
+                Some(Admission::Turn(turn, _)) => turn,
+                Some(Admission::Share(shared_read)) if shared_read.node.is_held() => {
+                    return Ok(Some(shared_read));
+                }
+                Some(Admission::Share(shared_read)) => {
+                    // The shared read was lost before this thread got it.
+                    shared_read.leave();
+                    continue;
+                }
+                None => return Ok(None),
+            };
+            let newest = shared.newest.lock().upgrade();
+            if let Some(shared_read) =
+                newest.filter(|shared_read| self.is_open(shared_read) && shared_read.join())
+            {
+                return Ok(Some(shared_read));
+            }
+            let Some(held_node) = shared.local.share(&request, Kind::Read, &turn)? else {
+                return Ok(None);
+            };
+            let shared_read = SharedRead::new(held_node, 0);
+            *shared.newest.lock() = Arc::downgrade(&shared_read);
+            self.let_in(&shared_read, &turn);
+            return Ok(Some(shared_read));
+        }
+    }
+
+    /// Whether threads may still join this shared read.
+    fn is_open(&self, shared_read: &SharedRead) -> bool {
+        let held_node = &shared_read.node;
+        held_node.is_held()
+            && !held_node.leased().is_revoked()
+            && held_node.age() < self.settings.hand_over
+    }
+
+    /// Lets in all threads that are next in line and want to read. If they came one by one, the
+    /// shared read could have ended before they join.
+    fn let_in(
+        &self,
+        shared_read: &Arc<SharedRead>,
+        turn: &Turn<'_, Arc<LocalHold>, Arc<SharedRead>>,
+    ) {
+        while self.is_open(shared_read) && shared_read.join() {
+            if turn.share(shared_read.clone()).is_err() {
+                shared_read.leave(); // never the last: this thread is a member
+                return;
+            }
+        }
+    }
+
+    fn request<'a>(
+        &'a self,
+        mode: Mode,
+        limit: Limit<'a>,
+        is_held_here: &'a dyn Fn() -> bool,
+        thread: ThreadId,
+    ) -> Result<LocalRequest<'a>> {
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
+        }
+        self.shared.self_deadlock.warn(thread, &self.settings.path);
+        Ok(LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
+            mode,
+            limit,
+            data: &self.settings.data,
+            is_held_here,
+        })
+    }
+
+    /// Gives up this thread's guards on lost holds, of either kind; false if there are none.
+    pub(super) fn clear_lost(&self) -> bool {
+        let (shared, thread) = (&self.shared, this_thread());
+        let write =
+            shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.loss().is_some());
+        let read =
+            shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.loss().is_some());
+        // The deletes go on in the background; no caller waits for their outcome.
+        if let Some(writer) = &write {
+            shared.writes.give_up(writer);
+            let _ =
+                shared.local.release(&writer.local_hold, (Duration::ZERO, Duration::ZERO), false);
+        }
+        if let Some(reader) = &read {
+            shared.reads.give_up(reader);
+            if reader.shared_read.leave() {
+                let _ = reader.shared_read.node.begin_release(false);
+            }
+        }
+        if shared.writes.count(thread) == 0 && shared.reads.count(thread) == 0 {
+            shared.self_deadlock.released(thread);
+        }
+        write.is_some() || read.is_some()
+    }
+
+    /// Whether `thread` has guards on the lock, of either kind, through any session. An error if
+    /// they are of a lost hold.
+    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+        let (reader, writer) =
+            (self.shared.reads.hold_of(thread), self.shared.writes.hold_of(thread));
+        writer.iter().try_for_each(|writer| self.settings.check(&writer.local_hold.node))?;
+        reader.iter().try_for_each(|reader| self.settings.check(&reader.shared_read.node))?;
+        Ok(reader.is_some() || writer.is_some() || self.shared.self_deadlock.is_held_by(thread))
+    }
+
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+        self.shared.local.queue.contenders(self.settings.session.core())
+    }
+
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        self.shared.local.queue.holders(self.settings.session.core())
+    }
+
+    /// Asks a contender to let go. Gives the data that its node had before.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
+    }
+
+    pub(super) fn describe(&self) -> &'static str {
+        if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
+            "<read here>"
+        } else {
+            self.shared.local.describe()
+        }
+    }
+}
+
+/// The hold that the write guards of one thread share.
+struct WriteHold {
+    lock: Arc<RwLockHandle>,
+    local_hold: Arc<LocalHold>,
+}
+
+impl Hold for Nested<WriteHold> {
+    fn node(&self) -> &HeldNode {
+        &self.local_hold.node
+    }
+
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.local_hold.node.path())
+    }
+
+    fn count(&self) -> usize {
+        self.lock.shared.writes.count(self.thread())
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        let RwLockHandle { settings, shared } = &*self.lock;
+        if !shared.writes.leave(self) {
+            return Release::of_guard_only(&self.local_hold.node, wait);
+        }
+        let reads_on = shared.reads.count(self.thread()) > 0;
+        if !reads_on {
+            shared.self_deadlock.released(self.thread());
+        }
+        // If the thread goes on reading, its write node must not be handed to another writer.
+        let hand_over = if reads_on { Duration::ZERO } else { settings.hand_over };
+        shared.local.release(&self.local_hold, (hand_over, Duration::ZERO), wait)
+    }
+}
+
+/// The hold that the read guards of one thread share.
+struct ReadHold {
+    lock: Arc<RwLockHandle>,
+    shared_read: Arc<SharedRead>,
+}
+
+impl Hold for Nested<ReadHold> {
+    fn node(&self) -> &HeldNode {
+        &self.shared_read.node
+    }
+
+    fn path(&self) -> &str {
+        self.lock.settings.shown(self.shared_read.node.path())
+    }
+
+    fn count(&self) -> usize {
+        self.lock.shared.reads.count(self.thread())
+    }
+
+    /// If the read stands in the place of a write, this is the number of hand-overs before that
+    /// write.
+    fn hand_over(&self) -> u64 {
+        self.shared_read.fence
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        let shared = &self.lock.shared;
+        if !shared.reads.leave(self) {
+            return Release::of_guard_only(&self.shared_read.node, wait);
+        }
+        if shared.writes.count(self.thread()) == 0 {
+            shared.self_deadlock.released(self.thread());
+        }
+        if self.shared_read.leave() {
+            return self.shared_read.node.begin_release(wait);
+        }
+        Release::of_guard_only(&self.shared_read.node, wait)
+    }
+}

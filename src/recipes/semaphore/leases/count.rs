@@ -1,0 +1,254 @@
+//! The number of a semaphore's leases: decimal text in the data of its node, where kazoo's
+//! `Semaphore` keeps it too.
+
+use std::sync::Arc;
+
+use crate::limit::Limit;
+use crate::queue::MakeNode;
+use crate::session::acl::Acl;
+use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation};
+use crate::world::atomic::{AtomicBool, AtomicU32, Ordering};
+use zk_wire::path;
+
+/// Longer data is no number that a client wrote for a semaphore.
+const LONGEST: usize = 32;
+
+pub(crate) struct Count {
+    /// The semaphore's node, its full path.
+    path: String,
+    acl: Acl,
+    /// The number that was seen last at the server. Before that, or if the data there is no number,
+    /// the number that a user's object was given.
+    known: AtomicU32,
+    /// Whether `known` is settled: it was seen at the server; or the data there is no number, and
+    /// `known` is the number of the object that read it first.
+    is_seen: AtomicBool,
+    /// Whether the semaphore takes no other number than the given one.
+    is_fixed: bool,
+    warned: AtomicBool,
+}
+
+/// The meaning of the data of a semaphore's node.
+#[derive(Debug, PartialEq, Eq)]
+enum Text {
+    Number(u32),
+    Empty,
+    /// The data is no number and belongs to somebody else.
+    Other,
+}
+
+impl Count {
+    pub(crate) fn new(path: String, acl: Acl, given: u32, is_fixed: bool) -> Self {
+        let known = AtomicU32::new(given);
+        Count {
+            path,
+            acl,
+            known,
+            is_seen: AtomicBool::new(false),
+            is_fixed,
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The number that was seen last.
+    pub(crate) fn known(&self) -> u32 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
+    /// Makes the semaphore's node with its number, if it is missing.
+    pub(crate) fn maker(count: &Arc<Count>) -> MakeNode {
+        let count = count.clone();
+        Box::new(move |generation, limit| {
+            count.get(generation, count.known(), false, limit).map(drop)
+        })
+    }
+
+    /// The number in the node that was read, if its data is one. If not, use [`get`](Self::get),
+    /// which finds the number or writes it.
+    pub(super) fn said(&self, node: &Node) -> Option<u32> {
+        match read(&node.data) {
+            Text::Number(number) => {
+                self.note(number);
+                Some(number)
+            }
+            Text::Empty | Text::Other => None,
+        }
+    }
+
+    /// Reads the number; `watch` leaves a watch on the node. A missing node is made, and missing
+    /// data is written: with the number that was seen last, or else with `given`, the caller's.
+    /// (Another object of the path may have been given another number. As long as that object has
+    /// not been used, its number does not count.)
+    pub(super) fn get(
+        &self,
+        generation: &Generation,
+        given: u32,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<u32, CallError> {
+        loop {
+            let ours = if self.is_seen.load(Ordering::Acquire) { self.known() } else { given };
+            let node = self.node(generation, ours, watch, limit)?;
+            if let Some(number) = self.said(&node) {
+                return Ok(number);
+            }
+            match read(&node.data) {
+                Text::Number(_) => {}
+                Text::Empty => self.write(generation, ours, &node, limit).map(drop)?,
+                Text::Other => {
+                    if !self.warned.swap(true, Ordering::Relaxed) {
+                        warn!(
+                            "{}: its data is no number of permits and is left as it is; each client uses the number that it was given",
+                            self.path
+                        );
+                    }
+                    self.note(ours); // for all objects of the path in this session
+                    return Ok(ours);
+                }
+            }
+        }
+    }
+
+    /// Writes the number. False: the data belongs to somebody else.
+    pub(super) fn set(
+        &self,
+        generation: &Generation,
+        number: u32,
+        limit: &Limit<'_>,
+    ) -> Result<bool, CallError> {
+        loop {
+            let node = self.node(generation, number, false, limit)?;
+            let is_so = match read(&node.data) {
+                Text::Number(old) => old == number,
+                Text::Empty => false,
+                Text::Other => return Ok(false),
+            };
+            if is_so || self.write(generation, number, &node, limit)? {
+                self.note(number);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Reads the semaphore's node, and makes it with this number if it is missing. It is no
+    /// container: the server would delete that when no client is there, and the number with it. (If
+    /// the number is fixed it may be lost, because each client writes it again.)
+    fn node(
+        &self,
+        generation: &Generation,
+        number: u32,
+        watch: bool,
+        limit: &Limit<'_>,
+    ) -> Result<Node, CallError> {
+        loop {
+            match generation.read(&self.path, watch, limit) {
+                Err(CallError::NoNode) => {}
+                read => return read,
+            }
+            if self.is_fixed {
+                generation.make_parents(&self.path, &self.acl, limit)?;
+                continue;
+            }
+            let data = number.to_string();
+            let (path, data, acl) = (&self.path, data.as_bytes(), &self.acl);
+            let create = Operation::Create { path, data, acl, mode: CreateMode::Persistent };
+            match generation.call(create, limit) {
+                Ok(_) | Err(CallError::NodeExists) => {}
+                Err(CallError::NoNode) => {
+                    generation.make_parents(path::parent(&self.path), &self.acl, limit)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Writes the number over the data that was read. False: the node has changed since.
+    fn write(
+        &self,
+        generation: &Generation,
+        number: u32,
+        seen: &Node,
+        limit: &Limit<'_>,
+    ) -> Result<bool, CallError> {
+        let (data, version) = (number.to_string(), Some(seen.stat.version));
+        let write = Operation::SetData { path: &self.path, data: data.as_bytes(), version };
+        match generation.call(write, limit) {
+            Ok(_) => Ok(true),
+            Err(CallError::BadVersion | CallError::NoNode) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn note(&self, number: u32) {
+        if !self.is_fixed {
+            if self.known.swap(number, Ordering::AcqRel) != number {
+                debug!("{}: {number} permits", self.path);
+            }
+            self.is_seen.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// A number above `u32::MAX` is read as that: nobody reaches such a bound.
+fn read(data: &[u8]) -> Text {
+    let text = data.trim_ascii();
+    if text.is_empty() {
+        return Text::Empty;
+    }
+    if data.len() > LONGEST || !text.iter().all(u8::is_ascii_digit) {
+        return Text::Other;
+    }
+    let digit =
+        |number: u32, digit: &u8| number.saturating_mul(10).saturating_add(u32::from(digit - b'0'));
+    Text::Number(text.iter().fold(0, digit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_decimal_text_is_a_number() {
+        for (data, text) in [
+            (&b"3"[..], Text::Number(3)),
+            (b"0", Text::Number(0)),
+            (b"007\n", Text::Number(7)),
+            (b"4294967295", Text::Number(u32::MAX)),
+            (b"4294967296", Text::Number(u32::MAX)),
+            (b"99999999999999999999999999999999", Text::Number(u32::MAX)),
+            (b"", Text::Empty),
+            (b" \n", Text::Empty),
+            (b"000000000000000000000000000000001", Text::Other),
+            (b"-1", Text::Other),
+            (b"+1", Text::Other),
+            (b"1.5", Text::Other),
+            (b"0x3", Text::Other),
+            (b"three", Text::Other),
+            ("٣".as_bytes(), Text::Other),
+            (b"\xff\xfe", Text::Other),
+        ] {
+            assert_eq!(read(data), text, "{data:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_that_we_write_is_read_back(number: u32) {
+            prop_assert_eq!(read(number.to_string().as_bytes()), Text::Number(number));
+        }
+
+        #[test]
+        fn garbage_is_read_without_a_panic(data in prop::collection::vec(any::<u8>(), 0..64)) {
+            let _ = read(&data);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A semaphore's leases: the children of one znode. At most as many are held as the semaphore's
+//! number says.
+//!
+//! `count.rs` knows the number, `taking.rs` takes leases for a caller that holds the semaphore's
+//! mutex.
+
+mod count;
+mod taking;
+
+use std::sync::Arc;
+
+pub(crate) use self::count::Count;
+use crate::error::{Error, Result};
+use crate::limit::Limit;
+use crate::queue::call::until_done;
+use crate::queue::contender_node::ContenderNode;
+use crate::queue::{Call, Contender, Mode, Step, Stop, name, query};
+use crate::session::acl::Acl;
+use crate::session::core::Core;
+use crate::session::generation::{
+    Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
+};
+use crate::world::HashSet;
+use zk_wire::path;
+
+pub(crate) struct Leases {
+    pub(crate) count: Arc<Count>,
+    /// The full path of the leases' parent.
+    dir: String,
+    acl: Acl,
+}
+
+/// One request for leases.
+pub(crate) struct LeaseRequest<'a> {
+    pub(crate) call: &'a Call<'a>,
+    /// It gets all of these or none.
+    pub(crate) number: u32,
+    pub(crate) mode: Mode,
+    pub(crate) data: &'a [u8],
+}
+
+/// The error for a request for more permits than there are.
+pub(crate) fn too_many(path: &str, wanted: u32, permits: u32) -> Error {
+    let reason = format!("{wanted} are more than {path:?} has, which is {permits}");
+    Error::InvalidConfig { what: "number of permits", reason }
+}
+
+impl Leases {
+    /// `dir`: the semaphore's full path.
+    pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
+        Leases { count, dir: path::join(dir, "leases"), acl }
+    }
+
+    /// Before a caller that only tries: two reads show whether too few leases are free, so that
+    /// nothing is written then.
+    pub(crate) fn is_full(&self, request: &LeaseRequest<'_>) -> Result<bool> {
+        let call = request.call;
+        let is_full = until_done(&|_| (), || {
+            let generation = call.connected()?;
+            let room = self.room(request, &generation, &[], false)?;
+            let is_full = room.is_none_or(|room| room < i64::from(request.number));
+            call.is_contended.set(call.is_contended.get() || is_full);
+            Ok(is_full)
+        })?;
+        // None: the deadline has passed, and the leases were seen taken.
+        Ok(is_full.unwrap_or(true))
+    }
+
+    /// The number at the server. If there is none, `given`, the caller's, is written there. `limit`
+    /// is for all of it.
+    pub(crate) fn permits(
+        &self,
+        op: &'static str,
+        core: &Core,
+        given: u32,
+        limit: &Limit<'_>,
+    ) -> Result<u32> {
+        let path = self.count.path();
+        query(op, core, path, limit, |generation, _| {
+            self.count.get(generation, given, false, limit)
+        })
+    }
+
+    /// Writes the number. False: the node's data belongs to somebody else.
+    pub(crate) fn set_permits(&self, core: &Core, number: u32, limit: &Limit<'_>) -> Result<bool> {
+        query("semaphore", core, self.count.path(), limit, |generation, _| {
+            self.count.set(generation, number, limit)
+        })
+    }
+
+    /// All leases, in the order in which they were made.
+    pub(crate) fn contenders(&self, core: &Core) -> Result<Vec<Contender>> {
+        // This limit is for the connection. Each request has a limit of its own, because there may
+        // be many.
+        let limit = &Limit::after(core.operation_timeout());
+        query("semaphore", core, self.count.path(), limit, |generation, _| {
+            let children = match generation.children(&self.dir, false, &Limit::NONE) {
+                Err(CallError::NoNode) => Listing::default(),
+                listed => listed?.children,
+            };
+            let mut all = Vec::new();
+            for name in children.names() {
+                match generation.read(&path::join(&self.dir, name), false, &Limit::NONE) {
+                    Err(CallError::NoNode) => {}
+                    node => all.push((node?, name.to_owned())),
+                }
+            }
+            all.sort_by_key(|(node, _)| node.stat.czxid);
+            let contender = |(node, name): (Node, String)| {
+                Contender::of(&name, false, name::number(&name), node)
+            };
+            Ok(all.into_iter().map(contender).collect())
+        })
+    }
+
+    /// The requests that show how many leases are free: the listing, and behind it the number. In
+    /// this order a number that was lowered before a lease came free is always seen. `watch` sets
+    /// watches on both.
+    fn count_requests(&self, watch: bool) -> [(Operation<'_>, Option<Removal>); 2] {
+        let listing = Operation::GetChildren { path: &self.dir, watch };
+        let number = Operation::GetData { path: self.count.path(), watch };
+        [(listing, None), (number, None)]
+    }
+
+    /// How many leases are free, with `own` counted as taken; negative if there are too many.
+    /// `None`: one of `own` is not listed.
+    fn room(
+        &self,
+        request: &LeaseRequest<'_>,
+        generation: &Generation,
+        own: &[ContenderNode],
+        watch: bool,
+    ) -> Step<Option<i64>> {
+        let counted = generation.flight(&self.count_requests(watch), &request.call.limit);
+        let answers = counted.map_err(|e| request.call.stop(&self.dir, e))?;
+        self.room_of(request, generation, own, watch, answers, 0)
+    }
+
+    /// The same, from `answers` to `count_requests`; the first of them is at `at`.
+    fn room_of(
+        &self,
+        request: &LeaseRequest<'_>,
+        generation: &Generation,
+        own: &[ContenderNode],
+        watch: bool,
+        mut answers: Answers,
+        at: usize,
+    ) -> Step<Option<i64>> {
+        let children = match answers.listed(at) {
+            Ok(listed) => listed.children,
+            Err(CallError::NoNode) => Listing::default(),
+            Err(e) => return Err(request.call.stop(&self.dir, e)),
+        };
+        // Any other child counts as a lease, as it does for Curator.
+        let is_pending = |child: &&str| answers.pending.contains(name::lease_id(child));
+        let standing: HashSet<&str> =
+            children.names().into_iter().filter(|child| !is_pending(child)).collect();
+        if !own.iter().all(|contender| standing.contains(contender.name())) {
+            return Ok(None);
+        }
+        let count = match answers.take(at + 1).and_then(Reply::node) {
+            Ok(node) => self.count.said(&node),
+            Err(CallError::NoNode) => None,
+            Err(e) => return Err(request.call.stop(self.count.path(), e)),
+        };
+        let count = count.map_or_else(
+            || self.count.get(generation, self.count.known(), watch, &request.call.limit),
+            Ok,
+        );
+        let count = count.map_err(|e| request.call.stop(self.count.path(), e))?;
+        if self.count.is_fixed() && count != self.count.known() {
+            let path = request.call.core.shown(self.count.path()).to_owned();
+            let (ours, theirs) = (self.count.known(), count);
+            return Err(Stop::Fail(Error::InconsistentLeases { path, ours, theirs }));
+        }
+        // A request for one lease may wait until the number is raised from 0. A request for more
+        // leases than the number would never be granted, and its nodes would keep all others
+        // waiting.
+        if own.len() > 1 && own.len() > count as usize {
+            return Err(Stop::Fail(too_many(
+                request.call.core.shown(self.count.path()),
+                request.number,
+                count,
+            )));
+        }
+        let used = i64::try_from(standing.len()).unwrap_or(i64::MAX);
+        Ok(Some(i64::from(count).saturating_sub(used)))
+    }
+}

@@ -1,0 +1,283 @@
+//! One request's way to a semaphore's leases: make the nodes, count the leases, wait, and be
+//! granted them.
+//!
+//! The algorithm is that of Curator's `InterProcessSemaphoreV2`. A client that wants leases takes
+//! the mutex `locks`, makes its nodes, and watches all leases until there are few enough. The count
+//! of nodes alone keeps the bound: among the clients that hold leases at one time, the one that
+//! made its node last has counted the nodes of all others. The mutex is there because two waiting
+//! clients would count each other's nodes for ever. So a client that loses the mutex while it waits
+//! deletes its nodes and begins anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{LeaseRequest, Leases};
+use crate::queue::contender_node::ContenderNode;
+use crate::queue::name::{self, Layout};
+use crate::queue::{Call, Step, Stop};
+use crate::queue::{HeldNode, Mode};
+use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
+use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
+use crate::world::Instant;
+use zk_wire::path;
+
+const LEASES: u8 = 1;
+const COUNT: u8 = 2;
+const SESSION: u8 = 4;
+const MUTEX: u8 = 8;
+
+/// A waiter counts again this often, in case an event is lost for a reason that nobody foresaw.
+const SAFETY_POLL: Duration = Duration::from_secs(60);
+
+/// At most so many nodes are made in one flight. All answers of a flight are due within T/6, and
+/// each create without an answer needs a listing of its own later.
+const AT_ONCE: usize = 64;
+
+struct Taking<'a> {
+    leases: &'a Leases,
+    request: &'a LeaseRequest<'a>,
+    mutex: &'a HeldNode,
+    /// Notified when the mutex is lost.
+    losses: &'a WatchRegistry<()>,
+    notifier: Arc<Notifier>,
+}
+
+impl Leases {
+    /// Takes leases for the thread that holds `mutex`; `losses` is notified when that is lost.
+    /// `Stop::Anew`: the mutex or the session is lost.
+    pub(crate) fn take(
+        &self,
+        request: &LeaseRequest<'_>,
+        mutex: &HeldNode,
+        losses: &WatchRegistry<()>,
+    ) -> Step<Vec<HeldNode>> {
+        let taking = Taking { leases: self, request, mutex, losses, notifier: Notifier::new() };
+        loop {
+            match taking.begin() {
+                Err(Stop::Again | Stop::Anew) if mutex.loss().is_none() => {}
+                end => return end,
+            }
+        }
+    }
+}
+
+impl<'a> Taking<'a> {
+    /// Makes our nodes, waits until they may be held, and is granted them.
+    fn begin(&self) -> Step<Vec<HeldNode>> {
+        let (generation, mut contenders, mut fits) = self.make()?;
+        // Register before the watches are set, and until all leases are held: an event may arrive
+        // before the answer to the read that sets its watch.
+        let mask = |event| EventMask { gone: event, changed: event };
+        let nodes = &generation.nodes;
+        let _leases = nodes.register(self.leases.dir.clone(), &self.notifier, mask(LEASES));
+        let _count =
+            nodes.register(self.leases.count.path().to_owned(), &self.notifier, mask(COUNT));
+        let _session = self.call().core.changes.register((), &self.notifier, mask(SESSION));
+        let _mutex = self.losses.register((), &self.notifier, mask(MUTEX));
+        loop {
+            let advanced = self.advance(&generation, &contenders, fits.take());
+            match advanced.and_then(|()| self.grant(&mut contenders)) {
+                Err(Stop::Again) => {}
+                end => return end,
+            }
+        }
+    }
+
+    /// Makes our nodes, all in one session, and counts the leases behind the last of them, in the
+    /// same flight. Gives whether they are few enough, or `None` if that count failed.
+    fn make(&self) -> Step<(Arc<Generation>, Vec<ContenderNode>, Option<bool>)> {
+        let LeaseRequest { call, data, number, .. } = self.request;
+        let limit = &call.limit;
+        let Leases { dir, acl, .. } = self.leases;
+        let generation = call.connected()?;
+        self.connected_still(&generation)?;
+        let mut contenders = Vec::new();
+        loop {
+            if limit.is_past() {
+                return Err(call.stop(dir, CallError::Deadline)); // no time is left for a node
+            }
+            let missing = (*number as usize).saturating_sub(contenders.len());
+            let is_last = missing <= AT_ONCE;
+            let new_id = |_| name::new_id(Layout::Curator);
+            let ids: Vec<String> = (0..missing.min(AT_ONCE)).map(new_id).collect();
+            let prefixes: Vec<String> =
+                ids.iter().map(|id| path::join(dir, &name::lease_prefix(id))).collect();
+            let mode = CreateMode::EphemeralSequential;
+            let create = |(id, prefix): (&String, _)| create_contender(prefix, id, mode, data, acl);
+            let creates = ids.iter().zip(prefixes.iter().map(String::as_str)).map(create);
+            let count = is_last.then(|| self.leases.count_requests(false));
+            let requests: Vec<_> = creates.chain(count.into_iter().flatten()).collect();
+            let flight = generation.flight(&requests, limit);
+            let mut answers = flight.map_err(|e| call.stop(dir, e))?;
+            let mut failed = None;
+            for (at, id) in ids.iter().enumerate() {
+                match answers.take(at).and_then(Reply::created) {
+                    Ok(created) => {
+                        debug!("{}: made", created.0);
+                        self.call().progress();
+                        contenders.push(ContenderNode::new(
+                            generation.clone(),
+                            created,
+                            id.clone(),
+                            0,
+                        ));
+                    }
+                    Err(e) => failed = failed.or(Some(e)),
+                }
+            }
+            let e = match failed {
+                None if !is_last => {
+                    self.connected_still(&generation)?;
+                    continue;
+                }
+                None => {
+                    let room = self.leases.room_of(
+                        self.request,
+                        &generation,
+                        &contenders,
+                        false,
+                        answers,
+                        missing,
+                    );
+                    let fits = match room.and_then(|room| self.judge(room)) {
+                        Ok(fits) => Some(fits),
+                        Err(Stop::Again) => None,
+                        Err(stop) => return Err(stop),
+                    };
+                    return Ok((generation, contenders, fits));
+                }
+                // The semaphore's node is made first: `make_parents` would make it as a container,
+                // which the server may delete.
+                Some(CallError::NoNode) => {
+                    let counted =
+                        self.leases.count.get(&generation, self.leases.count.known(), false, limit);
+                    match counted.and_then(|_| generation.make_parents(dir, acl, limit)) {
+                        Ok(()) => continue,
+                        Err(e) => e,
+                    }
+                }
+                Some(e) => e,
+            };
+            match call.stop(dir, e) {
+                Stop::Again => self.connected_still(&generation)?,
+                stop => return Err(stop),
+            }
+        }
+    }
+
+    /// Counts, and waits until our leases are among those that may be held. `fits` is the outcome
+    /// of the count behind their creates.
+    fn advance(
+        &self,
+        generation: &Generation,
+        contenders: &[ContenderNode],
+        fits: Option<bool>,
+    ) -> Step<()> {
+        self.connected_still(generation)?;
+        if fits.map_or_else(|| self.fits(generation, contenders, false), Ok)? {
+            return Ok(());
+        }
+        if self.request.mode == Mode::Try {
+            return Err(Stop::Busy);
+        }
+        debug!("{}: waiting until there are fewer leases", self.leases.dir);
+        loop {
+            self.notifier.clear(u8::MAX);
+            self.connected_still(generation)?;
+            let epoch = generation.epoch();
+            if self.fits(generation, contenders, true)? {
+                // A lease that went since the count may have been ours.
+                if self.notifier.events() & LEASES == 0 {
+                    return Ok(());
+                }
+                continue;
+            }
+            self.wait(generation, epoch)?;
+        }
+    }
+
+    /// Waits until something has changed that calls for another count. The watches were set on the
+    /// connection `epoch`.
+    fn wait(&self, generation: &Generation, epoch: u64) -> Step<()> {
+        let poll = Instant::now() + SAFETY_POLL;
+        while self.call().is_undisturbed(generation, epoch) {
+            self.call().progress(); // our nodes are counted, and the watches are set
+            match self.call().wait(generation, &self.notifier, poll)? {
+                Some(events) if events & (LEASES | COUNT | MUTEX) == 0 => {}
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn fits(
+        &self,
+        generation: &Generation,
+        contenders: &[ContenderNode],
+        watch: bool,
+    ) -> Step<bool> {
+        self.judge(self.leases.room(self.request, generation, contenders, watch)?)
+    }
+
+    fn judge(&self, room: Option<i64>) -> Step<bool> {
+        match room {
+            Some(room) if room >= 0 => Ok(true),
+            Some(_) => {
+                self.call().is_contended.set(true);
+                Ok(false)
+            }
+            None => {
+                warn!(
+                    "{}: our waiting node was deleted by somebody; making another",
+                    self.leases.dir
+                );
+                Err(Stop::Anew)
+            }
+        }
+    }
+
+    /// Makes our nodes held ones. What remains is to show that their session lives.
+    fn grant(&self, contenders: &mut [ContenderNode]) -> Step<Vec<HeldNode>> {
+        // If not all are granted, this is dropped, and the granted ones are released.
+        let mut granted = Vec::with_capacity(contenders.len());
+        for contender in contenders {
+            loop {
+                match contender.grant(Box::new(|| ())) {
+                    Ok(held_node) => {
+                        granted.push(held_node);
+                        break;
+                    }
+                    Err(refused) => {
+                        self.call()
+                            .renew(&refused, &contender.generation, &self.leases.dir)
+                            .map_err(|stop| match stop {
+                                Stop::Again if !granted.is_empty() => Stop::Anew,
+                                stop => stop,
+                            })?;
+                    }
+                }
+            }
+        }
+        // All or none: if one lease is lost already, the others are released.
+        if granted.iter().any(|held_node: &HeldNode| !held_node.is_held()) {
+            return Err(Stop::Anew);
+        }
+        // One of ours may have been deleted after the count: the event loop reads them now, and not
+        // only when they have been held for a while.
+        if self.notifier.events() & LEASES != 0 {
+            granted.iter().for_each(HeldNode::watch_again);
+        }
+        granted.iter().for_each(|held_node| debug!("{}: held", held_node.path()));
+        Ok(granted)
+    }
+
+    /// Waits until the session in which our nodes were made and the mutex is held is connected.
+    fn connected_still(&self, generation: &Generation) -> Step<()> {
+        self.call().connected_still(generation)?;
+        if self.mutex.loss().is_some() { Err(Stop::Anew) } else { Ok(()) }
+    }
+
+    fn call(&self) -> &'a Call<'a> {
+        self.request.call
+    }
+}

@@ -1,0 +1,318 @@
+//! A semaphore as this process sees it: the way of its threads through the mutex to the leases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::leases::{self, Count, LeaseRequest, Leases};
+use crate::error::{Cause, Error, Result};
+use crate::guard::{Held, Hold};
+use crate::limit::Limit;
+use crate::local::lock::{LocalHold, LocalLock};
+use crate::local::registry::Interned;
+use crate::local::turn::LocalRequest;
+use crate::queue::name::Kind;
+use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
+use crate::recipes::settings::Settings;
+use crate::session::{SessionState, ZkSession};
+use crate::wait::{Wait, until_got};
+use crate::world::Instant;
+use crate::world::atomic::{AtomicBool, Ordering};
+use zk_wire::path;
+
+/// One user's semaphore: the shared one, and what is this user's own.
+pub(crate) struct SemaphoreHandle {
+    settings: Settings,
+    /// The number at the server was compared with this user's, or needs no comparison.
+    has_agreed: AtomicBool,
+    shared: Arc<Interned<SharedSemaphore>>,
+}
+
+/// What all semaphores of one path on one session share.
+struct SharedSemaphore {
+    /// The mutex. Its holder releases it when it has its leases.
+    local: LocalLock,
+    leases: Leases,
+}
+
+impl SemaphoreHandle {
+    /// `is_fixed`: it takes no other number than the given one.
+    pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
+        let shared = settings.share(what, |settings| {
+            let dir = settings.dir();
+            let mutex =
+                Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
+            let count =
+                Arc::new(Count::new(dir.clone(), settings.acl.clone(), settings.permits, is_fixed));
+            // A number that nobody may change need not outlive its users.
+            let mutex = if is_fixed { mutex } else { mutex.below(Count::maker(&count)) };
+            SharedSemaphore {
+                local: LocalLock::new(mutex),
+                leases: Leases::new(&dir, settings.acl.clone(), count),
+            }
+        })?;
+        settings.agree(what, &shared.local.queue)?;
+        // A number that is fixed is compared at each count.
+        Ok(SemaphoreHandle { settings, has_agreed: AtomicBool::new(is_fixed), shared })
+    }
+
+    /// The number at the server; if there is none, this user's is written. The first time it must
+    /// be this user's number; from then on the server's counts.
+    fn number(&self, op: &'static str, limit: &Limit<'_>) -> Result<u32> {
+        let ours = self.settings.permits;
+        let theirs = self.shared.leases.permits(op, self.settings.session.core(), ours, limit)?;
+        // 0 is a pause: every client waits until the number is raised.
+        if theirs != ours && theirs != 0 && !self.has_agreed.load(Ordering::Acquire) {
+            return Err(Error::InconsistentLeases {
+                path: self.settings.path.clone(),
+                ours,
+                theirs,
+            });
+        }
+        self.has_agreed.store(true, Ordering::Release);
+        Ok(theirs)
+    }
+
+    pub(crate) fn session(&self) -> &ZkSession {
+        &self.settings.session
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.settings.path
+    }
+
+    pub(super) fn lock(&self, number: u32) -> Result<Held> {
+        until_got(|| self.acquire(number, Mode::Wait, Limit::NONE))
+    }
+
+    pub(super) fn lock_with(&self, number: u32, wait: &Wait) -> Result<Option<Held>> {
+        wait.acquire(
+            || self.settings.operation_timeout(),
+            |mode, limit| self.acquire(number, mode, limit),
+        )
+    }
+
+    /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
+    pub(crate) fn acquire(
+        &self,
+        number: u32,
+        mode: Mode,
+        limit: Limit<'_>,
+    ) -> Result<Option<Held>> {
+        if limit.is_cancelled() {
+            return Err(Error::Cancelled { path: self.settings.path.clone() });
+        }
+        self.check(number, &limit)?;
+        let call =
+            Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
+        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data };
+        let mut slice = self.settings.operation_timeout() / 2;
+        loop {
+            if mode == Mode::Try && self.shared.leases.is_full(&request)? {
+                return Ok(None);
+            }
+            // A caller that only tries must not fail because another caller passes through the
+            // mutex while permits are free; and it must not wait for one that stays there because
+            // none are free. So it waits for a slice of time, counts again, and makes each slice
+            // longer.
+            let may_wait = mode == Mode::Wait;
+            let passage = match self.enter(if may_wait {
+                limit
+            } else {
+                limit.or_at(Instant::now() + slice)
+            }) {
+                Ok(Some(passage)) => passage,
+                Ok(None) if may_wait || limit.is_past() => return Ok(None),
+                Ok(None) => {
+                    // The server has shown somebody ahead: that is contention too.
+                    call.is_contended.set(true);
+                    slice *= 2;
+                    continue;
+                }
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if !may_wait && !limit.is_past() =>
+                {
+                    slice *= 2;
+                    continue;
+                }
+                // As in the queue: contention was shown, and no outage has kept us from the
+                // lock since.
+                Err(Error::Unavailable { cause: Cause::Deadline, .. })
+                    if call.is_contended.get()
+                        && self.settings.session.state() == SessionState::Connected =>
+                {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
+            let local = &self.shared.local;
+            match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
+                Ok(leases) => {
+                    drop(passage);
+                    return Ok(self.held(leases));
+                }
+                Err(Stop::Busy) => return Ok(None),
+                Err(Stop::Fail(e)) => return Err(e),
+                Err(Stop::Again | Stop::Anew) => {}
+            }
+        }
+    }
+
+    /// A request for more permits than there are could wait for ever: that is an error. A request
+    /// for one may wait: there may be none for a while. For one permit the number needs no read
+    /// once it was compared.
+    fn check(&self, number: u32, limit: &Limit<'_>) -> Result<()> {
+        if number == 0 {
+            let reason = "0 permits cannot be held".to_owned();
+            return Err(Error::InvalidConfig { what: "number of permits", reason });
+        }
+        if number == 1 && self.has_agreed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if limit.is_past() {
+            let path = self.settings.path.clone();
+            return Err(Error::Unavailable { op: "lock", path, cause: Cause::Deadline });
+        }
+        let permits = self.number("lock", limit)?;
+        if number > 1 && number > permits {
+            return Err(leases::too_many(&self.settings.path, number, permits));
+        }
+        Ok(())
+    }
+
+    /// Takes the mutex, for a caller that wants leases.
+    fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
+        let request = LocalRequest {
+            session: &self.settings.session,
+            path: &self.settings.path,
+            mode: Mode::Wait,
+            limit,
+            data: &self.settings.data,
+            // A hold of the mutex in this process does not show that the leases are taken.
+            is_held_here: &|| false,
+        };
+        let local_hold =
+            self.shared.local.hold(&request, Kind::Lock).map_err(|e| self.of_ours(e))?;
+        Ok(local_hold.map(|local_hold| Passage { lock: self, local_hold }))
+    }
+
+    /// Turns an error about the mutex into one about the semaphore.
+    fn of_ours(&self, e: Error) -> Error {
+        let path = self.settings.path.clone();
+        match e {
+            Error::Unavailable { op, cause, .. } => Error::Unavailable { op, path, cause },
+            Error::Cancelled { .. } => Error::Cancelled { path },
+            Error::Closed { op, .. } => Error::Closed { op, path },
+            e => e,
+        }
+    }
+
+    /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
+    fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
+        let (session, shared) = (self.settings.session.clone(), self.shared.clone());
+        let mut leases = leases.into_iter();
+        let first = leases.next()?;
+        Some(Held::new(Arc::new(PermitHold {
+            session,
+            _common: shared,
+            first,
+            others: leases.collect(),
+        })))
+    }
+
+    /// The number of permits at the server.
+    pub(super) fn permits(&self) -> Result<u32> {
+        self.number("semaphore", &Limit::after(self.settings.operation_timeout()))
+    }
+
+    /// The number of permits as it was seen last.
+    pub(super) fn known_permits(&self) -> u32 {
+        self.shared.leases.count.known()
+    }
+
+    pub(super) fn set_permits(&self, permits: u32) -> Result<()> {
+        let limit = Limit::after(self.settings.operation_timeout());
+        // A caller that sets the number knows it, whatever number it was given before. This is
+        // noted before the request: if its answer is lost, the number may have changed, and this
+        // handle must go on with the new one.
+        self.has_agreed.store(true, Ordering::Release);
+        if self.shared.leases.set_permits(self.settings.session.core(), permits, &limit)? {
+            return Ok(());
+        }
+        let reason = format!(
+            "the data of {:?} is something else, which is left as it is",
+            self.settings.path
+        );
+        Err(Error::InvalidConfig { what: "number of permits", reason })
+    }
+
+    /// The holders of leases.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        Ok(below("leases", self.shared.leases.contenders(self.settings.session.core())?))
+    }
+
+    /// The holders of leases, and behind them the contenders for the mutex.
+    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
+        let mut all = self.holders()?;
+        let waiting = self.shared.local.queue.contenders(self.settings.session.core())?;
+        all.extend(below("locks", waiting));
+        Ok(all)
+    }
+
+    /// Asks a contender to let go.
+    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        let core = self.settings.session.core();
+        let name = &contender.name;
+        if let Some(name) = name.strip_prefix("locks/") {
+            return self.shared.local.queue.revoke(core, name);
+        }
+        let name = name.strip_prefix("leases/").unwrap_or(name);
+        revoke_contender(core, &path::join(&self.settings.dir(), "leases"), name)
+    }
+}
+
+/// Contenders whose nodes are in the folder `dir` below the semaphore's node.
+fn below(dir: &str, mut all: Vec<Contender>) -> Vec<Contender> {
+    all.iter_mut().for_each(|contender| contender.name = format!("{dir}/{}", contender.name));
+    all
+}
+
+/// The held mutex. Its drop releases it, or hands it to the next thread, however the request ended.
+struct Passage<'a> {
+    lock: &'a SemaphoreHandle,
+    local_hold: Arc<LocalHold>,
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        let SemaphoreHandle { settings, shared, .. } = self.lock;
+        // If the mutex was lost, that concerns nobody any more.
+        let _ = shared.local.release(&self.local_hold, (settings.hand_over, Duration::ZERO), false);
+    }
+}
+
+/// The hold of a permit. It belongs to no thread, and outlives the semaphore object.
+struct PermitHold {
+    /// A permit keeps its session open, and other recipes off its path.
+    session: ZkSession,
+    _common: Arc<Interned<SharedSemaphore>>,
+    first: HeldNode,
+    others: Vec<HeldNode>,
+}
+
+impl Hold for PermitHold {
+    fn node(&self) -> &HeldNode {
+        &self.first
+    }
+
+    fn others(&self) -> &[HeldNode] {
+        &self.others
+    }
+
+    fn path(&self) -> &str {
+        self.session.core().shown(self.first.path())
+    }
+
+    fn release(&self, wait: bool) -> Release {
+        self.first.begin_release_with(&self.others, wait)
+    }
+}

@@ -1,0 +1,347 @@
+//! `ZkSemaphore`: of all threads of all processes, so many hold a permit at a time.
+//!
+//! This file has the public types and their documentation. Programs call it, and it passes each
+//! call on to `lock.rs`. `leases/` counts the permits and guarantees that there are never too many.
+//! `mutex.rs` is `ZkSemaphoreMutex`, a semaphore with one permit.
+
+mod leases;
+mod lock;
+mod mutex;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::lock::SemaphoreHandle;
+pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
+use crate::error::{Error, Result};
+use crate::guard::guard;
+use crate::queue::Contender;
+use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::session::ZkSession;
+use crate::wait::Wait;
+
+/// A counting semaphore over ZooKeeper: a limited number of permits, of which a thread can take one
+/// or several.
+///
+/// The limit holds for all threads of all processes that use the same path of the same ensemble.
+/// Clients in other languages count too: Curator's `InterProcessSemaphoreV2`. Two `ZkSemaphore` of
+/// one path on one session are the same semaphore.
+///
+/// A permit belongs to no thread. A thread may take several permits, or hand one to another thread.
+/// If a thread holds a permit and asks for one more when none is left, it waits for itself: if you
+/// need several permits, take them together, with [`acquire_many`](Self::acquire_many).
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{Wait, ZkSemaphore, ZkSession};
+///
+/// let session = ZkSession::connect("127.0.0.1:2181")?;
+/// let downloads = ZkSemaphore::new(&session, "/limits/downloads", 4)?; // at most four at once
+/// {
+///     let permit = downloads.acquire()?; // blocks
+///     println!("downloading under {}", permit.path());
+/// } // given back here
+/// if let Some(permit) = downloads.try_acquire()? {
+///     std::thread::spawn(move || drop(permit)); // any thread may give it back
+/// }
+/// match downloads.acquire_many_with(3, Wait::timeout(Duration::from_secs(5)))? {
+///     Some(permit) => println!("{} at once", permit.permits()),
+///     None => println!("others have too many"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The number of permits
+///
+/// The node at the semaphore's path has the number in its data, as decimal text. This is where
+/// kazoo's `Semaphore` keeps it too. [`new`](Self::new) sends nothing. The first call that asks for
+/// a permit, or for the number, reads the node:
+///
+/// * If the node does not exist, or its data is empty, the call writes the number that was given to
+///   `new`.
+/// * If the node has another number, and that is not 0, the call gives
+///   [`Error::InconsistentLeases`].
+/// * If the data is no number, it is left as it is, with a warning in the log. Then each process
+///   goes by the number that it saw last or that was given to `new`, so give the same number to
+///   all.
+///
+/// From then on the number in the node counts, at every grant. [`set_permits`](Self::set_permits)
+/// changes it. If you raise it, waiting threads get permits at once. If you lower it, nobody loses
+/// a permit, and no permit is granted until enough of them are given back. To change the number for
+/// all clients, call `set_permits` first, and then change the number that the programs give to
+/// `new`.
+///
+/// The number 0 is a pause: threads that ask for one permit wait until the number is raised, also
+/// if this is their first call. A call that asks for more than one permit does not wait: it gets
+/// [`Error::InvalidConfig`] at once, as for every number above the one in the node.
+///
+/// The node stays when nobody uses the semaphore any more. If somebody deletes it, the next call
+/// makes it again, with the number that its process saw last.
+///
+/// # Fairness
+///
+/// Between processes, permits go to the process that asked first. A call that asks for many permits
+/// holds back later calls that ask for few, so those cannot starve it. The threads of a session
+/// share one node in the queue. They take turns, first come, first served, and hand their place in
+/// the queue to each other for as long as [`hand_over`](LockBuilder::hand_over) allows, 20 ms by
+/// default.
+///
+/// # When the session is lost
+///
+/// A permit is valid while [`is_held`](crate::Held::is_held) says so. Its lease ends before any
+/// server can have expired the session. When the permit is lost, its signal
+/// [`lost`](crate::Held::lost) becomes ready, and [`check`](crate::Held::check) gives an error.
+/// Threads that wait for a permit go on waiting, in a new session. If the connection of a waiting
+/// thread was away for longer than the lease lasts (see [`Held`](crate::Held)), the thread queues
+/// again, behind the others.
+///
+/// # Fencing
+///
+/// The [`fencing_token`](crate::Held::fencing_token) of a permit is the zxid that created its own
+/// node. Several permits are valid at the same time, so a store must not refuse all tokens but the
+/// highest. It can refuse a token that is lower than the tokens of all permits that are still held
+/// (see [`holders`](Self::holders)), and it can tell permits apart by their tokens.
+///
+/// # Differences from Curator's `InterProcessSemaphoreV2`
+///
+/// * Nodes and protocol are the same, so each counts the permits of the other. But Curator goes by
+///   the number that its program gave, and never reads the node: give it the same number.
+/// * If Curator's client comes first, it makes the node as a container. The server deletes a
+///   container, and with it a number that was changed, when nobody uses the semaphore any more.
+/// * Several permits that are taken together are one guard. A call gets all of them or none.
+///
+/// Source: Curator's `InterProcessSemaphoreV2`.
+#[derive(Clone)]
+pub struct ZkSemaphore {
+    pub(crate) lock: Arc<SemaphoreHandle>,
+}
+
+guard! {
+    /// A permit of a [`ZkSemaphore`], or several permits that were [taken
+    /// together](ZkSemaphore::acquire_many). It is given back when it is dropped, on any thread: it
+    /// may be sent to another thread.
+    ///
+    /// Several permits are one hold. The hold is valid while all of its permits are, and is lost
+    /// when the first of them is lost. The nodes of the other permits stay then, and keep others
+    /// out, until this guard is dropped.
+    ///
+    /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background. To
+    /// wait until they are deleted, call [`unlock`](Self::unlock). The methods of a permit are
+    /// those of [`Held`](crate::Held).
+    ///
+    /// The permit borrows nothing, so it can be stored in a struct. It is a handle of its session
+    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
+    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
+    /// avoid this.
+    ZkPermit, unused: "the permit is given back at once"
+}
+
+impl ZkPermit {
+    /// How many permits this guard holds.
+    pub fn permits(&self) -> u32 {
+        u32::try_from(self.held.nodes()).unwrap_or(u32::MAX)
+    }
+}
+
+impl ZkSemaphore {
+    /// The semaphore with `permits` permits at `path` (below the session's chroot), with the
+    /// default settings. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](LockBuilder::build).
+    pub fn new(session: &ZkSession, path: &str, permits: u32) -> Result<Self> {
+        ZkSemaphore::builder(session, path, permits).build()
+    }
+
+    /// A builder, for a semaphore with settings of its own.
+    pub fn builder(session: &ZkSession, path: &str, permits: u32) -> LockBuilder<ZkSemaphore> {
+        LockBuilder::new(session.clone(), path.to_owned()).permits(permits)
+    }
+
+    /// The semaphore's path, as it was given.
+    pub fn path(&self) -> &str {
+        self.lock.path()
+    }
+
+    /// Blocks until there is a permit for this call.
+    ///
+    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
+    /// says.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
+    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
+    ///   number in its node is neither 0 nor the one that was given to [`new`](Self::new).
+    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
+    ///
+    /// After an error this call has no node in the queue, or the node is being deleted.
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire(&self) -> Result<ZkPermit> {
+        self.acquire_many(1)
+    }
+
+    /// Takes a permit if one is free, and gives `None` if none is free or others wait for the free
+    /// ones. If none is free, the call costs two reads and no write. The first use of the semaphore
+    /// reads the number before that.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); [`Error::Unavailable`](crate::Error::Unavailable) when
+    /// ZooKeeper does not answer within a sixth of the session timeout.
+    #[doc(alias = "tryAcquire")]
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
+        self.acquire_timeout(Duration::ZERO)
+    }
+
+    /// Waits for a permit for `timeout` at most, and gives `None` if others had all of them, or
+    /// were ahead, all that time. In that case this call's nodes are deleted, or about to be
+    /// deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when the time ran out in an outage, or
+    /// before the server answered. So `None` always means that somebody else was ahead. A timeout
+    /// of zero is [`try_acquire`](Self::try_acquire), which waits for the server's answers. Any
+    /// other timeout that is shorter than a few round trips gives this error.
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
+        self.acquire_with(Wait::timeout(timeout))
+    }
+
+    /// Waits for a permit for as long as `wait` says: a timeout, a deadline and a cancel token, or
+    /// any of these. Gives `None` if others had all permits, or were ahead, all that time, as
+    /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a
+    /// deadline never gives `None`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_timeout`](Self::acquire_timeout), and
+    /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_with(&self, wait: Wait) -> Result<Option<ZkPermit>> {
+        self.acquire_many_with(1, wait)
+    }
+
+    /// Blocks until there are `n` permits for this call. It takes all of them together, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Error::InvalidConfig`] when `n` is 0, or when `n` is
+    /// more than 1 and more than the number of permits: at once, or when the number is lowered
+    /// below `n` while the call waits. (Such a call could wait for ever, and would keep all others
+    /// waiting.)
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
+        self.lock.lock(n).map(ZkPermit::new)
+    }
+
+    /// Waits for `n` permits for as long as `wait` says, as [`acquire_with`](Self::acquire_with)
+    /// does for one. With [`Wait::timeout`] of zero the call takes them if so many are free, as
+    /// [`try_acquire`](Self::try_acquire) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
+    #[must_use = "if unused the permit is given back at once"]
+    pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<Option<ZkPermit>> {
+        Ok(self.lock.lock_with(n, &wait)?.map(ZkPermit::new))
+    }
+
+    /// How many permits the semaphore has, held or not: the number in the data of its node.
+    ///
+    /// If the node does not exist or its data is empty, this call writes the number that this
+    /// process saw last or, if it saw none, the one that was given to [`new`](Self::new). If the
+    /// data is something else, the call leaves it alone and gives that number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session timeout;
+    /// otherwise as [`acquire`](Self::acquire).
+    pub fn permits(&self) -> Result<u32> {
+        self.lock.permits()
+    }
+
+    /// Changes how many permits the semaphore has, for all clients. If several clients call this,
+    /// the last call counts. Nobody loses a permit. With 0 nobody gets a permit until the number is
+    /// raised again.
+    ///
+    /// # Errors
+    ///
+    /// * [`Error::InvalidConfig`] when the data of the node is no number: then it is left as it is.
+    /// * [`Error::Unavailable`] when ZooKeeper does not answer within a sixth of the session
+    ///   timeout. The number may have been changed all the same.
+    ///
+    /// Otherwise as [`acquire`](Self::acquire).
+    pub fn set_permits(&self, permits: u32) -> Result<()> {
+        self.lock.set_permits(permits)
+    }
+
+    /// The permits that are held, in the order in which their nodes were made. At the end of the
+    /// list may be nodes of the call that is first in the queue: it has made them, and still waits
+    /// for its permits. Costs a listing, and a read for each permit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
+    /// takes longer than a sixth of the session timeout; otherwise as [`acquire`](Self::acquire).
+    #[doc(alias = "getParticipantNodes")]
+    pub fn holders(&self) -> Result<Vec<Contender>> {
+        self.lock.holders()
+    }
+
+    /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
+    /// the queue. The threads of a session that wait count as one contender. Their
+    /// [names](Contender::name) tell them apart: a permit's begins with `leases/`, and that of a
+    /// contender that waits with `locks/`. Costs two listings, and a read for each contender.
+    ///
+    /// # Errors
+    ///
+    /// As [`holders`](Self::holders).
+    pub fn contenders(&self) -> Result<Vec<Contender>> {
+        self.lock.contenders()
+    }
+
+    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
+    /// up its permit, or its place in the queue: the signal
+    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
+    /// call returns.
+    /// Permits that were taken together are one hold: to ask for one of them is to ask for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
+    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        self.lock.revoke(contender)
+    }
+}
+
+impl HandsOver for ZkSemaphore {}
+
+impl Recipe for ZkSemaphore {
+    fn make(settings: Settings) -> Result<Self> {
+        if settings.permits == 0 {
+            let reason = "a semaphore begins with at least one".to_owned();
+            return Err(Error::InvalidConfig { what: "number of permits", reason });
+        }
+        Ok(ZkSemaphore { lock: SemaphoreHandle::new(settings, "semaphore", false)?.into() })
+    }
+}
+
+impl fmt::Debug for ZkSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZkSemaphore")
+            .field("path", &self.path())
+            .field("permits", &self.lock.known_permits())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,300 @@
+//! `LockBuilder`: the settings of a lock, and the one builder for all recipes. Each recipe gets its
+//! settings checked from here, and the state that all locks of its path in one session share.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::local::registry::{self, Interned, LockKey};
+use crate::local::self_deadlock::SelfDeadlockDetector;
+use crate::queue::name::Layout;
+use crate::queue::{HeldNode, Queue, WaitStrategy};
+use crate::session::path::lock_path;
+use crate::session::{Acl, ZkSession};
+use crate::world;
+
+/// ZooKeeper's limit for a whole request (`jute.maxbuffer`), less room for the path and the ACL.
+const MAX_DATA: usize = (1 << 20) - (8 << 10);
+
+/// The longest ACL, a part of that room.
+const MAX_ACL: usize = 3 << 10;
+
+/// Checked settings.
+pub(crate) struct Settings {
+    pub(crate) session: ZkSession,
+    /// The lock's path, as the program gave it.
+    pub(crate) path: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) acl: Acl,
+    pub(crate) layout: Layout,
+    pub(crate) hand_over: Duration,
+    pub(crate) keep: Duration,
+    pub(crate) strategy: WaitStrategy,
+    /// How many permits there are. Only a semaphore uses this.
+    pub(crate) permits: u32,
+}
+
+/// A lock that a [`LockBuilder`] makes.
+pub(crate) trait Recipe: Sized {
+    fn make(settings: Settings) -> Result<Self>;
+}
+
+/// A recipe whose node names can be those of different clients.
+pub(crate) trait HasLayout: Recipe {}
+
+/// A recipe whose threads can hand a hold to each other.
+pub(crate) trait HandsOver: Recipe {}
+
+/// A recipe whose node can stay with the process between two holds.
+pub(crate) trait Keeps: Recipe {}
+
+/// A recipe that lets the program choose what waiting threads watch.
+pub(crate) trait HasWaitStrategy: Recipe {}
+
+impl Settings {
+    /// The lock's full path.
+    pub(crate) fn dir(&self) -> String {
+        format!("{}{}", self.session.core().chroot(), self.path)
+    }
+
+    /// A full path without the session's chroot, as programs and logs show it.
+    pub(crate) fn shown<'a>(&self, full: &'a str) -> &'a str {
+        self.session.core().shown(full)
+    }
+
+    /// How long one step of a call on the lock may take.
+    pub(crate) fn operation_timeout(&self) -> Duration {
+        self.session.core().operation_timeout()
+    }
+
+    /// An error if this hold of the lock is lost: a lost hold cannot be entered again.
+    pub(crate) fn check(&self, node: &HeldNode) -> Result<()> {
+        node.check(self.session.core())
+    }
+
+    /// The lock's queue.
+    pub(crate) fn queue(&self) -> Queue {
+        Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
+    }
+
+    fn key(&self) -> LockKey {
+        LockKey::new(&self.session.core().ensemble(), &self.dir())
+    }
+
+    pub(crate) fn self_deadlock(&self) -> SelfDeadlockDetector {
+        SelfDeadlockDetector::new(self.key(), self.session.core().number())
+    }
+
+    /// The state that all locks of this recipe and path on this session share. The first lock makes
+    /// it. An error if this process has a lock of another recipe at the path.
+    pub(crate) fn share<T: Send + Sync + 'static>(
+        &self,
+        what: &'static str,
+        make: impl FnOnce(&Settings) -> T,
+    ) -> Result<Arc<Interned<T>>> {
+        let session = self.session.core().number();
+        registry::intern(&self.key(), session, what, || make(self)).map_err(|other| {
+            let reason = format!(
+                "{:?} is in use in this process by another kind of lock ({other})",
+                self.path
+            );
+            Error::InvalidConfig { what, reason }
+        })
+    }
+
+    /// An error if the lock is in use on this session with other settings. All users of one lock in
+    /// one session share nodes, so they need the same node names, ACL and wait strategy.
+    pub(crate) fn agree(&self, what: &'static str, queue: &Queue) -> Result<()> {
+        let (path, layout, acl, strategy) =
+            (&self.path, queue.layout(), queue.acl(), queue.strategy());
+        if layout == self.layout && *acl == self.acl && strategy == self.strategy {
+            return Ok(());
+        }
+        let reason = format!(
+            "{path:?} is in use on this session with layout {layout:?}, ACL {acl:?} and wait strategy {strategy:?}"
+        );
+        Err(Error::InvalidConfig { what, reason })
+    }
+}
+
+/// A builder for a lock with settings of its own. Each lock has a call that begins one, such as
+/// [`ZkMutex::builder`](crate::ZkMutex::builder).
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{Acl, ZkMutex, ZkSession};
+///
+/// let session = ZkSession::builder("zk1:2181").auth("digest", "orders:secret").connect()?;
+/// let mutex = ZkMutex::builder(&session, "/locks/orders")
+///     .data("billing on h7") // operators see it in `contenders`
+///     .acl(Acl::CreatorAll) // only clients with these credentials
+///     .hand_over(Duration::from_millis(50))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing happens until build() is called"]
+pub struct LockBuilder<L> {
+    session: ZkSession,
+    path: String,
+    data: Option<Vec<u8>>,
+    acl: Acl,
+    layout: Layout,
+    hand_over: Duration,
+    keep: Duration,
+    strategy: WaitStrategy,
+    permits: u32,
+    lock: PhantomData<fn() -> L>,
+}
+
+impl<L> LockBuilder<L> {
+    pub(crate) fn new(session: ZkSession, path: String) -> Self {
+        LockBuilder {
+            session,
+            path,
+            data: None,
+            acl: Acl::default(),
+            layout: Layout::default(),
+            hand_over: Duration::from_millis(20),
+            keep: Duration::ZERO,
+            strategy: WaitStrategy::default(),
+            permits: 1,
+            lock: PhantomData,
+        }
+    }
+
+    pub(crate) fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    /// The data of this lock's nodes, which `contenders` shows to operators. The default is the
+    /// host's name and the process id.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// The ACL of this lock's nodes and of the parents that it makes; default [`Acl::Open`]. Every
+    /// client of a semaphore must be able to read the semaphore's node. A client that finds the
+    /// node empty must also be able to write it.
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Checks the settings, as far as that needs no server.
+    pub(crate) fn settings(self) -> Result<Settings> {
+        let LockBuilder {
+            session,
+            path,
+            data,
+            acl,
+            layout,
+            hand_over,
+            keep,
+            strategy,
+            permits,
+            ..
+        } = self;
+        lock_path(session.core().chroot(), &path)?;
+        let data = data.unwrap_or_else(default_data);
+        if data.len() > MAX_DATA {
+            let reason = format!(
+                "{} bytes are more than {MAX_DATA}, which is what ZooKeeper takes",
+                data.len()
+            );
+            return Err(Error::InvalidConfig { what: "node data", reason });
+        }
+        if acl.len() > MAX_ACL {
+            let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
+            return Err(Error::InvalidConfig { what: "ACL", reason });
+        }
+        Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy, permits })
+    }
+}
+
+#[allow(private_bounds)] // programs cannot add recipes: locks are made here only
+impl<L: HasLayout> LockBuilder<L> {
+    /// Which client's node names this lock uses; default [`Layout::Curator`].
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: HandsOver> LockBuilder<L> {
+    /// How long the threads of a session may hand the lock to each other without a round trip;
+    /// default 20 ms. The time counts from when their node came first. Then it is the turn of the
+    /// next process. With zero, every acquisition queues again, behind other processes.
+    ///
+    /// Within this time a thread that wants to read also joins the readers of its session. Threads
+    /// that want permits of a semaphore hand their place in its queue to each other.
+    pub fn hand_over(mut self, bound: Duration) -> Self {
+        self.hand_over = bound;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: Keeps> LockBuilder<L> {
+    /// How long the lock's node stays with this process after a release, while nobody else asks for
+    /// the lock. If a thread of this process takes the lock in that time, it needs no round trip.
+    /// Default zero: the node is deleted at each release.
+    ///
+    /// This suits a lock that mostly one process takes, again and again. While the node is kept:
+    ///
+    /// * [`contenders`](crate::ZkMutex::contenders) shows it, and for all other processes the lock
+    ///   is held.
+    /// * If another process waits for the lock, the node is deleted at once or, if a guard lives,
+    ///   when that guard is released. The node is also deleted after a reconnection.
+    /// * If another process only calls [`try_lock`](crate::ZkMutex::try_lock), it gets `None`. It
+    ///   makes no node, so this process does not notice it, and keeps the node.
+    /// * If this process dies, others wait until the server expires its session, up to the session
+    ///   timeout, even if no guard lived.
+    ///
+    /// The session renews its lease as for a held lock. Each hold has a fencing token of its own.
+    /// `unlock` does not wait for a delete.
+    pub fn keep(mut self, at_most: Duration) -> Self {
+        self.keep = at_most;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: HasWaitStrategy> LockBuilder<L> {
+    /// What a thread that waits for the lock watches; default [`WaitStrategy::Predecessor`].
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: Recipe> LockBuilder<L> {
+    /// Makes the lock. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidPath`] for a path that ZooKeeper would refuse, for `/`, and for a path below
+    /// `/zookeeper`.
+    ///
+    /// [`Error::InvalidConfig`]:
+    ///
+    /// * when this process has another kind of lock at this path;
+    /// * when this session has the same lock with another layout, ACL or wait strategy;
+    /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
+    ///   longer than 3 KiB;
+    /// * when a semaphore is to have 0 permits.
+    pub fn build(self) -> Result<L> {
+        L::make(self.settings()?)
+    }
+}
+
+/// The host's name and the process id, by which an operator finds the process.
+fn default_data() -> Vec<u8> {
+    world::host_and_process().into_bytes()
+}

@@ -1,0 +1,5 @@
+//! Elections.
+pub mod faults;
+pub mod leading;
+
+crate::support::tables![faults, leading];

@@ -1,0 +1,95 @@
+//! Servers that can be reached and do not answer what is needed: a call ends by its policy, and one
+//! that waits for its turn does not.
+use crate::support::{
+    On, Recipe, Server, Test, Variant,
+    contend::spawn_waiting,
+    recipe::{over_recipes, rows},
+    scene::{SOON, until_empty, until_event},
+};
+use std::{thread, time::Duration};
+use zk_mutex::{Cause, Error, RetryPolicy, SessionEvent, ZkSession};
+use zk_test_server::{Matcher, Op};
+
+const PATH: &str = "/locks/orders";
+/// The policy lets a call go on for so long without getting any further.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn start() -> (Server, ZkSession) {
+    let server = Server::embedded().start();
+    let session = ZkSession::builder(server.connect_string())
+        .session_timeout(Duration::from_secs(6))
+        .retry_policy(RetryPolicy::default().max_elapsed(PATIENCE))
+        .connect()
+        .unwrap();
+    (server, session)
+}
+
+/// Everything else is answered, so that there is no outage: the connection is cut and made again.
+fn gives_up_where_nothing_answers(recipe: Recipe, unanswered: Matcher) {
+    let (server, session) = start();
+    let lock = recipe.make(&session, PATH);
+    lock.lock().unwrap().unlock().unwrap(); // makes the parents
+    let events = session.subscribe();
+    let held = server.embedded_server().hold_requests(unanswered);
+    let said = lock.lock().map(drop);
+    assert!(
+        matches!(said, Err(Error::Unavailable { cause: Cause::NoProgress(spent), .. }) if spent >= PATIENCE),
+        "{said:?}"
+    );
+    drop(held);
+    let reconnected = |event: &SessionEvent| *event == SessionEvent::Reconnected;
+    assert!(
+        until_event(&events, reconnected)
+            .iter()
+            .all(|event| !matches!(event, SessionEvent::Lost(_)))
+    );
+    until_empty(&server.connect_string(), PATH);
+    lock.lock_timeout(SOON).unwrap().expect("it is free").unlock().unwrap();
+}
+
+fn lock_gives_up_where_creates_are_never_answered(recipe: Recipe) {
+    gives_up_where_nothing_answers(recipe, Op::Create.on(recipe.mark()));
+}
+
+fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
+    let asks = if recipe == Recipe::Exclusive {
+        Op::GetData.on("/lock")
+    } else {
+        Op::GetChildren.on(recipe.folder(PATH))
+    };
+    gives_up_where_nothing_answers(recipe, asks);
+}
+
+/// Longer than the policy, and over outages that are together longer than it, each of them shorter.
+fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
+    let (server, session) = start();
+    let at = server.connect_string();
+    let others = ZkSession::builder(&at).session_timeout(SOON * 2).connect().unwrap();
+    let (lock, theirs) = (recipe.make(&session, PATH), recipe.rival().make(&others, PATH));
+    let guard = theirs.lock().unwrap();
+    let events = session.subscribe();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || lock.lock().unwrap().unlock().unwrap());
+        for _ in 0..3 {
+            server.embedded_server().cut_connections();
+            until_event(&events, |event| *event == SessionEvent::Reconnected);
+            // What the policy allows passes while it waits.
+            thread::sleep(PATIENCE * 6 / 10);
+        }
+        assert!(!waiter.is_finished());
+        drop(guard);
+        waiter.join().unwrap();
+    });
+    until_empty(&at, PATH);
+}
+
+pub fn tests() -> Vec<Test> {
+    let rows = rows![
+        Recipe::any =>
+        lock_gives_up_where_creates_are_never_answered,
+        lock_gives_up_where_its_place_in_the_queue_is_never_told,
+        waiter_in_its_place_waits_on_beyond_the_policy
+    ];
+    // The server that takes requests and does not answer them is the embedded one.
+    over_recipes(module_path!(), On::Only(Variant::Embedded), rows)
+}

@@ -1,0 +1,263 @@
+//! Random calls of many threads under random faults: no two holders at once, no call past its time,
+//! nothing left behind. A seed makes the calls and the faults; the order of threads makes the rest.
+//! `ZK_MUTEX_RANDOM_CALLS=600 ZK_MUTEX_SEED=7` plays for ten minutes each.
+use crate::support::{
+    contend::Section,
+    embedded::start,
+    scenarios,
+    scene::{SOON, until_empty, until_state},
+};
+use std::{
+    env,
+    fmt::Debug,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    CancelToken, Error, Held, RetryPolicy, SessionState, Wait, ZkExclusiveLock, ZkMutex, ZkRwLock,
+    ZkSemaphore, ZkSession,
+};
+use zk_test_server::{Matcher, Op, TestServer};
+
+const SESSIONS: usize = 3;
+const THREADS: usize = 4;
+const T: Duration = Duration::from_secs(6);
+/// More than a call's own time, on a busy machine.
+const SLACK: Duration = Duration::from_millis(1500);
+const PATHS: [&str; 4] = ["/c/mutex", "/c/rw", "/c/permits", "/c/one"];
+
+/// What the locks protect.
+#[derive(Default)]
+struct World {
+    mutex: Section,
+    write: Section,
+    readers: AtomicUsize,
+    permits: AtomicUsize,
+    one: Section,
+    done: AtomicUsize,
+    is_over: AtomicBool,
+    /// Sessions are expired behind their owners' backs: then two may be inside for a moment.
+    is_checked: bool,
+}
+
+/// The locks of one session.
+struct Locks {
+    mutex: ZkMutex,
+    rw: ZkRwLock,
+    permits: ZkSemaphore,
+    one: ZkExclusiveLock,
+}
+
+impl Locks {
+    fn new(session: &ZkSession) -> Locks {
+        Locks {
+            mutex: ZkMutex::new(session, PATHS[0]).unwrap(),
+            rw: ZkRwLock::new(session, PATHS[1]).unwrap(),
+            permits: ZkSemaphore::new(session, PATHS[2], 3).unwrap(),
+            one: ZkExclusiveLock::new(session, PATHS[3]).unwrap(),
+        }
+    }
+}
+
+/// Whether the call has got it; it may fail in an outage only.
+#[track_caller]
+fn got<G: Debug>(result: Result<Option<G>, Error>) -> Option<G> {
+    match result {
+        Ok(got) => got,
+        Err(Error::Unavailable { .. } | Error::Cancelled { .. } | Error::Lost { .. }) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+impl World {
+    fn inside(&self, held: &Held, section: &Section) {
+        if self.is_checked && held.is_held() {
+            section.pass();
+        }
+        self.done.fetch_add(1, SeqCst);
+    }
+
+    fn call(&self, random: &mut fastrand::Rng, locks: &Locks) {
+        let (begun, limit) = (Instant::now(), Duration::from_millis(random.u64(0..200)));
+        let mut most = Some(limit);
+        match random.u32(0..12) {
+            0 => {
+                most = None;
+                let guard = got(locks.mutex.lock().map(Some));
+                guard.iter().for_each(|guard| {
+                    self.inside(guard, &self.mutex);
+                    drop(got(locks.mutex.lock_timeout(limit)));
+                });
+            }
+            1 => {
+                most = Some(T / 6);
+                got(locks.mutex.try_lock())
+                    .iter()
+                    .for_each(|guard| self.inside(guard, &self.mutex));
+            }
+            2 | 3 => got(locks.mutex.lock_timeout(limit))
+                .iter()
+                .for_each(|guard| self.inside(guard, &self.mutex)),
+            4 => {
+                let token = CancelToken::new();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        thread::sleep(limit);
+                        token.cancel();
+                    });
+                    got(locks.mutex.lock_with(Wait::forever().cancelled_by(&token)))
+                        .iter()
+                        .for_each(|guard| self.inside(guard, &self.mutex));
+                });
+            }
+            5 | 6 => got(locks.rw.read_timeout(limit)).iter().for_each(|guard| {
+                if self.is_checked && guard.is_held() {
+                    self.readers.fetch_add(1, SeqCst);
+                    thread::yield_now();
+                    self.readers.fetch_sub(1, SeqCst);
+                }
+                self.done.fetch_add(1, SeqCst);
+            }),
+            7 => got(locks.rw.write_timeout(limit)).iter().for_each(|guard| {
+                assert!(
+                    !self.is_checked || !guard.is_held() || self.readers.load(SeqCst) == 0,
+                    "a reader is in"
+                );
+                self.inside(guard, &self.write);
+            }),
+            8 | 9 => {
+                let number = random.u32(1..4);
+                let Some(permits) =
+                    got(locks.permits.acquire_many_with(number, Wait::timeout(limit)))
+                else {
+                    return;
+                };
+                if self.is_checked && permits.is_held() {
+                    let before = self.permits.fetch_add(permits.permits() as usize, SeqCst);
+                    assert!(
+                        before + permits.permits() as usize <= 3,
+                        "{before} and {number} permits"
+                    );
+                    thread::yield_now();
+                    self.permits.fetch_sub(permits.permits() as usize, SeqCst);
+                }
+                self.done.fetch_add(1, SeqCst);
+            }
+            _ => got(locks.one.lock_timeout(limit))
+                .iter()
+                .for_each(|guard| self.inside(guard, &self.one)),
+        }
+        if let Some(most) = most {
+            assert!(begun.elapsed() < most + SLACK, "{:?} for {most:?}", begun.elapsed());
+        }
+    }
+}
+
+fn strike(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession], expires: bool) {
+    let ops = [Op::Create, Op::Create, Op::Delete, Op::GetChildren, Op::GetData, Op::Sync];
+    let which = Matcher::from(ops[random.usize(..ops.len())]).skip(random.usize(0..4));
+    let a_while = Duration::from_millis(random.u64(1..400));
+    // Those that cost a sixth of the timeout are rare: nothing else happens meanwhile.
+    match random.u32(0..20) {
+        0..=3 => server.cut_connections(),
+        // One after the other: many together would strike each connection before it can do
+        // anything.
+        4..=15 if server.pending_faults() > 1 => {}
+        4..=10 => server.drop_reply(which),
+        11..=14 => server.drop_request(which),
+        15 => server.silence_reply(which),
+        16 => {
+            server.delay(a_while / 10);
+            thread::sleep(a_while);
+            server.delay(Duration::ZERO);
+        }
+        17 => {
+            server.black_hole(true);
+            thread::sleep(a_while);
+            server.black_hole(false);
+        }
+        18 if expires => {
+            let id = sessions[random.usize(..sessions.len())].session_id();
+            if let Some(id) = id {
+                server.expire_session(id); // or it is lost already
+            }
+        }
+        _ => server.restart(),
+    }
+}
+
+fn play(expires: bool) {
+    let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seconds = number("ZK_MUTEX_RANDOM_CALLS").unwrap_or(8);
+    let seed = number("ZK_MUTEX_SEED").unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}");
+    let (server, at) = start();
+    // Connections that are cut at once are dialled again soon.
+    let policy =
+        RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
+    let connect =
+        |_| ZkSession::builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
+    let sessions: Vec<_> = (0..SESSIONS).map(connect).collect();
+    let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let locks: Vec<_> = sessions.iter().map(Locks::new).collect();
+    let world = World { is_checked: !expires, ..World::default() };
+    thread::scope(|scope| {
+        for (number, locks) in locks.iter().enumerate() {
+            for thread in 0..THREADS {
+                let mut random =
+                    fastrand::Rng::with_seed(seed ^ ((number * THREADS + thread) as u64) << 32);
+                let world = &world;
+                scope.spawn(move || {
+                    while !world.is_over.load(SeqCst) {
+                        world.call(&mut random, locks);
+                    }
+                });
+            }
+        }
+        let (mut random, end) =
+            (fastrand::Rng::with_seed(seed), Instant::now() + Duration::from_secs(seconds));
+        let mut strikes = 0;
+        // Where a thread has panicked its scope waits for the others, and for this one.
+        while Instant::now() < end {
+            strike(&server, &mut random, &sessions, expires);
+            strikes += 1;
+            let (some, before) = (random.usize(0..40), world.done.load(SeqCst));
+            let until = Instant::now() + if strikes % 16 == 0 { SOON * 3 } else { T / 12 };
+            while world.done.load(SeqCst) < before + some {
+                thread::sleep(Duration::from_millis(1));
+                if Instant::now() >= until {
+                    let is_stuck = strikes % 16 == 0;
+                    // before a panic: its scope waits for the threads
+                    world.is_over.store(is_stuck, SeqCst);
+                    assert!(!is_stuck, "nothing goes on");
+                    break;
+                }
+            }
+        }
+        world.is_over.store(true, SeqCst);
+        println!("{strikes} strikes, {} holds", world.done.load(SeqCst));
+    });
+    sessions.iter().for_each(|session| until_state(session, SessionState::Connected));
+    PATHS.iter().for_each(|path| until_empty(&at, path));
+    let now: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    assert!(expires || now == ids, "nothing went with its session: {now:?} after {ids:?}");
+    for locks in &locks {
+        drop((locks.mutex.lock().unwrap(), locks.rw.write().unwrap(), locks.one.lock().unwrap()));
+        drop(locks.permits.acquire_many(3).unwrap());
+    }
+    PATHS.iter().for_each(|path| until_empty(&at, path));
+}
+
+fn locks_keep_their_word_over_random_faults() {
+    play(false);
+}
+
+fn nothing_is_left_behind_over_random_faults_and_lost_sessions() {
+    play(true);
+}
+
+scenarios![on embedded;
+    locks_keep_their_word_over_random_faults within 900,
+    nothing_is_left_behind_over_random_faults_and_lost_sessions within 900,
+];

@@ -1,0 +1,484 @@
+//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is
+//! told, and when.
+use crate::support::{
+    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
+    recipe::{Lock, Row, over_recipes, rows},
+    scene::{
+        SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state,
+    },
+    until,
+};
+use crossbeam_channel::bounded;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    CancelToken, Cause, Error, RetryPolicy, SessionEvent, SessionState, Wait, ZkSession,
+};
+
+const PATH: &str = "/locks/orders";
+/// For threads that get their turn late on a busy machine.
+const SLACK: Duration = Duration::from_millis(1500);
+const T: Duration = Duration::from_secs(6);
+
+const ALL: i32 = 31;
+const CREATE_DELETE_ADMIN: i32 = 4 + 8 + 16;
+const CREATE_ADMIN: i32 = 4 + 16;
+
+struct Stage {
+    recipe: Recipe,
+    at: String,
+    proxy: Proxy,
+    session: ZkSession,
+    lock: Lock,
+}
+
+impl Stage {
+    /// A session through a proxy, and the lock's folder made.
+    fn new(recipe: Recipe) -> Stage {
+        let at = Shared::chroot();
+        let (host, chroot) = at.split_once('/').unwrap();
+        let proxy = Proxy::start(host.parse().unwrap());
+        let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), T);
+        let lock = recipe.make(&session, PATH);
+        for folder in recipe.folders(PATH) {
+            Raw::connect(&at).unwrap().mkdirs(&full_path(&at, &folder)).unwrap();
+        }
+        proxy.clear();
+        Stage { recipe, at, proxy, session, lock }
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.at).unwrap()
+    }
+
+    fn folder(&self) -> String {
+        full_path(&self.at, &self.recipe.folder(PATH))
+    }
+
+    /// What keeps ours waiting, and waits for it.
+    fn rival(&self) -> (ZkSession, Lock) {
+        let session = session(&self.at);
+        let lock = self.recipe.rival().make(&session, PATH);
+        (session, lock)
+    }
+
+    /// Everything asked so far is done, and nothing of it is left, while the session lives.
+    fn end(self) {
+        let id = self.session.session_id();
+        until_state(&self.session, SessionState::Connected);
+        self.lock.lock().unwrap().unlock().unwrap();
+        until_empty(&self.at, PATH);
+        assert_eq!(self.session.session_id(), id);
+    }
+}
+
+// ---- how long to wait ----
+
+/// As `try_lock` does.
+fn timeout_of_zero_asks_once(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_session, rival) = stage.rival();
+    let held = rival.lock().unwrap();
+    let before = nodes(&stage.at, PATH);
+    stage.proxy.clear();
+    let zero = Wait::timeout(Duration::ZERO);
+    let later = Instant::now() + SOON * 6;
+    for wait in
+        [&zero, &zero.clone().or_until(later), &zero.clone().cancelled_by(&CancelToken::new())]
+    {
+        assert!(stage.lock.lock_with(wait.clone()).unwrap().is_none(), "{wait:?}");
+    }
+    assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
+    assert_eq!(nodes(&stage.at, PATH), before, "no node is left");
+    if recipe.is_lock() && recipe != Recipe::Exclusive {
+        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and none was made");
+    }
+    held.unlock().unwrap();
+    for wait in [&zero, &zero.clone().or_until(later)] {
+        assert!(
+            stage.lock.lock_with(wait.clone()).unwrap().is_some_and(|guard| guard.is_held()),
+            "{wait:?}"
+        );
+        until_empty(&stage.at, PATH);
+    }
+    let cancelled = CancelToken::new();
+    cancelled.cancel();
+    let said = stage.lock.lock_with(zero.cancelled_by(&cancelled)).map(drop);
+    assert_eq!(said, Err(Error::Cancelled { path: PATH.into() }));
+    stage.end();
+}
+
+/// Whichever comes first.
+fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
+    const LONG: Duration = Duration::from_secs(60);
+    let stage = Stage::new(recipe);
+    let (_session, rival) = stage.rival();
+    let held = rival.lock().unwrap();
+    let (wait, token) = (Duration::from_millis(400), CancelToken::new());
+    for by_deadline in [false, true] {
+        let start = Instant::now();
+        let (timeout, deadline) =
+            if by_deadline { (LONG, start + wait) } else { (wait, start + LONG) };
+        let all = Wait::timeout(timeout).or_until(deadline).cancelled_by(&token);
+        assert!(stage.lock.lock_with(all).unwrap().is_none());
+        let took = start.elapsed();
+        assert!((wait..wait + SLACK).contains(&took), "{took:?}");
+    }
+    thread::scope(|scope| {
+        let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&token);
+        let waiter = scope.spawn(|| stage.lock.lock_with(all).map(drop));
+        thread::sleep(wait);
+        token.cancel();
+        assert_eq!(waiter.join().unwrap(), Err(Error::Cancelled { path: PATH.into() }));
+    });
+    assert!(held.is_held());
+    held.unlock().unwrap();
+    // A token that is not cancelled, and a wait that ends late, keep nobody out.
+    let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
+    assert!(stage.lock.lock_with(all).unwrap().is_some_and(|guard| guard.is_held()));
+    stage.end();
+}
+
+// ---- the call after the create ----
+
+fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let mut raw = stage.raw();
+    raw.set_acl(&stage.folder(), CREATE_DELETE_ADMIN).unwrap();
+    let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
+    let said = stage.lock.lock().map(drop);
+    assert_eq!(said, Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) }));
+    assert!(said.unwrap_err().to_string().contains(PATH));
+    deleted.wait();
+    raw.set_acl(&stage.folder(), ALL).unwrap();
+    assert_eq!(stage.proxy.count(OpKind::Create.on(recipe.mark())), 1);
+    assert!(queue(&stage.at, PATH).is_empty(), "gone, with the session open");
+    stage.end();
+}
+
+fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let mut raw = stage.raw();
+    raw.set_acl(&stage.folder(), CREATE_ADMIN).unwrap();
+    let deleted = stage.proxy.on_reply(OpKind::Delete.on(recipe.mark()), SOON);
+    assert_eq!(
+        stage.lock.lock().map(drop),
+        Err(Error::NoAuth { op: "lock", path: recipe.folder(PATH) })
+    );
+    deleted.wait();
+    raw.set_acl(&stage.folder(), ALL).unwrap();
+    assert_eq!(queue(&stage.at, PATH).len(), 1, "it could not be deleted");
+    stage.session.close().unwrap();
+    until_empty(&stage.at, PATH);
+}
+
+fn close_during_the_call_after_the_create_is_told_and_leaves_nothing(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let listed = stage.proxy.on_request(OpKind::GetChildren, SOON);
+    stage.proxy.silence_reply(OpKind::GetChildren);
+    thread::scope(|scope| {
+        let locker = scope.spawn(|| stage.lock.lock().map(drop));
+        listed.wait();
+        let start = Instant::now();
+        let _ = stage.session.close();
+        assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
+        assert!(matches!(locker.join().unwrap(), Err(Error::Closed { op: "lock", .. })));
+    });
+    let (_other, theirs) = stage.rival();
+    assert!(
+        theirs.lock_timeout(T * 2).unwrap().is_some(),
+        "at the latest the server ends the session"
+    );
+    until_empty(&stage.at, PATH);
+}
+
+// ---- a create without an answer ----
+
+fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let swallowed = stage.proxy.on_reply(OpKind::Create.on(recipe.mark()), SOON);
+    stage.proxy.silence_reply(OpKind::Create.on(recipe.mark()));
+    let id = stage.session.session_id();
+    thread::scope(|scope| {
+        let locker = scope.spawn(|| {
+            let guard = stage.lock.lock().unwrap();
+            let name = recipe.name(guard.path());
+            assert!(guard.is_held());
+            // Seen by the server, not by us: what the reply should have said is gone for good.
+            until("only the holder's node is left", SOON, || {
+                (queue(&stage.at, PATH) == [name.as_str()]).then_some(())
+            });
+            (name, guard.unlock())
+        });
+        let asked = swallowed.wait().path.unwrap();
+        let orphan = queue(&stage.at, PATH).remove(0);
+        let orphan_id = asked.rsplit_once('/').unwrap().1;
+        assert!(orphan.contains(orphan_id), "the node exists: {orphan}");
+        let (name, unlocked) = locker.join().unwrap();
+        assert!(!name.contains(orphan_id));
+        unlocked.unwrap();
+    });
+    assert_eq!(stage.session.session_id(), id, "the same session swept it");
+    stage.end();
+}
+
+/// In which direction nothing passes, when that ends, and the scenario's name.
+const ABANDONED: [(Direction, Heals, &str); 4] = [
+    (
+        Direction::ToServer,
+        Heals::AtOnce,
+        "create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_at_once",
+    ),
+    (
+        Direction::ToClient,
+        Heals::AtOnce,
+        "create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_at_once",
+    ),
+    (
+        Direction::ToServer,
+        Heals::AfterTheConnection,
+        "create_abandoned_before_it_was_passed_on_leaves_nothing_when_the_hole_closes_after_the_connection",
+    ),
+    (
+        Direction::ToClient,
+        Heals::AfterTheConnection,
+        "create_abandoned_before_its_reply_leaves_nothing_when_the_hole_closes_after_the_connection",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heals {
+    AtOnce,
+    /// When the session has given up the connection.
+    AfterTheConnection,
+}
+
+/// `lock_timeout` gives up while its create is on its way in a black hole.
+fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
+    let stage = Stage::new(recipe);
+    stage.proxy.hold(hold, true);
+    let start = Instant::now();
+    let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
+    let took = start.elapsed();
+    assert_eq!(
+        said,
+        Err(Error::Unavailable { op: recipe.ops()[0], path: PATH.into(), cause: Cause::Deadline }),
+        "nobody was seen ahead"
+    );
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK,
+        "{took:?}"
+    );
+    if heals == Heals::AfterTheConnection {
+        until_state(&stage.session, SessionState::Suspended);
+    }
+    if hold == Direction::ToClient {
+        assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
+    }
+    stage.proxy.black_hole(false);
+    // What was held back has passed before what is asked now.
+    let (_other, theirs) = stage.rival();
+    stage.end_of_abandoned();
+    assert!(theirs.lock_timeout(SOON).unwrap().is_some());
+    stage.end();
+}
+
+impl Stage {
+    fn end_of_abandoned(&self) {
+        until_state(&self.session, SessionState::Connected);
+        self.lock.lock().unwrap().unlock().unwrap();
+        until_empty(&self.at, PATH);
+        thread::sleep(Duration::from_millis(300)); // an orphan made late would stay
+        until_empty(&self.at, PATH);
+    }
+}
+
+fn lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let token = CancelToken::new();
+    stage.proxy.hold(Direction::ToClient, true);
+    let made = stage.proxy.on_request(OpKind::Create.on(recipe.first_mark()), SOON);
+    thread::scope(|scope| {
+        let locker = scope.spawn(|| {
+            (stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop), Instant::now())
+        });
+        made.wait();
+        let cancelled = Instant::now();
+        token.cancel();
+        let (said, returned) = locker.join().unwrap();
+        assert_eq!(said, Err(Error::Cancelled { path: PATH.into() }));
+        assert!(returned - cancelled < SLACK);
+    });
+    stage.proxy.black_hole(false);
+    stage.end_of_abandoned();
+    stage.end();
+}
+
+// ---- deadlines ----
+
+fn try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    stage.proxy.black_hole(true);
+    for _ in 0..4 {
+        let start = Instant::now();
+        let said = stage.lock.try_lock().map(drop);
+        let took = start.elapsed();
+        assert!(
+            matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
+            "{said:?}"
+        );
+        assert!(took < T / 6 + SLACK, "{took:?}");
+    }
+    stage.proxy.black_hole(false);
+    stage.end();
+}
+
+fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    stage.proxy.black_hole(true);
+    for millis in [0, 50, 700, 1800] {
+        let (start, limit) = (Instant::now(), Duration::from_millis(millis));
+        let said = stage.lock.lock_timeout(limit).map(drop);
+        let took = start.elapsed();
+        assert!(
+            matches!(said, Err(Error::Unavailable { op, .. }) if op == recipe.ops()[0]),
+            "{said:?}"
+        );
+        assert!(took >= limit && took < limit + SLACK, "{limit:?} took {took:?}");
+    }
+    stage.proxy.black_hole(false);
+    stage.end();
+}
+
+fn none_means_that_somebody_else_has_it(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
+    let guard = theirs.lock().unwrap();
+    stage.proxy.clear();
+    assert!(stage.lock.try_lock().unwrap().is_none());
+    assert_eq!(
+        (stage.proxy.count(OpKind::GetChildren), stage.proxy.count(OpKind::Create)),
+        (1, usize::from(!recipe.is_lock())),
+        "one read, no write"
+    );
+    // Long enough to see, on a busy machine, that somebody is ahead.
+    let (start, limit) = (Instant::now(), Duration::from_millis(1500));
+    assert!(stage.lock.lock_timeout(limit).unwrap().is_none());
+    let took = start.elapsed();
+    assert!((limit..limit + SLACK).contains(&took), "{took:?}");
+    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    guard.unlock().unwrap();
+    stage.end();
+}
+
+fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
+    let guard = theirs.lock().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let start = Instant::now();
+            (stage.lock.lock_timeout(Duration::from_secs(3)).map(drop), start.elapsed())
+        });
+        until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
+        stage.proxy.refuse(true);
+        stage.proxy.cut();
+        let (said, took) = waiter.join().unwrap();
+        assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+        assert!(took < Duration::from_secs(3) + SLACK, "{took:?}");
+    });
+    // While it is away nothing is known: threads queued behind each other included.
+    assert!(matches!(stage.lock.try_lock().map(drop), Err(Error::Unavailable { .. })));
+    stage.proxy.refuse(false);
+    until_state(&stage.session, SessionState::Connected);
+    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    guard.unlock().unwrap();
+    stage.end();
+}
+
+fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
+    let stage = Stage::new(recipe);
+    let (_other, theirs) = stage.rival();
+    let guard = theirs.lock().unwrap();
+    let events = stage.session.subscribe();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let first =
+            scope.spawn(|| stage.lock.lock_with(Wait::forever().cancelled_by(&token)).map(drop));
+        until("it waits", SOON, || recipe.waits(&stage.proxy).then_some(()));
+        assert!(
+            stage.lock.lock_timeout(Duration::from_millis(100)).unwrap().is_none(),
+            "the first stands behind another"
+        );
+        stage.proxy.refuse(true);
+        stage.proxy.cut();
+        until_event(&events, |event| *event == SessionEvent::Suspended);
+        let start = Instant::now();
+        let said = stage.lock.lock_timeout(Duration::from_millis(300)).map(drop);
+        assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+        assert!(start.elapsed() < Duration::from_millis(300) + SLACK);
+        let said = stage.lock.try_lock().map(drop);
+        assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+        token.cancel();
+        assert!(matches!(first.join().unwrap(), Err(Error::Cancelled { .. })));
+    });
+    stage.proxy.refuse(false);
+    until_state(&stage.session, SessionState::Connected);
+    guard.unlock().unwrap();
+    stage.end();
+}
+
+fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
+    let at = Shared::chroot();
+    let (host, chroot) = at.split_once('/').unwrap();
+    let proxy = Proxy::start(host.parse().unwrap());
+    let session = ZkSession::builder(format!("{}/{chroot}", proxy.connect_string()))
+        .session_timeout(T)
+        .retry_policy(RetryPolicy::default().max_elapsed(Duration::from_secs(2)))
+        .connect()
+        .unwrap();
+    let lock = recipe.make(&session, PATH);
+    lock.lock().unwrap().unlock().unwrap();
+    proxy.refuse(true);
+    proxy.cut();
+    until_state(&session, SessionState::Suspended);
+    let (tell, told) = bounded(1);
+    thread::scope(|scope| {
+        scope.spawn(|| tell.send(lock.lock().map(drop)).unwrap());
+        let said = told.recv_timeout(Duration::from_secs(2) + T / 6 + SLACK).expect("it ends");
+        assert!(
+            matches!(said, Err(Error::Unavailable { cause: Cause::Outage(_), .. })),
+            "{said:?}"
+        );
+    });
+    proxy.refuse(false);
+    until_state(&session, SessionState::Connected); // the budget is spent until then
+    lock.lock().unwrap().unlock().unwrap();
+    until_empty(&at, PATH);
+}
+
+pub fn tests() -> Vec<Test> {
+    let mut rows = rows![
+        Recipe::any =>
+        timeout_of_zero_asks_once,
+        wait_ends_by_its_timeout_its_deadline_or_its_token,
+        lock_cancelled_in_a_black_hole_returns_at_once_and_leaves_nothing,
+        try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
+        lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
+        deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
+        threads_that_queue_here_in_an_outage_are_told_so,
+        lock_in_an_outage_that_outlasts_the_retry_policy_is_told;
+        Recipe::queues =>
+        node_is_deleted_cleanly_when_the_call_after_its_create_fails,
+        original_error_is_kept_when_the_clean_up_fails_too,
+        close_during_the_call_after_the_create_is_told_and_leaves_nothing,
+        node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock,
+        none_means_that_somebody_else_has_it,
+    ];
+    rows.extend(ABANDONED.map(|(hold, heals, name)| {
+        Row::new(name, Recipe::any, move |recipe| abandoned(recipe, hold, heals))
+    }));
+    over_recipes(module_path!(), On::Both, rows)
+}

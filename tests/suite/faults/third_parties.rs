@@ -1,0 +1,670 @@
+//! What third parties do to a queue, over each recipe: nodes and folders deleted, data set, while
+//! locks are held and waited for.
+use crate::support::{
+    Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
+    contend::spawn_waiting,
+    raw::EPHEMERAL_SEQUENTIAL,
+    recipe::{Lock, over_recipes, rows},
+    scene::{SOON, full_path, queue, session, session_of, until_empty, until_state, until_watched},
+    until,
+};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    thread::{self, Scope},
+    time::{Duration, Instant},
+};
+use zk_mutex::{Error, LossReason, SessionState, ZkSession};
+
+const PATH: &str = "/locks/orders";
+/// Long enough for a wrong grant to show.
+const A_WHILE: Duration = Duration::from_millis(400);
+
+/// A chroot at the shared server, and what goes on in the lock's folder there.
+struct Folder {
+    at: String,
+}
+
+impl Folder {
+    fn new() -> Folder {
+        Folder { at: Shared::chroot() }
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.at).unwrap()
+    }
+
+    fn names(&self) -> HashSet<String> {
+        queue(&self.at, PATH).into_iter().collect()
+    }
+
+    fn full(&self, path: &str) -> String {
+        full_path(&self.at, path)
+    }
+
+    fn node(&self, name: &str) -> String {
+        self.full(&format!("{PATH}/{name}"))
+    }
+
+    fn lock(&self, recipe: Recipe) -> (ZkSession, Lock) {
+        let session = session(&self.at);
+        let lock = recipe.make(&session, PATH);
+        (session, lock)
+    }
+
+    /// A session through a proxy.
+    fn proxied(&self, recipe: Recipe, timeout: Duration) -> (Proxy, ZkSession, Lock) {
+        let (host, chroot) = self.at.split_once('/').unwrap();
+        let proxy = Proxy::start(host.parse().unwrap());
+        let session = session_of(&format!("{}/{chroot}", proxy.connect_string()), timeout);
+        let lock = recipe.make(&session, PATH);
+        (proxy, session, lock)
+    }
+
+    /// Waits for one more node than `before` and gives its name.
+    fn newcomer(&self, before: &HashSet<String>) -> String {
+        until("a new node in the queue", SOON, || self.names().difference(before).next().cloned())
+    }
+
+    /// Where another client makes its node.
+    fn foreign(&self, recipe: Recipe) -> String {
+        let id = "_c_0c8f8d6e-6c0f-4f0e-9d55-0a1b2c3d4e5f";
+        self.full(&format!("{}/{id}{}", recipe.folder(PATH), recipe.foreign_mark()))
+    }
+
+    fn delete(&self, name: &str) {
+        self.raw().delete(&self.node(name)).unwrap();
+    }
+
+    fn end(&self) {
+        until_empty(&self.at, PATH);
+    }
+}
+
+/// A thread that locks, says so, and unlocks when told.
+struct Contender {
+    granted: Receiver<String>,
+    release: Sender<()>,
+}
+
+/// `inside` counts valid holders: never more than one.
+fn contend<'s>(scope: &'s Scope<'s, '_>, lock: &'s Lock, inside: &'s AtomicUsize) -> Contender {
+    let (tell, granted) = bounded(1);
+    let (release, released) = bounded::<()>(1);
+    scope.spawn(move || {
+        let guard = lock.lock().unwrap();
+        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two holders");
+        tell.send(guard.path().to_owned()).unwrap();
+        released.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(guard.is_held(), "{:?}", guard.lost_reason());
+        inside.fetch_sub(1, SeqCst);
+        guard.unlock().unwrap();
+    });
+    Contender { granted, release }
+}
+
+impl Contender {
+    #[track_caller]
+    fn granted(&self) -> String {
+        match self.granted.recv_timeout(SOON) {
+            Ok(path) => path.strip_prefix(PATH).unwrap()[1..].to_owned(),
+            Err(_) => panic!("not granted"),
+        }
+    }
+
+    fn release(&self) {
+        self.release.send(()).unwrap();
+    }
+
+    #[track_caller]
+    fn still_waits(&self) {
+        thread::sleep(A_WHILE);
+        assert!(self.granted.is_empty(), "granted too early");
+    }
+}
+
+// ---- the holder's node ----
+
+fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
+    let (lost, clone) = (guard.lost(), guard.lost().clone());
+    until_watched(&folder.at, &guard); // the watch stands
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    for signal in [&lost, &clone] {
+        assert!(signal.wait(SOON).is_some());
+        assert_eq!(signal.reason(), Some(LossReason::NodeDeleted));
+    }
+    let gone = Error::Lost { path: guard.path().to_owned(), reason: LossReason::NodeDeleted };
+    assert_eq!((guard.is_held(), guard.check()), (false, Err(gone.clone())));
+    assert_eq!(guard.unlock(), Err(gone));
+    folder.end();
+}
+
+fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
+    thread::sleep(A_WHILE); // what passes unasked is the scenario
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
+    assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn holder_whose_node_is_deleted_right_after_the_grant_is_told(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    until("the loss is known", SOON, || (!guard.is_held()).then_some(()));
+    assert_eq!(guard.lost_reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    until_watched(&folder.at, &guard);
+    let node = queue(&folder.at, PATH).remove(0);
+    for data in [&b"revoke"[..], b"revoke again"] {
+        folder.raw().set_data(&folder.node(&node), data).unwrap();
+        assert!(lost.wait(A_WHILE).is_none());
+        assert!(guard.is_held());
+    }
+    folder.delete(&node);
+    assert!(lost.wait(SOON).is_some());
+    assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
+    drop(guard);
+    folder.end();
+}
+
+fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe) {
+    let folder = Folder::new();
+    let (session, lock) = folder.lock(recipe);
+    let sole = recipe.sole().make(&session, PATH);
+    let guard = lock.lock().unwrap();
+    let lost = guard.lost();
+    until_watched(&folder.at, &guard);
+    folder.delete(&queue(&folder.at, PATH)[0]);
+    assert!(lost.wait(SOON).is_some());
+    if recipe.is_a_threads() {
+        let said = lock.lock().map(drop);
+        assert!(
+            matches!(said, Err(Error::Lost { reason: LossReason::NodeDeleted, .. })),
+            "{said:?}"
+        );
+    }
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let other = contend(scope, &lock, &inside);
+        let theirs = other.granted();
+        assert!(!guard.is_held(), "a loss is final");
+        drop(guard);
+        lock.contenders().unwrap(); // the drop's delete, if any, was answered before this is
+        assert_eq!(folder.names(), HashSet::from([theirs]));
+        let third = contend(scope, &sole, &inside);
+        third.still_waits();
+        other.release();
+        third.granted();
+        third.release();
+    });
+    // The thread can lock again, once its lost guard is gone.
+    lock.lock().unwrap().unlock().unwrap();
+    folder.end();
+}
+
+// ---- a waiter's node ----
+
+fn waiter_whose_node_is_deleted_between_two_others_queues_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (_b, second) = folder.lock(recipe);
+    let (_c, third) = folder.lock(recipe.sole());
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let middle = folder.newcomer(&before);
+        let before = folder.names();
+        let three = contend(scope, &third, &inside);
+        let last = folder.newcomer(&before);
+        three.still_waits();
+        folder.delete(&middle);
+        let again = until("the second has queued again", SOON, || {
+            let names = folder.names();
+            (names.len() == 3)
+                .then(|| names.into_iter().find(|name| !before.contains(name) && *name != last))?
+        });
+        assert_ne!(again, middle);
+        three.still_waits();
+        assert!(two.granted.is_empty());
+        one.release();
+        assert_eq!(three.granted(), last);
+        two.still_waits();
+        three.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
+fn waiter_whose_node_is_deleted_while_first_in_line_queues_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.rival()), folder.lock(recipe)];
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&before);
+        folder.delete(&own);
+        let again = until("it has queued again", SOON, || {
+            folder.names().difference(&before).find(|name| **name != own).cloned()
+        });
+        two.still_waits();
+        one.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
+/// The waiter's node and the one ahead go at once: what the waiter hears last must not make it a
+/// holder without a node.
+fn waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node(
+    recipe: Recipe,
+) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(&recipe.folder(PATH))).unwrap();
+    let inside = AtomicUsize::new(0);
+    for _ in 0..20 {
+        let ahead = foreign.create(&folder.foreign(recipe), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+        let before = folder.names();
+        thread::scope(|scope| {
+            let waiter = contend(scope, &lock, &inside);
+            let own = folder.newcomer(&before);
+            thread::sleep(Duration::from_millis(100)); // its own watch is set within 50 ms
+            foreign.delete(&folder.node(&own)).unwrap();
+            foreign.delete(&ahead).unwrap();
+            let granted = waiter.granted();
+            assert_ne!(granted, own);
+            assert_eq!(folder.names(), HashSet::from([granted]));
+            waiter.release();
+        });
+    }
+    folder.end();
+}
+
+fn folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other(recipe: Recipe) {
+    let folder = Folder::new();
+    // Their new nodes come when the folder is gone: those of the waiters, and that of a leader, who
+    // stands again at once.
+    let timeout = Duration::from_secs(24);
+    let (proxy_a, _a, first) = folder.proxied(recipe.sole(), timeout);
+    let (proxy_b, _b, second) = folder.proxied(recipe, timeout);
+    let (proxy_c, _c, third) = folder.proxied(recipe.sole(), timeout);
+    let inside = AtomicUsize::new(0);
+    let guard = first.lock().unwrap();
+    let lost = guard.lost();
+    until_watched(&folder.at, &guard);
+    thread::scope(|scope| {
+        let two = contend(scope, &second, &inside);
+        let three = contend(scope, &third, &inside);
+        until("both wait", SOON, || (folder.names().len() == 3).then_some(()));
+        two.still_waits();
+        let proxies = [&proxy_a, &proxy_b, &proxy_c];
+        proxies.into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, true));
+        // From the end of the queue, so that nobody comes first before the folder is gone.
+        let (mut raw, mut names) = (folder.raw(), queue(&folder.at, PATH));
+        names.sort_by_key(|name| std::cmp::Reverse(name[name.len() - 10..].to_owned()));
+        names.iter().for_each(|name| raw.delete(&folder.node(name)).unwrap());
+        raw.delete(&folder.full(PATH)).unwrap();
+        proxies.into_iter().for_each(|proxy| proxy.hold(Direction::ToServer, false));
+        assert!(lost.wait(SOON).is_some());
+        assert_eq!(lost.reason(), Some(LossReason::NodeDeleted));
+        assert!(!guard.is_held());
+        drop(guard);
+        let (next, last) = crossbeam_channel::select! {
+            recv(two.granted) -> _ => (&two, &three),
+            recv(three.granted) -> _ => (&three, &two),
+            default(SOON) => panic!("nobody is granted"),
+        };
+        last.still_waits();
+        next.release();
+        last.granted();
+        last.release();
+    });
+    folder.end();
+}
+
+// ---- what happens while a listing is on its way ----
+
+/// Three in a row; the last one's final listing is held up on its way back, and meanwhile its node
+/// is deleted. Gives the last one's contender and the one before it as `meanwhile` left them.
+fn deleted_while_the_listing_travels(
+    recipe: Recipe,
+    also: impl FnOnce(&Folder, &str) + Send,
+    then: impl FnOnce(&Folder, &Contender, &Contender, &str),
+) {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
+    let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        let middle = folder.newcomer(&before);
+        let before = folder.names();
+        let three = contend(scope, &third, &inside);
+        let own = folder.newcomer(&before);
+        until("the last one watches its own node", SOON, || {
+            (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
+        });
+        // The middle one goes: the last one lists again.
+        let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
+        folder.delete(&middle);
+        let again = folder.newcomer(&HashSet::from([holder.clone(), middle, own.clone()]));
+        // The listing is made, and shows the last one just behind the holder.
+        listed.wait();
+        also(&folder, &own);
+        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
+        proxy.hold(Direction::ToClient, false);
+        thread::sleep(A_WHILE);
+        assert!(three.granted.is_empty() && two.granted.is_empty());
+        one.release();
+        let _ = again;
+        then(&folder, &two, &three, &own);
+    });
+    folder.end();
+}
+
+fn waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another(recipe: Recipe) {
+    deleted_while_the_listing_travels(
+        recipe,
+        |folder, own| folder.delete(own),
+        |folder, two, three, own| {
+            two.granted();
+            three.still_waits();
+            two.release();
+            assert_ne!(three.granted(), own);
+            assert_eq!(folder.names().len(), 1);
+            three.release();
+        },
+    );
+}
+
+fn data_set_behind_the_listing_does_not_disturb_the_queue(recipe: Recipe) {
+    deleted_while_the_listing_travels(
+        recipe,
+        |folder, own| assert!(folder.raw().set_data(&folder.node(own), b"hello").is_ok()),
+        |_, two, three, own| {
+            assert_eq!(three.granted(), own);
+            three.release();
+            two.granted();
+            two.release();
+        },
+    );
+}
+
+fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe: Recipe) {
+    let folder = Folder::new();
+    let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
+    let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
+    let (holder, mut raw) = (first.lock().unwrap(), folder.raw());
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let before = folder.names();
+        let two = contend(scope, &second, &inside);
+        folder.newcomer(&before);
+        let before = folder.names();
+        let (tell, told) = bounded(1);
+        let (release, released) = bounded::<()>(0);
+        scope.spawn(move || {
+            let guard = match third.lock() {
+                Ok(guard) => guard,
+                // One lock of several, which is lost while the next is taken.
+                Err(Error::Lost { reason: LossReason::NodeDeleted, .. })
+                    if recipe == Recipe::Multi =>
+                {
+                    return;
+                }
+                Err(e) => panic!("{e}"),
+            };
+            // The last one to be granted: this may be with the deleted node, or with another after
+            // that.
+            tell.send((guard.path().to_owned(), guard.lost())).unwrap();
+            let _ = released.recv(); // until the other end is dropped
+        });
+        let own = folder.newcomer(&before);
+        until("it watches its own node", SOON, || {
+            (proxy.count(OpKind::GetData.on(&own)) > 0).then_some(())
+        });
+        holder.unlock().unwrap();
+        two.granted();
+        let listed = proxy.hold_reply(OpKind::GetChildren, SOON);
+        two.release();
+        listed.wait();
+        raw.delete(&folder.node(&own)).unwrap();
+        thread::sleep(Duration::from_millis(300)); // its event reaches the proxy behind the listing
+        proxy.hold(Direction::ToClient, false);
+        let granted = match told.recv_timeout(SOON) {
+            Err(RecvTimeoutError::Disconnected) => None,
+            granted => Some(granted.expect("it is granted, or told")),
+        };
+        if let Some((_, lost)) = granted.filter(|(path, _)| path.ends_with(&own)) {
+            let told = lost.wait(SOON);
+            assert_eq!(
+                told,
+                Some(LossReason::NodeDeleted),
+                "holds a node that is gone, and does not know"
+            );
+        }
+        drop(release);
+    });
+    folder.end();
+}
+
+/// The event comes right behind the answer to the read that left its watch. Who registers for the
+/// event only after that answer sleeps on.
+fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
+    the_one_ahead_goes_while_its_read_travels(
+        recipe,
+        |_, _| (),
+        |own, granted| assert_eq!(granted, own),
+    );
+}
+
+/// Both nodes go while the answers to the reads travel that left the watches: first the waiter's
+/// own, then the one ahead. The end of the one ahead is no grant.
+fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(
+    recipe: Recipe,
+) {
+    the_one_ahead_goes_while_its_read_travels(
+        recipe,
+        |folder, own| folder.delete(own),
+        |own, granted| assert_ne!(granted, own),
+    );
+}
+
+fn the_one_ahead_goes_while_its_read_travels(
+    recipe: Recipe,
+    before: impl FnOnce(&Folder, &str),
+    then: impl FnOnce(String, String),
+) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, _b, second) = folder.proxied(recipe, Duration::from_secs(30));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let read = proxy.hold_reply(OpKind::GetData.on(&holder), SOON);
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
+        read.wait();
+        before(&folder, &own);
+        one.release();
+        until("the holder's node is gone", SOON, || {
+            (!folder.names().contains(&holder)).then_some(())
+        });
+        thread::sleep(Duration::from_millis(300)); // the events reach the proxy behind the answers
+        proxy.hold(Direction::ToClient, false);
+        then(own, two.granted());
+        two.release();
+    });
+    folder.end();
+}
+
+// ---- a foreign predecessor ----
+
+fn revocation_on_the_node_ahead_arms_the_watch_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_session, lock) = folder.lock(recipe);
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(&recipe.folder(PATH))).unwrap();
+    let ahead = foreign.create(&folder.foreign(recipe), b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiter = contend(scope, &lock, &inside);
+        until("it waits", SOON, || (folder.names().len() == 2).then_some(()));
+        for _ in 0..3 {
+            waiter.still_waits();
+            foreign.set_data(&ahead, b"__REVOKE__").unwrap();
+        }
+        waiter.still_waits();
+        foreign.delete(&ahead).unwrap();
+        waiter.granted();
+        waiter.release();
+    });
+    folder.end();
+}
+
+fn node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed(recipe: Recipe) {
+    let folder = Folder::new();
+    let (proxy, session, lock) = folder.proxied(recipe, Duration::from_secs(12));
+    let mut foreign = folder.raw();
+    foreign.mkdirs(&folder.full(&recipe.folder(PATH))).unwrap();
+    let name = folder.foreign(recipe);
+    let ahead = foreign.create(&name, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let waiter = contend(scope, &lock, &inside);
+        until("it waits", SOON, || recipe.waits(&proxy).then_some(()));
+        let id = session.session_id();
+        proxy.refuse(true);
+        proxy.cut();
+        until_state(&session, SessionState::Suspended);
+        foreign.delete(&ahead).unwrap();
+        waiter.still_waits();
+        proxy.refuse(false);
+        waiter.granted();
+        assert_eq!(session.session_id(), id);
+        waiter.release();
+    });
+    folder.end();
+}
+
+/// No event tells the waiter: its own node is missing in the listing that it makes when it is back.
+fn waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_a, first) = folder.lock(recipe.sole());
+    let (proxy, session, second) = folder.proxied(recipe, Duration::from_secs(12));
+    let inside = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let one = contend(scope, &first, &inside);
+        let holder = one.granted();
+        let two = contend(scope, &second, &inside);
+        let own = folder.newcomer(&HashSet::from([holder.clone()]));
+        until("it waits", SOON, || recipe.waits(&proxy).then_some(()));
+        proxy.refuse(true);
+        proxy.cut();
+        until_state(&session, SessionState::Suspended);
+        folder.delete(&own);
+        proxy.refuse(false);
+        let again = folder.newcomer(&HashSet::from([holder, own]));
+        two.still_waits();
+        one.release();
+        assert_eq!(two.granted(), again);
+        two.release();
+    });
+    folder.end();
+}
+
+/// The holder's node goes, and the waiter's right behind it, as when an administrator wipes the
+/// folder.
+fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recipe: Recipe) {
+    let folder = Folder::new();
+    let (_theirs, other) = folder.lock(recipe.rival());
+    let (_ours, lock) = folder.lock(recipe);
+    let mut foreign = folder.raw();
+    for round in 0..10 {
+        let guard = other.lock().unwrap();
+        let before = folder.names();
+        thread::scope(|scope| {
+            let waiter = spawn_waiting(scope, || {
+                let guard = match lock.lock() {
+                    Ok(guard) => guard,
+                    // What is one lock of several.
+                    Err(e) => return assert!(matches!(e, Error::Lost { .. }), "{e}"),
+                };
+                let path = guard.path().to_owned();
+                let mut raw = folder.raw();
+                until("what it holds and what there is agree", SOON, || {
+                    (guard.is_held() == raw.exists(&folder.full(&path)).unwrap().is_some())
+                        .then_some(())
+                });
+            });
+            let mine = folder.newcomer(&before);
+            for name in before.iter().chain([&mine]) {
+                let _ = foreign.delete(&folder.node(name));
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(round * 4) {}
+            }
+            waiter.join().unwrap();
+        });
+        drop(guard);
+    }
+}
+
+pub fn tests() -> Vec<Test> {
+    let rows = rows![
+        Recipe::any =>
+        holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
+        holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
+        holder_whose_node_is_deleted_right_after_the_grant_is_told,
+        data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed;
+        Recipe::queues =>
+        waiter_whose_node_is_deleted_while_first_in_line_queues_again,
+        waiter_whose_node_is_deleted_just_before_its_predecessors_is_not_granted_without_a_node,
+        revocation_on_the_node_ahead_arms_the_watch_again,
+        node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed;
+        Recipe::is_lock_that_queues =>
+        lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+        waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it;
+        Recipe::waits_in_one_row =>
+        waiter_whose_node_is_deleted_between_two_others_queues_again,
+        folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
+        waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
+        data_set_behind_the_listing_does_not_disturb_the_queue,
+        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+        waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again;
+        Recipe::watches_the_node_ahead =>
+        event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,
+        waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node;
+    ];
+    over_recipes(module_path!(), On::Both, rows)
+}

@@ -1,0 +1,5 @@
+//! Read/write locks.
+pub mod faults;
+pub mod locking;
+
+crate::support::tables![faults, locking];

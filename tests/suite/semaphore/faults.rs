@@ -1,0 +1,927 @@
+//! What can go wrong with permits: nodes that are deleted, requests and answers that are lost, the
+//! place in the queue lost while it is waited, the number changed at the worst moment.
+use crate::{
+    semaphore::permits::{LEASES, LOCKS, Room, data, semaphore, set_data, until_nothing_left},
+    support::{
+        Ensemble, Raw, Server, Shared,
+        contend::{proxied, session, spawn_waiting, stat, until_queue},
+        embedded::{LOSE, flap, raw, start},
+        process::{Process, child},
+        scenarios,
+        scene::{
+            SOON, full_path, queue, session_of, until_event, until_node_watched, until_renewed,
+            until_state, until_watched,
+        },
+        until,
+    },
+};
+use parking_lot::Mutex;
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+use zk_mutex::{
+    Error, LossReason, RetryPolicy, SessionEvent, SessionState, Wait, ZkPermit, ZkSemaphore,
+    ZkSemaphoreMutex, ZkSession,
+};
+use zk_test_server::Op;
+
+const PATH: &str = "/limits/downloads";
+const LEASE: &str = "-lease-";
+const LOCK: &str = "-lock-";
+/// Long enough to see that something does not come.
+const A_WHILE: Duration = Duration::from_millis(300);
+const SLACK: Duration = Duration::from_millis(1500);
+
+fn name(path: &str) -> &str {
+    path.rsplit_once('/').unwrap().1
+}
+
+/// A session that is back at once after a cut: the more faults in little time.
+fn eager(at: &str) -> ZkSession {
+    let eager =
+        RetryPolicy::default().base(Duration::from_millis(5)).cap(Duration::from_millis(20));
+    let builder = ZkSession::builder(at).session_timeout(Duration::from_secs(30));
+    builder.retry_policy(eager).connect().unwrap()
+}
+
+/// Waits until just these permits have nodes.
+#[track_caller]
+fn until_just(at: &str, permits: &[&ZkPermit]) {
+    let number: u32 = permits.iter().map(|permit| permit.permits()).sum();
+    until("those leases and no others stand", SOON, || {
+        let names = queue(at, LEASES);
+        let has_all =
+            permits.iter().all(|permit| names.iter().any(|known| known == name(permit.path())));
+        (has_all && names.len() == number as usize).then_some(())
+    });
+}
+
+/// Waits for a lease that is none of these.
+#[track_caller]
+fn newcomer(at: &str, known: &[String]) -> String {
+    until("another lease is made", SOON, || {
+        queue(at, LEASES).into_iter().find(|name| !known.contains(name))
+    })
+}
+
+#[track_caller]
+fn delete(at: &str, folder: &str, name: &str) {
+    raw(at).delete(&full_path(at, &format!("{folder}/{name}"))).unwrap();
+}
+
+// ---- requests and answers that are lost ----
+
+fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
+    let (server, at) = start();
+    let (ours, theirs) = (eager(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    let id = ours.session_id();
+    for lose in LOSE {
+        for which in [
+            Op::Create.on(LEASE),
+            Op::Create.on(LEASE).skip(1),
+            Op::Create.on(LOCK),
+            Op::Delete.on(LOCK),
+            Op::GetChildren.on("/leases"),
+            Op::GetData.on(PATH),
+        ] {
+            lose(&server, which.clone());
+            let permits = one.acquire_many(2).unwrap();
+            until("the fault has struck", SOON, || (server.pending_faults() == 0).then_some(()));
+            assert!(permits.is_held(), "{which:?}");
+            until_just(&at, &[&permits]);
+            assert!(other.try_acquire().unwrap().is_none());
+            // The first delete of the two, then the second, of those who unlock and of those who
+            // drop.
+            lose(&server, Op::Delete.on(LEASE));
+            drop(permits);
+            let theirs = other.acquire_many_with(2, Wait::timeout(SOON)).unwrap().unwrap();
+            assert!(one.try_acquire().unwrap().is_none());
+            theirs.unlock().unwrap();
+            let permits = one.acquire_many(2).unwrap();
+            lose(&server, Op::Delete.on(LEASE).skip(1));
+            permits.unlock().unwrap();
+            until_nothing_left(&at);
+            assert_eq!(server.pending_faults(), 0);
+        }
+    }
+    assert_eq!(ours.session_id(), id, "swept by the session, not with it");
+}
+
+fn one_that_fails_half_way_leaves_nothing_of_many() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 3), semaphore(&theirs, 3));
+    // The third is held back until the deadline has passed; it is made afterwards.
+    let held = server.hold_requests(Op::Create.on(LEASE).skip(2));
+    let start = Instant::now();
+    let said = one.acquire_many_with(3, Wait::timeout(A_WHILE)).map(drop);
+    assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
+    assert!(start.elapsed() < A_WHILE + SLACK);
+    drop(held);
+    assert_eq!(
+        other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
+        Some(3)
+    );
+    until_nothing_left(&at);
+    // An ACL that lets nothing be listed: what was made goes, and the place in the queue is given
+    // on.
+    let mut admin = raw(&at);
+    admin.mkdirs(LEASES).unwrap();
+    admin.set_acl(LEASES, 4 + 8 + 16).unwrap();
+    let refused = Error::NoAuth { op: "lock", path: LEASES.into() };
+    assert_eq!(one.acquire_many(2).map(drop), Err(refused.clone()));
+    assert_eq!(other.acquire().map(drop), Err(refused));
+    admin.set_acl(LEASES, 31).unwrap();
+    until_nothing_left(&at);
+    assert!(other.acquire_many(3).is_ok_and(|three| three.is_held()));
+    until_nothing_left(&at);
+}
+
+fn session_that_expires_between_two_of_many_gets_all_in_the_next() {
+    let (server, at) = start();
+    let ours = session(&at);
+    let semaphore = semaphore(&ours, 3);
+    let id = ours.session_id().unwrap();
+    let held = server.hold_requests(Op::Create.on(LEASE).skip(1));
+    thread::scope(|scope| {
+        let acquiring = scope.spawn(|| semaphore.acquire_many(3).unwrap());
+        assert!(held.wait(SOON));
+        assert!(server.expire_session(id));
+        drop(held);
+        let three = acquiring.join().unwrap();
+        assert!(three.is_held());
+        until_just(&at, &[&three]);
+        assert!(ours.session_id().is_some_and(|now| now != id));
+    });
+    until_nothing_left(&at);
+}
+
+fn first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer() {
+    let (server, at) = start();
+    let (session, hasty) = (eager(&at), session_of(&at, Duration::from_secs(4)));
+    for lose in LOSE {
+        for op in [Op::GetData, Op::Create] {
+            lose(&server, op.on(PATH));
+            let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
+            assert_eq!((server.pending_faults(), made.acquire().map(drop)), (1, Ok(())));
+            assert_eq!(
+                (server.pending_faults(), made.permits(), data(&at)),
+                (0, Ok(2), b"2".to_vec())
+            );
+            until_nothing_left(&at);
+            raw(&at).delete_recursive(PATH).unwrap();
+        }
+    }
+    raw(&at).create(PATH, b"", 0).unwrap();
+    for lose in LOSE {
+        set_data(&at, b"");
+        lose(&server, Op::SetData.on(PATH));
+        let made = ZkSemaphore::new(&session, PATH, 2).unwrap();
+        assert_eq!((made.permits(), server.pending_faults(), data(&at)), (Ok(2), 0, b"2".to_vec()));
+        lose(&server, Op::SetData.on(PATH));
+        made.set_permits(3).unwrap();
+        assert_eq!((server.pending_faults(), data(&at)), (0, b"3".to_vec()));
+    }
+    set_data(&at, b"2");
+    server.black_hole(true);
+    let start = Instant::now();
+    let made = ZkSemaphore::new(&hasty, PATH, 2).unwrap();
+    let said = made.permits();
+    assert!(matches!(said, Err(Error::Unavailable { op: "semaphore", .. })), "{said:?}");
+    for said in [made.try_acquire().map(drop), made.acquire_timeout(A_WHILE).map(drop)] {
+        let is_ours = |said: &Result<(), Error>| matches!(said, Err(Error::Unavailable { op: "lock", path, .. }) if path == PATH);
+        assert!(is_ours(&said), "{said:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(2) + SLACK, "{:?}", start.elapsed());
+    server.black_hole(false);
+    until_state(&session, SessionState::Connected);
+    until_state(&hasty, SessionState::Connected);
+    assert!(made.acquire().is_ok_and(|permit| permit.is_held()));
+}
+
+fn outage_is_no_contention() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let (ours, theirs) = (session_of(&through, Duration::from_secs(6)), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    // Full, but not heard of any more.
+    let held = other.acquire_many(2).unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || {
+            let start = Instant::now();
+            (one.acquire_timeout(Duration::from_secs(2)).map(drop), start.elapsed())
+        });
+        until_queue(&at, LEASES, 3);
+        proxy.refuse(true);
+        proxy.cut();
+        let (said, took) = waiter.join().unwrap();
+        assert!(matches!(&said, Err(Error::Unavailable { path, .. }) if path == PATH), "{said:?}");
+        assert!(took < Duration::from_secs(2) + SLACK, "{took:?}");
+    });
+    let start = Instant::now();
+    assert!(matches!(one.try_acquire().map(drop), Err(Error::Unavailable { .. })));
+    assert!(start.elapsed() < Duration::from_secs(1) + SLACK);
+    proxy.refuse(false);
+    until_state(&ours, SessionState::Connected);
+    assert!(one.acquire_timeout(SLACK).unwrap().is_none(), "now it was seen");
+    drop(held);
+    assert!(one.acquire_many_with(2, Wait::timeout(SOON)).unwrap().is_some());
+    until_nothing_left(&at);
+}
+
+/// Given back, but not deleted yet: an ACL does not let it be.
+fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session_of(&at, Duration::from_secs(4)), session(&at));
+    let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
+    let (id, permit) = (ours.session_id(), one.acquire().unwrap());
+    let gone = name(permit.path()).to_owned();
+    let mut admin = Raw::connect(&at).unwrap();
+    let folder = full_path(&at, LEASES);
+    admin.set_acl(&folder, 1 + 4 + 16).unwrap();
+    assert!(matches!(permit.unlock(), Err(Error::NoAuth { .. })));
+    assert!(other.try_acquire().unwrap().is_none(), "to others it stands");
+    for is_try in [true, false] {
+        let again =
+            if is_try { one.try_acquire() } else { one.acquire_timeout(SOON) }.unwrap().unwrap();
+        assert!(again.is_held() && queue(&at, LEASES).contains(&gone));
+        assert!(one.try_acquire().unwrap().is_none());
+        assert!(matches!(again.unlock(), Err(Error::NoAuth { .. })));
+    }
+    admin.set_acl(&folder, 31).unwrap();
+    assert!(other.acquire_timeout(SOON * 2).unwrap().is_some_and(|permit| permit.is_held()));
+    assert_eq!(ours.session_id(), id);
+    until_nothing_left(&at);
+}
+
+// ---- nodes that somebody deletes ----
+
+fn permit_whose_node_is_deleted_is_lost() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    let (gone, stays) = (one.acquire().unwrap(), one.acquire().unwrap());
+    let lost = gone.lost();
+    until_watched(&at, &gone); // the watch stands
+    delete(&at, LEASES, name(gone.path()));
+    assert!(lost.wait(SOON).is_some());
+    let loss = Error::Lost { path: gone.path().into(), reason: LossReason::NodeDeleted };
+    assert_eq!((gone.check(), stays.check()), (Err(loss.clone()), Ok(())));
+    let theirs = other.acquire_timeout(SOON).unwrap().unwrap();
+    assert_eq!(gone.unlock(), Err(loss));
+    assert!(stays.is_held() && theirs.is_held());
+    drop((stays, theirs));
+    until_nothing_left(&at);
+}
+
+/// Whichever of their nodes it is. The places of the others stay taken until the guard goes.
+fn permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 3), semaphore(&theirs, 3));
+    for which in 0..3 {
+        let three = one.acquire_many(3).unwrap();
+        let nodes = one.holders().unwrap();
+        assert_eq!((three.permits(), nodes.len(), three.check()), (3, 3, Ok(())));
+        let (lost, asked) = (three.lost(), three.revoke_requested());
+        for node in &nodes {
+            until_node_watched(&at, &full_path(&at, &format!("{PATH}/{}", node.name)));
+        }
+        assert!(other.attempt_revoke(&nodes[which]).unwrap().is_some());
+        assert!(asked.wait(SOON));
+        assert!(lost.reason().is_none() && three.is_held(), "to be asked is no loss");
+        raw(&at).delete(&full_path(&at, &format!("{PATH}/{}", nodes[which].name))).unwrap();
+        assert!(lost.wait(SOON).is_some());
+        assert_eq!(three.lost_reason(), Some(LossReason::NodeDeleted));
+        assert!(!three.is_held() && three.valid_for().is_zero());
+        let loss = Error::Lost { path: three.path().into(), reason: LossReason::NodeDeleted };
+        assert_eq!(three.check(), Err(loss.clone()));
+        assert!(
+            other.acquire_many_with(2, Wait::timeout(Duration::ZERO)).unwrap().is_none(),
+            "two places are taken still"
+        );
+        assert_eq!(three.unlock(), Err(loss));
+        assert_eq!(
+            other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().map(|three| three.permits()),
+            Some(3)
+        );
+        until_nothing_left(&at);
+    }
+}
+
+/// Whoever only tries counts before it has the mutex. A permit that goes behind that count is free
+/// no more.
+fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
+    drop(other.acquire().unwrap()); // its folders are made
+    until_nothing_left(&at);
+    let held = server.hold_requests(Op::Create.on("-lock-").session(ours.session_id().unwrap()));
+    thread::scope(|scope| {
+        let trying = scope.spawn(|| one.try_acquire().unwrap().map(drop));
+        assert!(held.wait(SOON));
+        let permit = other.acquire().unwrap();
+        drop(held);
+        assert_eq!(trying.join().unwrap(), None, "two have the one permit");
+        assert!(permit.is_held());
+    });
+    until_nothing_left(&at);
+}
+
+/// Between the listing that shows it and the grant: whoever gets a permit then does not keep it.
+fn permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid() {
+    let (server, at) = start();
+    let session = session(&at);
+    let semaphore = semaphore(&session, 1);
+    drop(semaphore.acquire().unwrap()); // its folders are made
+    until_nothing_left(&at);
+    for _ in 0..5 {
+        let held = server.hold_requests(Op::GetData.on(PATH));
+        thread::scope(|scope| {
+            let acquiring = scope.spawn(|| semaphore.acquire().unwrap());
+            assert!(held.wait(SOON));
+            delete(&at, LEASES, &queue(&at, LEASES)[0]);
+            drop(held);
+            let permit = acquiring.join().unwrap();
+            until("the loss is known", SOON, || (!permit.is_held()).then_some(()));
+            assert_eq!(permit.lost_reason(), Some(LossReason::NodeDeleted));
+        });
+        until_nothing_left(&at);
+    }
+}
+
+/// A waiter watches, and so it hears of it before it is granted anything.
+fn waiter_whose_node_is_deleted_behind_the_count_counts_again() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
+    let id = theirs.session_id().unwrap();
+    for _ in 0..5 {
+        let holding = one.acquire().unwrap();
+        let known = queue(&at, LEASES);
+        thread::scope(|scope| {
+            let waiter = spawn_waiting(scope, || other.acquire().unwrap());
+            let own = newcomer(&at, &known);
+            let held = server.hold_requests(Op::GetData.on(PATH).session(id));
+            holding.unlock().unwrap();
+            assert!(held.wait(SOON), "it has listed, and asks for the number");
+            delete(&at, LEASES, &own);
+            drop(held);
+            let permit = waiter.join().unwrap();
+            assert_ne!(name(permit.path()), own);
+            assert!(permit.is_held());
+            until_just(&at, &[&permit]);
+        });
+        until_nothing_left(&at);
+    }
+}
+
+fn lease_deleted_under_a_waiter_is_made_again_at_the_same_place() {
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
+    let [holder, first, second] = [0, 1, 2].map(|i| semaphore(&sessions[i], 2));
+    let held = holder.acquire_many(2).unwrap();
+    let known = queue(&at, LEASES);
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let many = spawn_waiting(scope, || {
+            let permits = first.acquire_many(2).unwrap();
+            order.lock().push(1);
+            permits
+        });
+        until_queue(&at, LEASES, 4);
+        let few = spawn_waiting(scope, || {
+            let permit = second.acquire().unwrap();
+            order.lock().push(2);
+            permit
+        });
+        let before = queue(&at, LEASES);
+        let gone = before.iter().find(|name| !known.contains(name)).unwrap();
+        delete(&at, LEASES, gone);
+        newcomer(&at, &before);
+        until_queue(&at, LEASES, 4); // all of the waiter's are new
+        assert_eq!(queue(&at, LEASES).iter().filter(|name| before.contains(name)).count(), 2);
+        drop(held);
+        let permits = many.join().unwrap();
+        assert!(permits.is_held());
+        drop(permits);
+        assert!(few.join().unwrap().is_held());
+    });
+    assert_eq!(order.into_inner(), [1, 2]);
+    until_nothing_left(&at);
+}
+
+/// The one behind comes first then; neither waits for the other.
+fn mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue() {
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
+    let [holder, first, second] = [0, 1, 2].map(|i| semaphore(&sessions[i], 1));
+    let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    let order = Mutex::new(Vec::new());
+    let room = Room::of(1);
+    let wait = |number, semaphore: &ZkSemaphore| {
+        let permit = semaphore.acquire().unwrap();
+        room.enter(1);
+        order.lock().push(number);
+        thread::sleep(Duration::from_millis(50));
+        assert!(permit.is_held());
+        room.leave(1);
+    };
+    thread::scope(|scope| {
+        let one = spawn_waiting(scope, || wait(1, &first));
+        let place = until_queue(&at, LOCKS, 1).remove(0);
+        let two = spawn_waiting(scope, || wait(2, &second));
+        let behind = until_queue(&at, LOCKS, 2).remove(1);
+        delete(&at, LOCKS, &place);
+        until("the first is behind the second", SOON, || {
+            let mut places = queue(&at, LOCKS);
+            places.sort_by_key(|name| name[name.len() - 10..].to_owned());
+            (places.len() == 2 && places[0] == behind).then_some(())
+        });
+        until_queue(&at, LEASES, 2); // the holder's, and the second's
+        thread::sleep(A_WHILE);
+        assert!(order.lock().is_empty() && held.is_held());
+        held.unlock().unwrap();
+        one.join().unwrap();
+        two.join().unwrap();
+    });
+    assert_eq!(order.into_inner(), [2, 1]);
+    until_nothing_left(&at);
+}
+
+fn mutex_deleted_under_a_lone_waiter_is_taken_again_at_once() {
+    let at = Shared::chroot();
+    let sessions = [session(&at), session(&at)];
+    let [holder, waiter] = [0, 1].map(|i| semaphore(&sessions[i], 1));
+    let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    let known = queue(&at, LEASES);
+    thread::scope(|scope| {
+        let waiting = spawn_waiting(scope, || waiter.acquire().unwrap());
+        let mut own = newcomer(&at, &known);
+        for _ in 0..3 {
+            thread::sleep(A_WHILE); // a mutex of that age is watched
+            delete(&at, LOCKS, &until_queue(&at, LOCKS, 1)[0]);
+            own = newcomer(&at, &[known.as_slice(), &[own]].concat());
+            until_queue(&at, LEASES, 2);
+        }
+        until_queue(&at, LOCKS, 1);
+        assert!(held.is_held() && !waiting.is_finished());
+        held.unlock().unwrap();
+        assert_eq!(name(waiting.join().unwrap().path()), own);
+    });
+    until_nothing_left(&at);
+}
+
+fn everything_deleted_under_holders_and_waiters_is_made_again() {
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..2).map(|_| session(&at)).collect();
+    let [one, other] = [0, 1].map(|i| semaphore(&sessions[i], 1));
+    for round in 0..5 {
+        let held = one.acquire().unwrap();
+        let lost = held.lost();
+        until_watched(&at, &held);
+        thread::scope(|scope| {
+            let waiter = spawn_waiting(scope, || other.acquire().unwrap());
+            until_queue(&at, LEASES, 2);
+            // The waiters make new nodes meanwhile.
+            until("all is deleted", SOON, || {
+                Raw::connect(&at).unwrap().delete_recursive(&full_path(&at, PATH)).ok()
+            });
+            assert!(lost.wait(SOON).is_some(), "round {round}");
+            drop(waiter.join().unwrap()); // lost again perhaps: the deleting may have gone on
+        });
+        drop(held);
+        until_nothing_left(&at);
+        assert!(other.acquire_timeout(SOON).unwrap().is_some_and(|permit| permit.is_held()));
+        assert_eq!(data(&at), b"1");
+        until_nothing_left(&at);
+    }
+}
+
+// ---- sessions that are lost, or away ----
+
+fn place_lost_in_an_outage_shorter_than_the_session_is_taken_anew() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let timeout = Duration::from_secs(9);
+    let (away, sessions) = (session_of(&through, timeout), [session(&at), session(&at)]);
+    let id = away.session_id();
+    let [holder, behind] = [0, 1].map(|i| semaphore(&sessions[i], 1));
+    let waiting = semaphore(&away, 1);
+    let held = holder.acquire().unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    let known = queue(&at, LEASES);
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let one = spawn_waiting(scope, || {
+            let permit = waiting.acquire().unwrap();
+            order.lock().push(1);
+            assert!(permit.is_held());
+        });
+        let own = newcomer(&at, &known);
+        let two = spawn_waiting(scope, || {
+            let permit = behind.acquire().unwrap();
+            order.lock().push(2);
+            assert!(permit.is_held());
+        });
+        until_queue(&at, LOCKS, 2);
+        until_renewed(&away);
+        proxy.refuse(true);
+        proxy.cut();
+        until("the lease has run out", SOON, || away.lease_remaining().is_zero().then_some(()));
+        assert!(queue(&at, LEASES).contains(&own), "the session lives, and its nodes");
+        proxy.refuse(false);
+        until_state(&away, SessionState::Connected);
+        assert_eq!(away.session_id(), id);
+        until("the second is first", SOON, || {
+            let leases = queue(&at, LEASES);
+            (leases.len() == 2 && !leases.contains(&own) && queue(&at, LOCKS).len() == 2)
+                .then_some(())
+        });
+        assert!(held.is_held() && order.lock().is_empty());
+        held.unlock().unwrap();
+        one.join().unwrap();
+        two.join().unwrap();
+    });
+    assert_eq!(order.into_inner(), [2, 1]);
+    assert_eq!(away.session_id(), id);
+    until_nothing_left(&at);
+}
+
+fn cut_connections_keep_the_place_and_miss_no_change_of_the_number() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let (ours, theirs) = (session(&through), session(&at));
+    let (one, other) = (semaphore(&ours, 1), semaphore(&theirs, 1));
+    let held = other.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || one.acquire().unwrap());
+        let before = until_queue(&at, LEASES, 2);
+        proxy.refuse(true);
+        proxy.cut();
+        other.set_permits(2).unwrap(); // the event finds nobody
+        proxy.refuse(false);
+        let permit = waiter.join().unwrap();
+        assert!(before.iter().any(|lease| permit.path().ends_with(lease)), "the same node");
+        assert!(permit.is_held() && held.is_held());
+    });
+    drop(held);
+    until_nothing_left(&at);
+}
+
+fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    let (lost, kept) = (one.acquire().unwrap(), other.acquire().unwrap());
+    let events = ours.subscribe();
+    let signal = lost.lost();
+    let id = ours.session_id().unwrap();
+    thread::scope(|scope| {
+        let first = spawn_waiting(scope, || one.acquire_many(2).unwrap());
+        until_queue(&at, LEASES, 4);
+        let second = spawn_waiting(scope, || other.acquire().unwrap());
+        assert!(server.expire_session(id));
+        assert!(signal.wait(SOON).is_some());
+        assert!(!lost.is_held() && matches!(lost.check(), Err(Error::Lost { .. })));
+        until_event(&events, |event| matches!(event, SessionEvent::Connected { .. }));
+        // The permit that came free goes to who was behind.
+        let second = second.join().unwrap();
+        assert!(second.is_held() && kept.is_held());
+        drop(lost);
+        until_queue(&at, LEASES, 4); // the first waits again
+        assert!(!first.is_finished());
+        drop((second, kept));
+        assert!(first.join().unwrap().is_held());
+    });
+    assert_ne!(ours.session_id(), Some(id));
+    until_nothing_left(&at);
+}
+
+fn permits_are_had_after_an_outage_that_ended_the_session() {
+    let at = Shared::chroot();
+    let (proxy, through) = proxied(&at);
+    let (ours, theirs) = (session_of(&through, Duration::from_secs(4)), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    let id = ours.session_id();
+    let lost = one.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = spawn_waiting(scope, || one.acquire_many(2).unwrap());
+        until_queue(&at, LEASES, 3);
+        proxy.refuse(true);
+        proxy.cut();
+        // What the session had comes free when the server has ended it.
+        let both = other.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().unwrap();
+        assert!(both.is_held() && !lost.is_held());
+        proxy.refuse(false);
+        until_queue(&at, LEASES, 4);
+        assert!(!waiter.is_finished());
+        drop(both);
+        assert!(waiter.join().unwrap().is_held());
+    });
+    assert_ne!(ours.session_id(), id);
+    drop(lost);
+    until_nothing_left(&at);
+}
+
+fn permits_and_the_place_of_a_killed_process_come_free() {
+    if let Some(address) = child() {
+        let session = session_of(&address, Duration::from_secs(2));
+        let semaphore = semaphore(&session, 2);
+        let _held = semaphore.acquire().unwrap();
+        println!("held");
+        let _both = semaphore.acquire_many(2).unwrap();
+        return;
+    }
+    let at = Shared::chroot();
+    let here = "permits_and_the_place_of_a_killed_process_come_free";
+    let mut process = Process::start(module_path!(), here, &at, &[]);
+    assert_eq!(process.says(), "held");
+    let session = session(&at);
+    let semaphore = semaphore(&session, 2);
+    until_queue(&at, LEASES, 3);
+    assert!(semaphore.try_acquire().unwrap().is_none(), "it waits for two, ahead of us");
+    drop(process); // killed
+    assert_eq!(
+        semaphore.acquire_many_with(2, Wait::timeout(SOON * 2)).unwrap().map(|two| two.permits()),
+        Some(2)
+    );
+    until_nothing_left(&at);
+}
+
+/// On both servers.
+fn queue_and_permits_outlast_a_restart() {
+    let server = Server::start();
+    let at = server.connect_string();
+    // A server takes its time to start on a busy machine, and must be back within the lease.
+    let sessions: Vec<_> = (0..4).map(|_| session_of(&at, Duration::from_secs(36))).collect();
+    let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 2)).collect();
+    let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
+    let held = semaphores[0].acquire_many(2).unwrap();
+    until_queue(&at, LOCKS, 0); // the holder is through: who is seen there from now on waits
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for place in 1..4 {
+            let (semaphores, order) = (&semaphores, &order);
+            scope.spawn(move || {
+                let permits = semaphores[place].acquire_many(2).unwrap();
+                order.lock().push(place);
+                thread::sleep(Duration::from_millis(20)); // who came too early would show
+                assert!(permits.is_held());
+            });
+            until_queue(&at, LOCKS, place);
+        }
+        until_queue(&at, LEASES, 4);
+        server.restart();
+        for session in &sessions {
+            until("the session is back", SOON * 2, || {
+                (session.state() == SessionState::Connected).then_some(())
+            });
+        }
+        thread::sleep(A_WHILE);
+        assert!(order.lock().is_empty() && held.is_held());
+        drop(held);
+    });
+    assert_eq!(order.into_inner(), [1, 2, 3]);
+    assert_eq!(sessions.iter().map(ZkSession::session_id).collect::<Vec<_>>(), ids);
+    until_nothing_left(&at);
+}
+
+fn flapping_connections_let_nobody_in_beyond_the_number() {
+    const CUTS: usize = 60;
+    const ROUNDS: usize = 12;
+    const PERMITS: u32 = 3;
+    let (server, at) = start();
+    let sessions = [(); 2].map(|()| eager(&at));
+    let ids = sessions.each_ref().map(ZkSession::session_id);
+    let semaphores = sessions.each_ref().map(|session| semaphore(session, PERMITS));
+    let (room, calm, rounds) = (Room::of(PERMITS), AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let semaphore = &semaphores[thread % 2];
+            let (room, calm, rounds) = (&room, &calm, &rounds);
+            scope.spawn(move || {
+                let mut done = 0;
+                while done < ROUNDS || !calm.load(SeqCst) {
+                    let permits = semaphore.acquire_many(1 + thread as u32 / 2).unwrap();
+                    room.enter(permits.permits() as usize);
+                    thread::yield_now();
+                    assert!(permits.is_held());
+                    room.leave(permits.permits() as usize);
+                    drop(permits);
+                    done += 1;
+                    rounds.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        let cuts = flap(&server, 5, CUTS, ROUNDS * 6, || rounds.load(SeqCst));
+        println!("{} rounds over {cuts} cuts", rounds.load(SeqCst));
+        calm.store(true, SeqCst);
+    });
+    assert_eq!(room.most(), PERMITS);
+    until_nothing_left(&at);
+    assert_eq!(
+        sessions.each_ref().map(ZkSession::session_id),
+        ids,
+        "swept by the sessions, not with them"
+    );
+}
+
+/// Each session reads from a server of its own, and what one has made another may not show yet.
+fn members_of_an_ensemble_let_in_no_more_than_there_are() {
+    const PERMITS: u32 = 2;
+    let ensemble = Ensemble::start(3);
+    let sessions: Vec<_> =
+        (0..3).map(|member| session(&ensemble.member(member).connect_string())).collect();
+    let room = Room::of(PERMITS);
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (sessions, room) = (&sessions, &room);
+            scope.spawn(move || {
+                // Without hand-over: each comes by another session than the one before.
+                let builder = ZkSemaphore::builder(&sessions[thread % 3], PATH, PERMITS);
+                let semaphore = builder.hand_over(Duration::ZERO).build().unwrap();
+                for round in 0..40 {
+                    let permits = semaphore.acquire_many(1 + (round % 3 == 0) as u32).unwrap();
+                    room.enter(permits.permits() as usize);
+                    assert!(permits.is_held());
+                    room.leave(permits.permits() as usize);
+                }
+            });
+        }
+    });
+    assert_eq!(room.most(), PERMITS);
+    until_nothing_left(&ensemble.member(0).connect_string());
+}
+
+// ---- the number, at the worst moment ----
+
+fn number_lowered_before_the_grant_is_respected() {
+    let (server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (one, other) = (semaphore(&ours, 2), semaphore(&theirs, 2));
+    drop(one.acquire().unwrap()); // the folders are made
+    until_nothing_left(&at);
+    for which in [Op::GetChildren.on("/leases"), Op::GetData.on(PATH)] {
+        other.set_permits(2).unwrap();
+        let first = one.acquire().unwrap();
+        let held = server.hold_requests(which.session(theirs.session_id().unwrap()));
+        thread::scope(|scope| {
+            let second = scope.spawn(|| other.acquire().unwrap());
+            assert!(held.wait(SOON), "whatever it has heard before, it will hear of two leases");
+            set_data(&at, b"1");
+            drop(held);
+            thread::sleep(A_WHILE);
+            assert!(!second.is_finished() && first.is_held());
+            first.unlock().unwrap();
+            assert!(second.join().unwrap().is_held());
+        });
+        until_nothing_left(&at);
+    }
+}
+
+fn number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was() {
+    const MOST: u32 = 4;
+    let at = Shared::chroot();
+    let sessions: Vec<_> = (0..2).map(|_| session(&at)).collect();
+    let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, MOST)).collect();
+    let (room, over) = (Room::of(MOST), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for thread in 0..6 {
+            let (semaphore, room, over) = (&semaphores[thread % 2], &room, &over);
+            scope.spawn(move || {
+                while !over.load(SeqCst) {
+                    let permit =
+                        semaphore.acquire_timeout(SOON).unwrap().expect("it is never 0 for long");
+                    room.enter(1);
+                    thread::sleep(Duration::from_millis(1));
+                    assert!(permit.is_held());
+                    room.leave(1);
+                }
+            });
+        }
+        for number in (0..MOST).chain((0..=MOST).rev()).cycle().take(60) {
+            semaphores[0].set_permits(number).unwrap();
+            thread::sleep(Duration::from_millis(10));
+        }
+        semaphores[1].set_permits(MOST).unwrap();
+        over.store(true, SeqCst);
+    });
+    until_nothing_left(&at);
+    assert_eq!(semaphores[0].acquire_many(MOST).map(|all| all.permits()), Ok(MOST));
+    until_nothing_left(&at);
+}
+
+fn more_than_there_are_by_now_is_refused_at_once() {
+    let (_server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (semaphore, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
+    other.set_permits(2).unwrap();
+    let said = semaphore.acquire_many(4);
+    assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+    assert!(other.try_acquire().unwrap().is_some());
+    until_nothing_left(&at);
+}
+
+fn number_lowered_below_what_one_waits_for_ends_that_wait() {
+    let (_server, at) = start();
+    let (ours, theirs) = (session(&at), session(&at));
+    let (semaphore, other) = (semaphore(&ours, 5), semaphore(&theirs, 5));
+    let two = other.acquire_many(2).unwrap();
+    thread::scope(|scope| {
+        let many = spawn_waiting(scope, || semaphore.acquire_many(4).map(|all| all.permits()));
+        let behind = spawn_waiting(scope, || other.acquire().map(drop));
+        other.set_permits(3).unwrap();
+        let said = many.join().unwrap();
+        assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");
+        assert_eq!(behind.join().unwrap(), Ok(()), "nobody is in the way any more");
+    });
+    drop(two);
+    until_nothing_left(&at);
+}
+
+fn try_acquire_of_a_free_permit_has_the_time_for_its_requests() {
+    let (server, at) = start();
+    let session = session_of(&at, Duration::from_secs(30));
+    let semaphore = semaphore(&session, 2);
+    drop(semaphore.acquire().unwrap());
+    // six answers in five seconds: the bound is a sixth of the timeout
+    server.delay(Duration::from_millis(400));
+    assert!(semaphore.try_acquire().unwrap().is_some());
+    server.delay(Duration::ZERO);
+}
+
+fn mutex_of_permits_that_was_only_tried_leaves_no_node() {
+    let server = Server::builder().container_check(Duration::from_millis(50)).start();
+    let at = server.connect_string();
+    let session = session(&at);
+    drop(ZkSemaphoreMutex::new(&session, "/mutexes/upload").unwrap().try_lock().unwrap().unwrap());
+    until("its folders go", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
+}
+
+fn pause_is_joined_by_those_who_were_told_a_number() {
+    let at = Shared::chroot();
+    let (ours, theirs) = (session(&at), session(&at));
+    semaphore(&ours, 2).set_permits(0).unwrap();
+    let other = semaphore(&theirs, 3);
+    assert!(other.try_acquire().unwrap().is_none());
+    other.set_permits(3).unwrap();
+    assert_eq!(other.acquire_many(3).unwrap().permits(), 3);
+}
+
+fn a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle() {
+    let (server, at) = start();
+    raw(&at).mkdirs(PATH).unwrap();
+    set_data(&at, b"4");
+    let session = session_of(&at, Duration::from_secs(4));
+    let handle = ZkSemaphore::new(&session, PATH, 4).unwrap();
+    // The write is done, its answer is lost, and the next look at the number takes too long.
+    server.drop_reply(Op::SetData.on(PATH));
+    let held = server.hold_requests(Op::GetData.on(PATH).skip(1));
+    let said = handle.set_permits(8);
+    assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
+    drop(held);
+    until_state(&session, SessionState::Connected);
+    assert_eq!(data(&at), b"8");
+    assert_eq!((handle.acquire_many(8).map(|all| all.permits()), handle.permits()), (Ok(8), Ok(8)));
+}
+
+scenarios![
+    lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many on embedded,
+    one_that_fails_half_way_leaves_nothing_of_many on embedded,
+    session_that_expires_between_two_of_many_gets_all_in_the_next on embedded,
+    first_use_of_a_semaphore_ends_in_time_and_survives_a_lost_answer on embedded,
+    a_number_set_by_a_first_use_whose_answer_never_comes_counts_for_its_handle on embedded,
+    last_permit_that_goes_behind_the_first_count_is_not_given_twice on embedded,
+    outage_is_no_contention,
+    own_node_that_is_on_its_way_out_takes_no_permit_from_us,
+    permit_whose_node_is_deleted_is_lost,
+    permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any,
+    permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid on embedded,
+    waiter_whose_node_is_deleted_behind_the_count_counts_again on embedded,
+    lease_deleted_under_a_waiter_is_made_again_at_the_same_place,
+    mutex_deleted_under_a_waiter_sends_it_to_the_end_of_the_queue,
+    mutex_deleted_under_a_lone_waiter_is_taken_again_at_once,
+    everything_deleted_under_holders_and_waiters_is_made_again,
+    place_lost_in_an_outage_shorter_than_the_session_is_taken_anew,
+    cut_connections_keep_the_place_and_miss_no_change_of_the_number,
+    expired_session_loses_its_permits_and_waits_on_in_the_next on embedded,
+    permits_are_had_after_an_outage_that_ended_the_session,
+    permits_and_the_place_of_a_killed_process_come_free,
+    queue_and_permits_outlast_a_restart,
+    flapping_connections_let_nobody_in_beyond_the_number on embedded,
+    members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
+    number_lowered_before_the_grant_is_respected on embedded,
+    more_than_there_are_by_now_is_refused_at_once on embedded,
+    number_lowered_below_what_one_waits_for_ends_that_wait on embedded,
+    try_acquire_of_a_free_permit_has_the_time_for_its_requests on embedded,
+    mutex_of_permits_that_was_only_tried_leaves_no_node,
+    pause_is_joined_by_those_who_were_told_a_number,
+    number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
+];

@@ -1,0 +1,5 @@
+//! Semaphores.
+pub mod faults;
+pub mod permits;
+
+crate::support::tables![faults, permits];

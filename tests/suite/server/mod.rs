@@ -1,0 +1,6 @@
+//! The embedded server, as its users and the library see it.
+pub mod faults;
+pub mod hostile;
+pub mod life;
+
+crate::support::tables![faults, hostile, life];

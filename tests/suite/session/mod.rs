@@ -1,0 +1,10 @@
+//! Sessions: their connections, answers, faults and input.
+pub mod faults;
+pub mod input;
+pub mod life;
+pub mod long_answers;
+pub mod own_answers;
+pub mod panics;
+pub mod tick;
+
+crate::support::tables![faults, input, life, long_answers, own_answers, panics, tick];
