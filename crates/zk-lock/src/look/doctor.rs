@@ -451,14 +451,15 @@ fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(),
 fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(), Failure> {
     let Some(queue) = Queue::read(session, path)? else { return Ok(()) };
     let has = |client| queue.contenders.iter().any(|contender| contender.client == client);
+    let has_curators_names = queue.contenders.iter().any(|one| one.name.starts_with("_c_"));
+    let advice = "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients \
+                  another path";
     if has(Client::Kazoo) && has(Client::Curator) {
-        findings.add(
-            "clients",
-            Level::Fault,
-            format!("kazoo and Curator contend for {path}, and do not exclude each other"),
-            "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients another \
-             path",
-        );
+        let text = format!("kazoo and Curator contend for {path}, and do not exclude each other");
+        findings.add("clients", Level::Fault, text, advice);
+    } else if has(Client::Kazoo) && has_curators_names {
+        let text = format!("kazoo contends for {path} with clients whose names it may not know");
+        findings.add("clients", Level::Warning, text, advice);
     }
     if let Some(stuck) = queue.holders().find(|holder| holder.stat.owner == 0) {
         findings.add(

@@ -110,8 +110,12 @@ fn split(name: &str) -> Option<(&str, Kind, bool)> {
     })
 }
 
+/// As kazoo names its nodes, and go-zookeeper too.
+pub fn is_hex(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 fn id(head: &str, is_kazoo: bool) -> Id {
-    let is_hex = |text: &str| text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if is_kazoo {
         return if is_hex(head) { Id::Kazoo } else { Id::Other };
     }

@@ -55,6 +55,9 @@ impl Queue {
         if children.iter().any(|child| child == "leases") {
             return semaphore(session, path);
         }
+        if children.iter().any(|child| names::is_hex(child)) {
+            return kazoo_semaphore(session, path, children);
+        }
         let mut contenders = contenders(session, path, children)?;
         if contenders.is_empty() {
             return Ok(None);
@@ -143,6 +146,29 @@ fn semaphore(session: &ZkSession, path: &str) -> Result<Option<Queue>, Failure> 
     all.extend(contenders(session, &locks, &listed)?);
     let number = zk::data(session, path)?
         .and_then(|(data, _)| std::str::from_utf8(&data).ok()?.trim().parse().ok());
+    Ok(Some(Queue { path: path.to_owned(), kind: "semaphore", permits: number, contenders: all }))
+}
+
+/// A semaphore of kazoo's: its leases are nodes without a number, which are named by hex digits, and
+/// the number of leases stands in the folder. (The waiters stand in another folder.)
+fn kazoo_semaphore(
+    session: &ZkSession,
+    path: &str,
+    children: &[String],
+) -> Result<Option<Queue>, Failure> {
+    let number = zk::data(session, path)?
+        .and_then(|(data, _)| std::str::from_utf8(&data).ok()?.trim().parse().ok());
+    if number.is_none() {
+        return Ok(None);
+    }
+    let mut all = Vec::new();
+    for child in children.iter().filter(|child| names::is_hex(child)) {
+        let path = zk::join(path, child);
+        let Some((data, stat)) = zk::data(session, &path)? else { continue };
+        let (kind, client, name) = (Kind::Permit, Client::Kazoo, child.clone());
+        all.push(Contender { path, name, kind, client, sequence: 0, holds: true, data, stat });
+    }
+    all.sort_by_key(|contender| contender.stat.czxid);
     Ok(Some(Queue { path: path.to_owned(), kind: "semaphore", permits: number, contenders: all }))
 }
 

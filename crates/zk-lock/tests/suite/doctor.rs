@@ -119,6 +119,13 @@ fn libraries_that_do_not_exclude_each_other_are_found() {
         raw.create(&name, b"", raw::EPHEMERAL_SEQUENTIAL).expect("a node");
     }
     assert_finds(&server, &["/lock"], 1, &[("clients", "fault")]);
+    raw.create("/other", b"", raw::PERSISTENT).expect("a folder");
+    for (name, data) in
+        [(format!("/other/{hex}__lock__"), ""), (format!("/other/_c_{uuid}-lock-"), "h7:1")]
+    {
+        raw.create(&name, data.as_bytes(), raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+    }
+    assert_finds(&server, &["/other"], 0, &[("clients", "warning")]);
 }
 
 #[test]

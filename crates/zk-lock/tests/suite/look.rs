@@ -109,6 +109,16 @@ fn show_tells_readers_writers_candidates_permits_and_watches() {
     assert_eq!(json(&run(&server, &["--json", "show", "/sem"]))["permits"], 3);
     holder.signal(Signal::TERM);
     holder.end();
+    raw.create("/kazoo", b"3", raw::PERSISTENT).expect("a folder");
+    for i in 0..2 {
+        raw.create(&format!("/kazoo/{}", hex(i)), b"", raw::EPHEMERAL).expect("a lease");
+    }
+    assert_eq!(holds("/kazoo"), [true, true]);
+    let shown = json(&run(&server, &["--json", "show", "/kazoo"]));
+    assert_eq!((shown["permits"].as_i64(), shown["kind"].as_str()), (Some(3), Some("semaphore")));
+    raw.create("/hashes", b"", raw::PERSISTENT).expect("a folder");
+    raw.create(&format!("/hashes/{}", hex(1)), b"", raw::EPHEMERAL).expect("no lock");
+    assert_eq!(run(&server, &["show", "/hashes"]).code, 1);
     let nobody = run(&server, &["show", "/nowhere"]);
     assert_eq!(nobody.code, 1);
     assert!(nobody.err.contains("nobody holds /nowhere"), "{nobody:?}");
