@@ -111,6 +111,21 @@ impl Notes {
     }
 }
 
+/// A scenario that fails leaves no process behind: those of its script that noted their ids go.
+impl Drop for Notes {
+    fn drop(&mut self) {
+        let directory = self.0.path().display().to_string();
+        for name in ["child", "grandchild", "left"] {
+            let id = self.read(name).and_then(|text| text.lines().next()?.trim().parse().ok());
+            let Some(pid) = id.and_then(Pid::from_raw) else { continue };
+            let of = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+            if of.is_ok_and(|command| command.contains(&directory)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
 /// Whether a process runs: a zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
