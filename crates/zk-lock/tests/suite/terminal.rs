@@ -129,12 +129,14 @@ fn the_command_reads_from_the_terminal_which_goes_back_in_the_end() {
     let script = "$ZK_LOCK run /locks/orders -- sh -c 'read x; echo \"inside $x\"'; \
                   $ZK_LOCK run --max-hold 300ms --grace 200ms /locks/orders -- \
                       sh -c 'trap \"\" TERM; stty -echo; echo deaf; read y'; \
-                  read z; echo \"outside $z\"; stty -a";
+                  echo ne\"\"xt; read z; echo \"outside $z\"; stty -a";
     let mut terminal = Terminal::start(&server, &["sh", "-c", script]);
     terminal.press("one\n");
     terminal.expect("inside one");
     terminal.expect("deaf");
     terminal.expect("SIGKILL to the command's process group");
+    // Only now it is dead, and what is typed is the script's.
+    terminal.expect("next");
     terminal.press("two\n");
     terminal.expect("outside two");
     terminal.expect(" echo "); // as it was before
