@@ -1,0 +1,335 @@
+//! The arguments.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::exit::Failure;
+use crate::run::signals;
+use crate::time;
+
+/// Locks over ZooKeeper for scripts, cron jobs and operators.
+#[derive(Debug, Parser)]
+#[command(name = "zk-lock", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_long_help = EXIT_STATUS)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_STATUS: &str = "Exit status:
+    0    done; of `run` and `elect`, the status of the command
+    1    nobody holds the lock, or the node has gone; `doctor` found a fault
+  128+n  the command, or zk-lock while it waited, was ended by the signal n
+  123    the lock was lost, or was about to be, and the command was ended
+  124    others held the lock (--try, --timeout); -E sets another status
+  126    the command cannot be run
+  127    the command was not found
+   64    the command line is wrong
+   69    no ZooKeeper server can be reached, or none answers
+   70    a server gave an answer that zk-lock does not expect
+   71    this machine gives no process, thread or file
+   77    the server refuses the credentials, or an ACL does not allow it";
+
+/// What all commands take.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of all commands")]
+pub struct Common {
+    /// The servers, and perhaps a chroot: zk1:2181,zk2:2181/app
+    #[arg(
+        long,
+        short = 'c',
+        global = true,
+        env = "ZK_CONNECT",
+        hide_env_values = true,
+        value_name = "SERVERS"
+    )]
+    pub connect: Option<String>,
+    /// Credentials: a scheme, and the file or the environment variable that holds them
+    ///
+    /// A value with a '/' is a file, any other the name of an environment variable:
+    /// digest:/etc/zk.secret or digest:ZK_SECRET. For the scheme digest it holds USER:PASSWORD.
+    #[arg(long, global = true, value_parser = credentials)]
+    #[arg(value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
+    pub auth: Vec<Credentials>,
+    /// How long to try to reach a server
+    #[arg(long, global = true, value_parser = time::parse)]
+    #[arg(value_name = "DURATION", default_value = "10s")]
+    pub connect_timeout: Duration,
+    /// JSON: results on stdout, and what happens on the way on stderr, one object a line
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Only errors on stderr
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// More on stderr; twice for the steps of the protocol
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// Where credentials stand.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    pub scheme: String,
+    pub source: Source,
+}
+
+#[derive(Clone, Debug)]
+pub enum Source {
+    File(String),
+    Env(String),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command while a lock is held
+    Run(RunArgs),
+    /// Run a command while this process leads an election, or watch the leaders
+    Elect(ElectArgs),
+    /// List the locks that are in use
+    Ls(LsArgs),
+    /// Show the holders of a lock and its queue
+    Show(PathArgs),
+    /// Show a lock's queue as it changes
+    Watch(WatchArgs),
+    /// Ask the holders of a lock to let go
+    Revoke(RevokeArgs),
+    /// Delete the node of one contender
+    Break(BreakArgs),
+    /// Check the ensemble, and say what to do
+    Doctor(DoctorArgs),
+    /// Measure locking and unlocking against your ensemble
+    Bench(BenchArgs),
+    /// Print the man page
+    #[command(hide = true)]
+    Man,
+    /// Print the completions of a shell
+    #[command(hide = true)]
+    Completions { shell: Shell },
+}
+
+/// How a command is run under a lock.
+#[derive(Args, Clone, Debug)]
+pub struct ChildArgs {
+    /// How long the command may take to end, between the signal and SIGKILL [default: 5s, less with
+    /// a short session]
+    ///
+    /// It is part of the time for which the lock is certainly held, so it may be a fifth of the
+    /// session timeout at most.
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub grace: Option<Duration>,
+    /// The signal that asks the command to end
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signals::parse)]
+    pub signal: i32,
+    /// Run this when the lock is lost: words separated by blanks, no shell; ZK_LOCK_LOSS says why
+    #[arg(long, value_name = "COMMAND")]
+    pub on_loss: Option<String>,
+    /// End the command when somebody asks for the lock (`zk-lock revoke`)
+    #[arg(long)]
+    pub revocable: bool,
+    /// The session timeout: so long after this host has died the lock is free
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
+    pub session: Duration,
+    /// The ACL of the lock's nodes: open to everybody, or to the credentials of --auth only
+    #[arg(long, value_enum, default_value = "open")]
+    pub acl: AclArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AclArg {
+    Open,
+    Creator,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// The locks; several are held all or none
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Share the lock with other readers
+    #[arg(long, conflicts_with_all = ["write", "permits"])]
+    pub read: bool,
+    /// Hold the lock alone, where others use --read
+    #[arg(long, conflicts_with = "permits")]
+    pub write: bool,
+    /// Take so many permits of a semaphore
+    #[arg(long, value_name = "N")]
+    pub permits: Option<u32>,
+    /// How many permits the semaphore has [default: the number that stands in its node]
+    #[arg(long, value_name = "M", requires = "permits")]
+    pub of: Option<u32>,
+    /// Do not wait if somebody else holds the lock
+    #[arg(long = "try", short = 'n', conflicts_with = "timeout")]
+    pub try_once: bool,
+    /// Wait for the lock no longer than this
+    #[arg(long, short = 'w', value_name = "DURATION", value_parser = time::parse)]
+    pub timeout: Option<Duration>,
+    /// The exit status if others hold the lock
+    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::exit::NOT_OBTAINED)]
+    pub conflict_exit_code: u8,
+    /// Hold the lock at least so long, even if the command ends sooner
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub min_hold: Option<Duration>,
+    /// End the command when the lock has been held for so long
+    #[arg(long, value_name = "DURATION", value_parser = time::parse)]
+    pub max_hold: Option<Duration>,
+    #[command(flatten)]
+    pub child: ChildArgs,
+    /// The command and its arguments; no shell reads them
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ElectArgs {
+    /// The election
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Take no part: print the leader, each time that it changes
+    #[arg(long, conflicts_with = "command")]
+    pub observe: bool,
+    /// With --observe: end after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = time::parse, requires = "observe")]
+    pub duration: Option<Duration>,
+    /// Wait to become the leader no longer than this
+    #[arg(long, short = 'w', value_name = "DURATION", value_parser = time::parse)]
+    pub timeout: Option<Duration>,
+    /// The exit status if others lead all that time
+    #[arg(long, short = 'E', value_name = "STATUS", default_value_t = crate::exit::NOT_OBTAINED)]
+    pub conflict_exit_code: u8,
+    #[command(flatten)]
+    pub child: ChildArgs,
+    /// The command and its arguments; no shell reads them
+    #[arg(last = true, required_unless_present = "observe", value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct LsArgs {
+    /// Where to begin
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub path: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct PathArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WatchArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// End after this time
+    #[arg(long = "for", value_name = "DURATION", value_parser = time::parse)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct RevokeArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Ask this contender only, by its name in `show`
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct BreakArgs {
+    /// The lock
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// The contender, by its name in `show`
+    #[arg(long, value_name = "NAME")]
+    pub node: String,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// A lock, or a folder of locks: where to write for a moment, and whose ACL to judge
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub path: String,
+    /// The session timeout that your programs ask for
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = time::parse)]
+    pub session: Duration,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// The lock to measure with; no program should use it
+    #[arg(value_name = "PATH", default_value = "/zk-lock-bench")]
+    pub path: String,
+    /// How long each part takes
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = time::parse)]
+    pub seconds: Duration,
+    /// How many sessions contend in the second part
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub sessions: u16,
+}
+
+fn credentials(text: &str) -> Result<Credentials, String> {
+    match text.split_once(':') {
+        Some((scheme, place)) if !scheme.is_empty() && !place.is_empty() => {
+            let is_file = place.contains('/');
+            let place = place.to_owned();
+            let source = if is_file { Source::File(place) } else { Source::Env(place) };
+            Ok(Credentials { scheme: scheme.to_owned(), source })
+        }
+        _ => {
+            Err("write SCHEME:FILE or SCHEME:VARIABLE, for instance digest:/etc/zk.secret"
+                .to_owned())
+        }
+    }
+}
+
+/// One page with all commands.
+pub fn print_man() -> Result<u8, Failure> {
+    let mut page = Vec::new();
+    let failed = |e: std::io::Error| Failure::system(format!("the man page: {e}"));
+    let mut all = Cli::command();
+    all.build();
+    clap_mangen::Man::new(all.clone()).render(&mut page).map_err(failed)?;
+    for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
+        if command.get_name() == "help" {
+            continue;
+        }
+        let man = clap_mangen::Man::new(command.clone());
+        writeln!(page, ".SH \"ZK-LOCK {}\"", command.get_name().to_uppercase()).map_err(failed)?;
+        man.render_synopsis_section(&mut page).map_err(failed)?;
+        man.render_description_section(&mut page).map_err(failed)?;
+        man.render_options_section(&mut page).map_err(failed)?;
+    }
+    std::io::stdout().write_all(&page).map_err(failed)?;
+    Ok(0)
+}
+
+pub fn print_completions(shell: Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "zk-lock", &mut script);
+    std::io::stdout()
+        .write_all(&script)
+        .map_err(|e| Failure::system(format!("the completions: {e}")))?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

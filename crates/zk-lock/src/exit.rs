@@ -1,0 +1,98 @@
+//! Exit statuses, and which of them an error means.
+
+use zk_mutex::{Cause, Error};
+
+/// There was nothing to do, or a check failed.
+pub const NOTHING: u8 = 1;
+/// `sysexits.h`: the command line is wrong.
+pub const USAGE: u8 = 64;
+/// `sysexits.h`: no ZooKeeper server could be reached, or none gave an answer.
+pub const UNREACHABLE: u8 = 69;
+/// `sysexits.h`: the server answered something that this program does not expect.
+pub const SOFTWARE: u8 = 70;
+/// `sysexits.h`: this machine gives no process, thread or file.
+pub const SYSTEM: u8 = 71;
+/// `sysexits.h`: the server refuses the credentials, or an ACL does not allow it.
+pub const DENIED: u8 = 77;
+/// The lock was lost while the command ran.
+pub const LOST: u8 = 123;
+/// Others held the lock all the time that we would wait.
+pub const NOT_OBTAINED: u8 = 124;
+/// As in shells: the command was found and could not be run.
+pub const CANNOT_RUN: u8 = 126;
+/// As in shells: the command was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// As in shells: what ended by this signal.
+pub fn of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(255)
+}
+
+/// Why the program ends without having done its work.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: u8,
+    /// One word for programs that read `--json`.
+    pub kind: &'static str,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(code: u8, kind: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, kind, message: message.into() }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(USAGE, "usage", message)
+    }
+
+    pub fn system(message: impl Into<String>) -> Failure {
+        Failure::new(SYSTEM, "system", message)
+    }
+
+    pub fn signalled(signal: i32) -> Failure {
+        let name = crate::run::signals::name(signal);
+        Failure::new(of_signal(signal), "signal", format!("ended by {name}"))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let (code, kind) = classify(&error);
+        let message = match &error {
+            Error::Connect { .. } => format!(
+                "{error}. Check --connect (or ZK_CONNECT), and that this host may reach the servers"
+            ),
+            Error::Auth { .. } => "the servers refuse the credentials; check --auth, and that the \
+                 server knows its scheme"
+                .to_owned(),
+            Error::NoAuth { op, path } => format!(
+                "{op} {path}: the ACL of this node, or of its parent, does not allow it; give \
+                 credentials that it names with --auth"
+            ),
+            Error::InconsistentLeases { path, ours, theirs } => format!(
+                "the semaphore {path} has {theirs} permits, and --of says {ours}: leave --of out \
+                 to go by the number that stands there"
+            ),
+            Error::WouldDeadlock { path, .. } => format!("{path} is given twice; give it once"),
+            _ => error.to_string(),
+        };
+        Failure { code, kind, message }
+    }
+}
+
+fn classify(error: &Error) -> (u8, &'static str) {
+    match error {
+        Error::InvalidPath { .. }
+        | Error::InvalidConfig { .. }
+        | Error::WouldDeadlock { .. }
+        | Error::InconsistentLeases { .. } => (USAGE, "usage"),
+        Error::Unavailable { cause: Cause::Resources(_), .. } => (SYSTEM, "system"),
+        Error::Connect { .. } | Error::Unavailable { .. } => (UNREACHABLE, "unreachable"),
+        Error::Auth { .. } | Error::NoAuth { .. } => (DENIED, "denied"),
+        Error::Lost { .. } => (LOST, "lost"),
+        Error::Several { failures } => failures.first().map_or((SOFTWARE, "server"), classify),
+        error if error.is_transient() => (UNREACHABLE, "unreachable"),
+        _ => (SOFTWARE, "server"),
+    }
+}

@@ -1,0 +1,182 @@
+//! `zk-lock watch`: a queue as it changes, and `elect --observe`: the leader.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use zk_mutex::ZkSession;
+use zk_mutex::crossbeam_channel::{Sender, bounded, select};
+
+use super::names::Kind;
+use super::queue::{Contender, Queue};
+use super::show;
+use crate::cli::{Common, WatchArgs};
+use crate::connect;
+use crate::exit::{Failure, UNREACHABLE};
+use crate::output::Output;
+use crate::run::signals::Signals;
+use crate::time::millis;
+
+/// A change of which no event came is seen after this.
+const POLL: Duration = Duration::from_secs(1);
+/// A watch that was lost with a session is set again after this.
+const REARM: Duration = Duration::from_secs(60);
+
+/// Each time the queue has changed, `changed` gets the queue before and the queue now.
+fn follow(
+    common: &Common,
+    args: &WatchArgs,
+    output: &Output,
+    mut changed: impl FnMut(Option<&Queue>, Option<&Queue>) -> Result<(), Failure>,
+) -> Result<u8, Failure> {
+    let signals = Signals::start()?;
+    let session = connect::session(common)?;
+    let end = args.duration.map(|duration| Instant::now() + duration);
+    let mut before: Option<Option<Queue>> = None;
+    let mut is_away = false;
+    let (tell, told) = bounded(1);
+    // The client keeps each watch until its event: there is one at a time, but for those that an
+    // outage may have cost.
+    let mut armed: Option<Instant> = None;
+    loop {
+        let is_there = before.as_ref().is_none_or(Option::is_some);
+        if is_there && armed.is_none_or(|since| since.elapsed() > REARM) {
+            arm(&session, &args.path, tell.clone());
+            armed = Some(Instant::now());
+        }
+        match Queue::read(&session, &args.path) {
+            Ok(now) => {
+                is_away = false;
+                let key = |queue: &Option<Queue>| {
+                    let all = queue.iter().flat_map(|queue| &queue.contenders);
+                    all.map(|one| (one.path.clone(), one.holds, one.stat.version))
+                        .collect::<Vec<_>>()
+                };
+                if before.as_ref().is_none_or(|before| key(before) != key(&now)) {
+                    changed(before.as_ref().and_then(Option::as_ref), now.as_ref())?;
+                    before = Some(now);
+                }
+            }
+            Err(e) if e.code == UNREACHABLE => {
+                if !is_away {
+                    output.warn("away", &format!("{}; watching on", e.message), json!({}));
+                }
+                is_away = true;
+            }
+            Err(e) => return Err(e),
+        }
+        let pause = end.map_or(POLL, |end| end.saturating_duration_since(Instant::now()).min(POLL));
+        if pause.is_zero() {
+            return Ok(0);
+        }
+        select! {
+            recv(told) -> _ => armed = None,
+            recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
+                return Ok(crate::exit::of_signal(signal));
+            },
+            default(pause) => {}
+        }
+    }
+}
+
+/// Watches the children of the lock, if it is there. A loss of the watch costs a second.
+fn arm(session: &ZkSession, path: &str, tell: Sender<()>) {
+    if let Ok(client) = session.client() {
+        let _ = client.get_children_w(path, move |_| {
+            let _ = tell.try_send(());
+        });
+    }
+}
+
+pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
+    let is_screen = !output.json && std::io::stdout().is_terminal();
+    follow(common, args, output, |before, now| {
+        if is_screen {
+            let text = match now {
+                Some(queue) => show::render(queue, &|_| Some(Vec::new())),
+                None => format!("{}: nobody holds it or waits for it", args.path),
+            };
+            return output.result(&format!("\x1b[H\x1b[2J{text}\n\n(ctrl-c ends)"));
+        }
+        for (event, contender) in changes(before, now) {
+            line(output, &args.path, event, contender)?;
+        }
+        if now.is_none_or(|queue| queue.contenders.is_empty()) {
+            let value = json!({"event": "free", "path": args.path, "time_ms": time()});
+            let text = format!("{} free", clock());
+            output.result(&if output.json { value.to_string() } else { text })?;
+        }
+        Ok(())
+    })
+}
+
+/// The leader, each time that it changes.
+pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Failure> {
+    let mut known: Option<Option<String>> = None;
+    follow(common, args, output, |_, now| {
+        let leader = now
+            .and_then(|queue| queue.holders().find(|contender| contender.kind == Kind::Candidate));
+        let path = leader.map(|leader| leader.path.clone());
+        if known.as_ref() == Some(&path) {
+            return Ok(());
+        }
+        known = Some(path);
+        match leader {
+            Some(leader) => line(output, &args.path, "leads", leader),
+            None if output.json => {
+                let value = json!({"event": "no_leader", "path": args.path, "time_ms": time()});
+                output.result(&value.to_string())
+            }
+            None => output.result(&format!("{} nobody leads", clock())),
+        }
+    })
+}
+
+/// What became of each contender.
+fn changes<'q>(
+    before: Option<&'q Queue>,
+    now: Option<&'q Queue>,
+) -> Vec<(&'static str, &'q Contender)> {
+    let all = |queue: Option<&'q Queue>| queue.into_iter().flat_map(|queue| &queue.contenders);
+    let old: HashMap<&str, &Contender> =
+        all(before).map(|contender| (contender.path.as_str(), contender)).collect();
+    let new: HashMap<&str, &Contender> =
+        all(now).map(|contender| (contender.path.as_str(), contender)).collect();
+    let gone = all(before).filter(|contender| !new.contains_key(contender.path.as_str()));
+    let mut changes: Vec<_> = gone.map(|contender| ("gone", contender)).collect();
+    for contender in all(now) {
+        match old.get(contender.path.as_str()) {
+            None if contender.holds => changes.push(("holds", contender)),
+            None => changes.push(("waits", contender)),
+            Some(before) if !before.holds && contender.holds => changes.push(("holds", contender)),
+            Some(before) if !before.is_asked_to_let_go() && contender.is_asked_to_let_go() => {
+                changes.push(("asked", contender));
+            }
+            Some(_) => {}
+        }
+    }
+    changes
+}
+
+fn line(output: &Output, path: &str, event: &str, contender: &Contender) -> Result<(), Failure> {
+    if output.json {
+        let mut value = json!({"event": event, "path": path, "time_ms": time()});
+        if let (Value::Object(all), Value::Object(more)) = (&mut value, contender.json()) {
+            all.insert("contender".to_owned(), more.into());
+        }
+        return output.result(&value.to_string());
+    }
+    let (kind, who) = (contender.kind.name(), contender.describe());
+    output.result(&format!("{} {event:<6} {kind:<9} {} ({who})", clock(), contender.name))
+}
+
+fn time() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// The time of the day, in UTC.
+fn clock() -> String {
+    let seconds = time() / 1_000;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+}

@@ -1,0 +1,64 @@
+//! `zk-lock`: locks over ZooKeeper for scripts, cron jobs and operators.
+//!
+//! `cli.rs` has the arguments, `run/` runs a command under a lock, `look/` has the commands that
+//! show and free locks. README.md of this crate shows each command.
+
+mod cli;
+mod connect;
+mod exit;
+mod look;
+mod output;
+mod run;
+mod time;
+mod zk;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, WatchArgs};
+use crate::exit::{Failure, USAGE};
+use crate::output::Output;
+
+fn main() -> ExitCode {
+    // The two helpers of `run` are this program under other names; they need none of the rest.
+    if let Some(code) = run::helper() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => {
+            let _ = said.print();
+            return if said.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let output = Output::new(&cli.common);
+    match command(&cli, &output) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            output.failed(&failure);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
+    match &cli.command {
+        Command::Run(args) => run::run(&cli.common, args, output),
+        Command::Elect(args) if args.observe => look::watch::observe(
+            &cli.common,
+            &WatchArgs { path: args.path.clone(), duration: args.duration },
+            output,
+        ),
+        Command::Elect(args) => run::elect::elect(&cli.common, args, output),
+        Command::Ls(args) => look::list::run(&cli.common, args, output),
+        Command::Show(args) => look::show::run(&cli.common, args, output),
+        Command::Watch(args) => look::watch::run(&cli.common, args, output),
+        Command::Revoke(args) => look::free::revoke(&cli.common, args, output),
+        Command::Break(args) => look::free::break_lock(&cli.common, args, output),
+        Command::Doctor(args) => look::doctor::run(&cli.common, args, output),
+        Command::Bench(args) => look::bench::run(&cli.common, args, output),
+        Command::Man => cli::print_man(),
+        Command::Completions { shell } => cli::print_completions(*shell),
+    }
+}

@@ -1,0 +1,181 @@
+//! The way to the lock: which one it is, and how long it is waited for.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use zk_mutex::crossbeam_channel::{RecvTimeoutError, bounded};
+use zk_mutex::{
+    Contender, Error, LockBuilder, Member, Wait, ZkMultiLock, ZkMutex, ZkRwLock, ZkSemaphore,
+    ZkSession,
+};
+
+use super::hold::HeldLocks;
+use super::signals::Signals;
+use crate::cli::{Common, RunArgs};
+use crate::exit::Failure;
+use crate::output::Output;
+
+/// After so long a wait its reason is told, and again each time it has doubled.
+const FIRST_REPORT: Duration = Duration::from_secs(3);
+
+/// How long to wait, counted from the start of the program.
+pub struct Patience {
+    started: Instant,
+    /// Zero: not at all. `None`: for ever.
+    timeout: Option<Duration>,
+}
+
+impl Patience {
+    pub fn new(started: Instant, try_once: bool, timeout: Option<Duration>) -> Patience {
+        Patience { started, timeout: if try_once { Some(Duration::ZERO) } else { timeout } }
+    }
+
+    /// A limit of one step on the way, which is not to last longer than the whole.
+    pub fn bound(&self, limit: Duration) -> Duration {
+        match self.timeout {
+            Some(timeout) if !timeout.is_zero() => limit.min(timeout),
+            _ => limit,
+        }
+    }
+
+    pub fn wait(&self, signals: &Signals) -> Wait {
+        let wait = match self.timeout {
+            None => Wait::forever(),
+            Some(Duration::ZERO) => Wait::timeout(Duration::ZERO),
+            Some(timeout) => Wait::until(self.started + timeout),
+        };
+        wait.cancelled_by(&signals.cancel)
+    }
+}
+
+/// The locks of `run`, not yet held.
+pub struct Locks {
+    session: ZkSession,
+    paths: Vec<String>,
+    locks: Vec<Lock>,
+    all: ZkMultiLock,
+}
+
+/// One of them.
+#[derive(Clone)]
+enum Lock {
+    Mutex(ZkMutex),
+    Shared(ZkRwLock),
+    Semaphore(ZkSemaphore),
+}
+
+impl Locks {
+    pub fn new(session: &ZkSession, common: &Common, args: &RunArgs) -> Result<Locks, Failure> {
+        let acl = super::plan::acl(common, &args.child)?;
+        let (mut locks, mut members) = (Vec::new(), Vec::new());
+        for path in &args.paths {
+            let (lock, member) = match args.permits {
+                Some(permits) => {
+                    let of = match args.of {
+                        Some(of) => of,
+                        None => standing_permits(session, path)?,
+                    };
+                    let semaphore =
+                        ZkSemaphore::builder(session, path, of).acl(acl.clone()).build()?;
+                    let member = Member::permits(&semaphore, permits);
+                    (Lock::Semaphore(semaphore), member)
+                }
+                None if args.read || args.write => {
+                    let lock = ZkRwLock::builder(session, path).acl(acl.clone()).build()?;
+                    let member = if args.read { Member::read(&lock) } else { Member::write(&lock) };
+                    (Lock::Shared(lock), member)
+                }
+                None => {
+                    let builder: LockBuilder<ZkMutex> = ZkMutex::builder(session, path);
+                    let lock = builder.acl(acl.clone()).build()?;
+                    let member = Member::from(&lock);
+                    (Lock::Mutex(lock), member)
+                }
+            };
+            locks.push(lock);
+            members.push(member);
+        }
+        let all = ZkMultiLock::new(members)?;
+        Ok(Locks { session: session.clone(), paths: args.paths.clone(), locks, all })
+    }
+
+    /// All of them, or `None` if others have one. A signal ends the wait, and nothing stays in a
+    /// queue.
+    pub fn acquire(
+        &self,
+        patience: &Patience,
+        signals: &Signals,
+        output: &Output,
+    ) -> Result<Option<HeldLocks>, Failure> {
+        let (done, is_done) = bounded::<()>(0);
+        let (paths, locks, told) = (self.paths.clone(), self.locks.clone(), output.clone());
+        let session = self.session.clone();
+        let report = move || {
+            let mut pause = FIRST_REPORT;
+            while is_done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                report(&session, &paths, &locks, &told);
+                pause *= 2;
+            }
+        };
+        // This thread is not waited for: it may be stuck in an outage. If it cannot be started,
+        // only the messages are missing.
+        let _ = std::thread::Builder::new().name("report".into()).spawn(report);
+        let acquired = self.all.lock_with(patience.wait(signals));
+        drop(done);
+        match acquired {
+            Ok(guard) => Ok(guard.map(|guard| HeldLocks { paths: self.paths.clone(), guard })),
+            Err(Error::Cancelled { .. }) => match signals.ending() {
+                Some(signal) => Err(Failure::signalled(signal)),
+                None => Err(Failure::system("the wait was cancelled")),
+            },
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// Tells the holders that we wait for.
+fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output) {
+    for (path, lock) in paths.iter().zip(locks) {
+        let holders = match lock {
+            Lock::Mutex(lock) => lock.holders(),
+            Lock::Shared(lock) => lock.holders(),
+            Lock::Semaphore(lock) => lock.holders(),
+        };
+        match holders {
+            Ok(holders) => {
+                // Of several locks some may be ours already.
+                let others =
+                    holders.iter().filter(|one| Some(one.session_id) != session.session_id());
+                let all = others.map(Contender::to_string).collect::<Vec<_>>();
+                if all.is_empty() {
+                    continue;
+                }
+                let text = format!("waiting for {path}, held by {}", all.join(" and by "));
+                output.hint("waiting", &text, json!({"path": path, "holders": all}));
+            }
+            // The wait is over, and the session closed.
+            Err(Error::Closed { .. }) => {}
+            Err(e) => {
+                output.hint("waiting", &format!("waiting for {path}: {e}"), json!({"path": path}));
+            }
+        }
+    }
+}
+
+/// The number that stands in the semaphore's node.
+fn standing_permits(session: &ZkSession, path: &str) -> Result<u32, Failure> {
+    // What the path breaks is said before anything is read.
+    ZkSemaphore::new(session, path, 1)?;
+    let none = || {
+        Failure::usage(format!(
+            "the semaphore {path} has no number of permits yet: say how many it has with --of"
+        ))
+    };
+    match crate::zk::data(session, path)? {
+        Some((data, _)) => std::str::from_utf8(&data)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .ok_or_else(none),
+        None => Err(none()),
+    }
+}

@@ -1,0 +1,93 @@
+//! `zk-lock elect`: a command that runs while this process leads.
+
+use std::time::Instant;
+
+use serde_json::json;
+use zk_mutex::{
+    Error, Leadership, LossReason, LostSignal, Result, RevokeSignal, ZkCandidate, ZkElection,
+    ZkSession,
+};
+
+use super::acquire::Patience;
+use super::hold::{self, Hold};
+use super::plan::{self, Plan};
+use super::signals::Signals;
+use crate::cli::{Common, ElectArgs};
+use crate::exit::Failure;
+use crate::output::Output;
+
+pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, Failure> {
+    let started = Instant::now();
+    let mut plan = Plan::of(&args.child)?;
+    let acl = plan::acl(common, &args.child)?;
+    let signals = Signals::start()?;
+    let patience = Patience::new(started, false, args.timeout);
+    let session = super::connect(common, &args.child, &patience, &signals)?;
+    plan.fit(&args.child, session.timeout())?;
+    let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
+    let candidate = election.join()?;
+    let leadership = match candidate.wait_leader_with(patience.wait(&signals)) {
+        Ok(Some(leadership)) => leadership,
+        other => {
+            // Nothing of ours stays in the queue, however the wait ended.
+            let left = candidate.leave();
+            return match other {
+                Ok(_) => {
+                    left?;
+                    let text = format!("others lead {}", args.path);
+                    output.hint("not_obtained", &text, json!({"path": args.path}));
+                    Ok(args.conflict_exit_code)
+                }
+                Err(e @ Error::Cancelled { .. }) => {
+                    Err(signals.ending().map_or_else(|| e.into(), Failure::signalled))
+                }
+                Err(e) => Err(e.into()),
+            };
+        }
+    };
+    let term = Term { path: args.path.clone(), candidate, leadership };
+    let code = super::hold_and_run(&session, &term, &plan, &args.command, &signals, output);
+    super::release(Box::new(term), &session, output);
+    code
+}
+
+/// One term of ours.
+struct Term {
+    path: String,
+    candidate: ZkCandidate,
+    leadership: Leadership,
+}
+
+impl Hold for Term {
+    fn name(&self) -> String {
+        format!("the leadership of {}", self.path)
+    }
+
+    fn valid_until(&self) -> Option<Instant> {
+        self.leadership.valid_until()
+    }
+
+    fn lost(&self) -> LostSignal {
+        self.leadership.lost()
+    }
+
+    fn lost_reason(&self) -> Option<LossReason> {
+        self.leadership.lost_reason()
+    }
+
+    fn revoke_requests(&self) -> Vec<RevokeSignal> {
+        vec![self.leadership.revoke_requested()]
+    }
+
+    fn variables(&self, session: &ZkSession) -> Vec<(String, String)> {
+        hold::variables(
+            session,
+            std::slice::from_ref(&self.path),
+            std::iter::once(&*self.leadership),
+        )
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        self.candidate.leave()
+    }
+}

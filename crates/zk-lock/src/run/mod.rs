@@ -1,0 +1,157 @@
+//! A command that runs while a lock is held.
+//!
+//! Four processes take part:
+//!
+//! * zk-lock itself holds the lock and decides (`supervise.rs`);
+//! * the **guard** (`guard.rs`) ends the command if zk-lock cannot: it was killed, or stopped;
+//! * the **starter** (`starter.rs`) waits until the guard knows of it, and then becomes the
+//!   command. So the command never runs without a guard;
+//! * the **command** leads a process group of its own, in which its children are too.
+//!
+//! The command never runs beyond the lease of the lock. When only so much of the lease is left as
+//! the grace takes, the group gets the signal, and at the end of the grace SIGKILL.
+
+mod acquire;
+mod child;
+pub mod elect;
+mod guard;
+mod hold;
+mod plan;
+pub mod signals;
+mod starter;
+mod supervise;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::json;
+use zk_mutex::ZkSession;
+use zk_mutex::crossbeam_channel::{bounded, select};
+
+use self::acquire::Locks;
+use self::guard::Guard;
+use self::hold::Hold;
+use self::plan::Plan;
+use self::signals::Signals;
+use crate::cli::{ChildArgs, Common, RunArgs};
+use crate::connect;
+use crate::exit::Failure;
+use crate::output::Output;
+use crate::time::show;
+
+/// Does the work of a helper process, if this process was started as one.
+pub fn helper() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    words.next()?;
+    let name = words.next()?;
+    let rest: Vec<OsString> = words.collect();
+    match name.to_str()? {
+        guard::NAME => Some(guard::main(&rest)),
+        starter::NAME => Some(starter::main(&rest)),
+        _ => None,
+    }
+}
+
+/// `zk-lock run`.
+pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failure> {
+    let started = Instant::now();
+    let mut plan = Plan::of_run(args)?;
+    let signals = Signals::start()?;
+    let wait = acquire::Patience::new(started, args.try_once, args.timeout);
+    let session = connect(common, &args.child, &wait, &signals)?;
+    plan.fit(&args.child, session.timeout())?;
+    let locks = Locks::new(&session, common, args)?;
+    let hold = match locks.acquire(&wait, &signals, output) {
+        Ok(Some(hold)) => hold,
+        other => {
+            // The thread that reports may still hold on to the session.
+            let _ = session.close();
+            other?;
+            output.hint(
+                "not_obtained",
+                &format!("{} is held by others", args.paths.join(", ")),
+                json!({"paths": args.paths, "status": args.conflict_exit_code}),
+            );
+            return Ok(args.conflict_exit_code);
+        }
+    };
+    let code = hold_and_run(&session, &hold, &plan, &args.command, &signals, output);
+    release(Box::new(hold), &session, output);
+    code
+}
+
+/// Everything between having the lock and giving it back.
+pub fn hold_and_run(
+    session: &ZkSession,
+    hold: &dyn Hold,
+    plan: &Plan,
+    command: &[OsString],
+    signals: &Signals,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let since = Instant::now();
+    let variables = hold.variables(session);
+    let fields: serde_json::Map<_, _> =
+        variables.iter().map(|(name, value)| (name.to_lowercase(), json!(value))).collect();
+    output.note("acquired", &format!("{} is held", hold.name()), fields.into());
+    // It came while the lock was waited for, too late to end the wait.
+    if let Some(signal) = signals.ending() {
+        return Err(Failure::signalled(signal));
+    }
+    let guard = Guard::start(plan)?;
+    let child = child::Child::prepare(command, &variables, guard)?;
+    let code = supervise::supervise(hold, plan, since, &variables, child, signals, output)?;
+    supervise::keep_for_min_hold(hold, plan, since, signals, output);
+    Ok(code)
+}
+
+/// Gives the lock back, which cannot change the command's exit status any more.
+pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
+    let name = hold.name();
+    let was_held = hold.valid_until().is_some();
+    match hold.release() {
+        Ok(()) => output.note("released", &format!("{name} is released"), json!({})),
+        Err(e) if was_held => {
+            let text = format!(
+                "{name}: the release is not confirmed: {e}. The server frees the lock {} from now \
+                 at the latest",
+                show(session.timeout())
+            );
+            output.warn("release_unconfirmed", &text, json!({}));
+        }
+        // The loss was told when it happened.
+        Err(_) => {}
+    }
+    let _ = session.close();
+}
+
+/// Connects, and can be interrupted.
+pub fn connect(
+    common: &Common,
+    child: &ChildArgs,
+    wait: &acquire::Patience,
+    signals: &Signals,
+) -> Result<ZkSession, Failure> {
+    let mut common = common.clone();
+    common.connect_timeout = wait.bound(common.connect_timeout);
+    let builder = connect::builder(&common, child.session)?;
+    let (tell, connected) = bounded(1);
+    std::thread::Builder::new()
+        .name("connect".into())
+        .spawn(move || tell.send(builder.connect()))
+        .map_err(|e| Failure::system(format!("no thread: {e}")))?;
+    loop {
+        select! {
+            recv(connected) -> session => match session {
+                Ok(session) => return Ok(session?),
+                Err(_) => return Err(Failure::system("the connecting thread failed")),
+            },
+            recv(signals.events) -> _ => if let Some(signal) = signals.ending() {
+                // Nothing is held, and nothing is queued.
+                return Err(Failure::signalled(signal));
+            },
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The commands that show locks and free them, on nodes of several client libraries.
+
+use serde_json::Value;
+use zk_test_server::TestServer;
+use zk_test_support::raw;
+
+use crate::support::{
+    Ended, Notes, Raw, Running, Signal, children, run, server, until, wait_children, zk_lock,
+};
+
+const LOCK: &str = "/locks/orders";
+
+/// A session that has the folders of the scenarios.
+fn raw(server: &TestServer) -> Raw {
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.mkdirs(LOCK).expect("folders");
+    raw
+}
+
+fn uuid(i: usize) -> String {
+    format!("5f1c6a2e-9d0b-4c3a-8e7f-{i:012x}")
+}
+
+fn hex(i: usize) -> String {
+    format!("514e5a831836450cb1a56c74{i:08x}")
+}
+
+fn contend(raw: &mut Raw, name: &str, data: &str) -> String {
+    let path = format!("{LOCK}/{name}");
+    let made = raw.create(&path, data.as_bytes(), raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+    made.rsplit('/').next().expect("a name").to_owned()
+}
+
+fn json(ended: &Ended) -> Value {
+    assert_eq!(ended.code, 0, "{ended:?}");
+    serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {ended:?}"))
+}
+
+#[test]
+fn show_names_the_contenders_of_every_library() {
+    let server = server();
+    let mut raw = raw(&server);
+    let mut wanted = Vec::new();
+    for i in 0..52 {
+        let (name, data, client) = match i % 4 {
+            0 => (format!("_c_{}-lock-", uuid(i)), "10.0.0.7".to_owned(), "Curator"),
+            1 => (format!("{}__lock__", hex(i)), String::new(), "kazoo"),
+            2 => (format!("_c_{}-lock-", hex(i)), String::new(), "go-zookeeper"),
+            _ => (format!("_c_{}-lock-", uuid(i)), format!("h7:{i}"), "zk-mutex"),
+        };
+        wanted.push((contend(&mut raw, &name, &data), client));
+    }
+    let shown = json(&run(&server, &["--json", "show", LOCK]));
+    let all = shown["contenders"].as_array().expect("a list");
+    let names: Vec<(String, &str)> = all
+        .iter()
+        .map(|one| {
+            let text = |key: &str| one[key].as_str().expect("text");
+            (text("node").to_owned(), text("client"))
+        })
+        .collect();
+    assert_eq!(names, wanted);
+    assert_eq!(all.iter().filter(|one| one["holds"] == true).count(), 1);
+    assert_eq!(
+        (all[0]["holds"].as_bool(), all[0]["host"].as_str()),
+        (Some(true), Some("10.0.0.7"))
+    );
+    assert_eq!((all[3]["host"].as_str(), all[3]["pid"].as_i64()), (Some("h7"), Some(3)));
+    assert_eq!(all[0]["session"], format!("0x{:x}", raw.session_id()));
+    assert_eq!((shown["kind"].as_str(), shown["waiting"].as_i64()), (Some("mutex"), Some(51)));
+
+    let text = run(&server, &["show", LOCK]);
+    assert_eq!(text.out.lines().count(), 54, "{text:?}");
+    assert!(text.out.contains("mutex, 1 holds it, 51 wait"), "{text:?}");
+}
+
+#[test]
+fn show_tells_readers_writers_candidates_permits_and_watches() {
+    let server = server();
+    let mut raw = raw(&server);
+    let holds = |path: &str| -> Vec<bool> {
+        let shown = json(&run(&server, &["--json", "show", path]));
+        let all = shown["contenders"].as_array().expect("a list").clone();
+        all.iter().map(|one| one["holds"].as_bool().expect("a flag")).collect()
+    };
+    contend(&mut raw, &format!("_c_{}-__READ__", uuid(1)), "h7:1");
+    let second = contend(&mut raw, &format!("{}__rlock__", hex(2)), "");
+    contend(&mut raw, &format!("_c_{}-__WRIT__", uuid(3)), "h7:3");
+    contend(&mut raw, &format!("_c_{}-__READ__", uuid(4)), "h7:4");
+    assert_eq!(holds(LOCK), [true, true, false, false]);
+
+    raw.watch(&format!("{LOCK}/{second}")).expect("a watch");
+    let shown = json(&run(&server, &["--json", "show", LOCK]));
+    let session = format!("0x{:x}", raw.session_id());
+    assert_eq!(shown["contenders"][1]["watched_by"], serde_json::json!([session]));
+    assert_eq!(shown["contenders"][0]["watched_by"], serde_json::json!([]));
+
+    // Below a chroot the same nodes have other paths.
+    let chroot = format!("{}/locks", server.connect_string());
+    let shown = json(&run(&server, &["--json", "--connect", &chroot, "show", "/orders"]));
+    assert_eq!(shown["contenders"][1]["watched_by"], serde_json::json!([session]));
+
+    let notes = Notes::new();
+    let script = notes.script("echo > $D/began; sleep 300");
+    let permits = ["run", "--permits", "2", "--of", "3", "/sem", "--", "sh", "-c", &script];
+    let holder = Running::start(zk_lock(&server, &permits));
+    notes.wait("began");
+    assert_eq!(holds("/sem"), [true, true]);
+    assert_eq!(json(&run(&server, &["--json", "show", "/sem"]))["permits"], 3);
+    holder.signal(Signal::TERM);
+    holder.end();
+    raw.create("/kazoo", b"3", raw::PERSISTENT).expect("a folder");
+    for i in 0..2 {
+        raw.create(&format!("/kazoo/{}", hex(i)), b"", raw::EPHEMERAL).expect("a lease");
+    }
+    assert_eq!(holds("/kazoo"), [true, true]);
+    let shown = json(&run(&server, &["--json", "show", "/kazoo"]));
+    assert_eq!((shown["permits"].as_i64(), shown["kind"].as_str()), (Some(3), Some("semaphore")));
+    raw.create("/hashes", b"", raw::PERSISTENT).expect("a folder");
+    raw.create(&format!("/hashes/{}", hex(1)), b"", raw::EPHEMERAL).expect("no lock");
+    assert_eq!(run(&server, &["show", "/hashes"]).code, 1);
+    let nobody = run(&server, &["show", "/nowhere"]);
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.err.contains("nobody holds /nowhere"), "{nobody:?}");
+}
+
+#[test]
+fn ls_lists_the_locks_below_a_path() {
+    let server = server();
+    let mut raw = raw(&server);
+    assert_eq!(run(&server, &["ls"]).out, "");
+    contend(&mut raw, &format!("_c_{}-lock-", uuid(1)), "h7:1");
+    contend(&mut raw, &format!("_c_{}-lock-", uuid(2)), "h8:2");
+    // A lock in the folder of another one, and nodes that are no locks.
+    raw.create(&format!("{LOCK}/eu"), b"", raw::PERSISTENT).expect("a folder");
+    let nested = format!("{LOCK}/eu/_c_{}-latch-", uuid(3));
+    raw.create(&nested, b"h9:3", raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+    raw.create("/config", b"x", raw::PERSISTENT).expect("a node");
+    let nonce = format!("{}\nh6:6", uuid(7));
+    raw.create("/only", nonce.as_bytes(), raw::EPHEMERAL).expect("a node");
+    let listed = run(&server, &["--json", "ls"]);
+    let all: Vec<Value> =
+        listed.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let found: Vec<(&str, &str, i64)> = all
+        .iter()
+        .map(|one| {
+            let text = |key: &str| one[key].as_str().expect("text");
+            (text("path"), text("kind"), one["waiting"].as_i64().expect("a number"))
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [(LOCK, "mutex", 1), ("/locks/orders/eu", "election", 0), ("/only", "exclusive", 0)]
+    );
+    let text = run(&server, &["ls", "/locks"]).out;
+    assert!(text.contains("h7:1") && text.contains("h9:3") && !text.contains("/only"), "{text}");
+}
+
+#[test]
+fn watch_tells_of_each_change() {
+    let server = server();
+    let mut raw = raw(&server);
+    let notes = Notes::new();
+    let file = |name: &str| std::fs::File::create(notes.path(name)).expect("a file");
+    let mut command = zk_lock(&server, &["--json", "watch", LOCK]);
+    command.stdout(file("seen"));
+    let watching = Running::start(command);
+    let expect = |event: &str, node: &str| {
+        until(&format!("{event} {node}"), crate::support::LIMIT, || {
+            let seen = notes.read("seen")?;
+            let lines = seen.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            lines.into_iter().find(|line| {
+                line["event"] == event && (node.is_empty() || line["contender"]["node"] == node)
+            })
+        });
+    };
+    expect("free", "");
+    let first = contend(&mut raw, &format!("_c_{}-lock-", uuid(1)), "h7:1");
+    expect("holds", &first);
+    let second = contend(&mut raw, &format!("_c_{}-lock-", uuid(2)), "h8:2");
+    expect("waits", &second);
+    raw.set_data(&format!("{LOCK}/{first}"), b"__REVOKE__").expect("it is there");
+    expect("asked", &first);
+    raw.delete(&format!("{LOCK}/{first}")).expect("it is there");
+    expect("gone", &first);
+    expect("holds", &second);
+    watching.signal(Signal::INT);
+    assert_eq!(watching.end().code, 130);
+    let text = run(&server, &["watch", "--for", "100ms", LOCK]);
+    assert_eq!(text.code, 0);
+    assert!(text.out.contains(&format!("holds  mutex     {second} (h8:2, zk-mutex,")), "{text:?}");
+}
+
+#[test]
+fn revoke_asks_the_holder_and_break_deletes_what_it_was_told() {
+    let server = server();
+    let mut raw = raw(&server);
+    let first = contend(&mut raw, &format!("_c_{}-lock-", uuid(1)), "10.0.0.7");
+    let second = contend(&mut raw, &format!("_c_{}-lock-", uuid(2)), "h8:2");
+    let data = |raw: &mut Raw, name: &str| {
+        let (data, _) = raw.get_data(&format!("{LOCK}/{name}")).expect("it is there");
+        String::from_utf8(data).expect("text")
+    };
+    let asked = run(&server, &["revoke", LOCK]);
+    assert_eq!(asked.code, 0, "{asked:?}");
+    assert!(
+        asked.out.contains(&format!("asked to let go: {first} (10.0.0.7, Curator,")),
+        "{asked:?}"
+    );
+    assert_eq!(data(&mut raw, &first), "__REVOKE__");
+    assert_eq!(data(&mut raw, &second), "h8:2");
+    let asked = json(&run(&server, &["--json", "revoke", LOCK, "--node", &second]));
+    assert_eq!(asked["contender"]["node"], second);
+
+    let refused = run(&server, &["break", LOCK, "--node", &second]);
+    assert_eq!(refused.code, 64, "{refused:?}");
+    assert!(refused.err.contains("say --yes if that is meant"), "{refused:?}");
+    assert_eq!(children(&server, LOCK).len(), 2);
+    let unknown = run(&server, &["break", LOCK, "--node", "nobody", "--yes"]);
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(unknown.err.contains("`zk-lock show /locks/orders` lists"), "{unknown:?}");
+    let broken = run(&server, &["break", LOCK, "--node", &second, "--yes"]);
+    assert_eq!(broken.code, 0, "{broken:?}");
+    assert_eq!(children(&server, LOCK), [first.as_str()]);
+    assert_eq!(run(&server, &["revoke", "/nowhere"]).code, 1);
+}
+
+#[test]
+fn a_command_runs_while_its_process_leads() {
+    let server = server();
+    let notes = Notes::new();
+    let lead = |name: &str| {
+        let script = notes.script(&format!("echo $ZK_LOCK_NODE > $D/{name}; exec sleep 300"));
+        Running::start(zk_lock(&server, &["elect", "/leader", "--", "sh", "-c", &script]))
+    };
+    let first = lead("first");
+    notes.wait("first");
+    let second = lead("second");
+    wait_children(&server, "/leader", 2);
+    let observed =
+        json(&run(&server, &["--json", "elect", "/leader", "--observe", "--for", "100ms"]));
+    assert_eq!(observed["event"], "leads");
+    assert_eq!(observed["contender"]["path"].as_str(), Some(notes.wait("first").as_str()));
+    let late = run(&server, &["elect", "--timeout", "300ms", "/leader", "--", "true"]);
+    assert_eq!(late.code, 124, "{late:?}");
+    assert_eq!(children(&server, "/leader").len(), 2, "it has left");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().code, 143);
+    notes.wait("second");
+    // A leader whose node goes is no leader.
+    let node = wait_children(&server, "/leader", 1).remove(0);
+    let mut raw = raw(&server);
+    raw.delete(&format!("/leader/{node}")).expect("it is there");
+    let ended = second.end();
+    assert_eq!(ended.code, 123, "{ended:?}");
+    assert!(ended.err.contains("the leadership of /leader is lost"), "{ended:?}");
+    wait_children(&server, "/leader", 0);
+}
+
+#[test]
+fn bench_measures_and_leaves_no_contender() {
+    let server = server();
+    let measured = run(&server, &["--json", "bench", "--seconds", "200ms"]);
+    assert_eq!(measured.code, 0, "{measured:?}");
+    let lines: Vec<Value> =
+        measured.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        (lines[0]["part"].as_str(), lines[1]["part"].as_str()),
+        (Some("uncontended"), Some("contended"))
+    );
+    assert!(lines.iter().all(|line| line["cycles"].as_i64() > Some(0)), "{lines:?}");
+    assert_eq!(children(&server, "/zk-lock-bench"), [""; 0]);
+    let text = run(&server, &["bench", "--seconds", "100ms", "--sessions", "2"]);
+    assert!(text.out.contains("LOCKS/S"), "{text:?}");
+}
+
+#[test]
+fn the_man_page_and_the_completions_have_every_command() {
+    let server = server();
+    let man = run(&server, &["man"]);
+    assert_eq!(man.code, 0);
+    assert!(man.out.starts_with(".ie") || man.out.contains(".TH zk-lock 1"), "{}", man.out);
+    assert!(!man.out.contains("127.0.0.1"), "it does not depend on where it is made");
+    for command in ["run", "elect", "ls", "show", "watch", "revoke", "break", "doctor", "bench"] {
+        assert!(
+            man.out.contains(&format!(".SH \"ZK-LOCK {}\"", command.to_uppercase())),
+            "{command}"
+        );
+        for shell in ["bash", "zsh", "fish"] {
+            let script = run(&server, &["completions", shell]);
+            assert!(script.code == 0 && script.out.contains(command), "{shell} {command}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the scenarios share: a server, the program, and other processes as /proc shows them.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+use zk_test_server::TestServer;
+pub use zk_test_support::{Raw, Scratch, until};
+
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server with a short tick, so that sessions of a second or two are granted.
+pub fn server() -> TestServer {
+    TestServer::builder().tick(Duration::from_millis(100)).start().expect("a server")
+}
+
+/// The program, with the server that it is to use.
+pub fn zk_lock(server: &TestServer, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zk-lock"));
+    command.env_remove("ZK_CONNECT").env_remove("RUST_LOG");
+    command.env("ZK_CONNECT", server.connect_string()).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What it said, and its exit status.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Ended {
+        Ended {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+pub fn run(server: &TestServer, arguments: &[&str]) -> Ended {
+    zk_lock(server, arguments).output().expect("zk-lock runs").into()
+}
+
+/// A program that runs; it is killed if the scenario ends before it.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        Running(Some(command.spawn().expect("zk-lock starts")))
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().expect("it runs"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it can be signalled");
+    }
+
+    pub fn end(mut self) -> Ended {
+        self.0.take().expect("it runs").wait_with_output().expect("it ends").into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A directory for what commands write, each file of which is waited for.
+pub struct Notes(Scratch);
+
+impl Notes {
+    pub fn new() -> Notes {
+        Notes(Scratch::new("zk-lock"))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A shell script that can write to `$D/name`.
+    pub fn script(&self, script: &str) -> String {
+        format!("D='{}'; {script}", self.0.path().display())
+    }
+
+    pub fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path(name)).ok()
+    }
+
+    /// The first line of a file, once there is one.
+    pub fn wait(&self, name: &str) -> String {
+        until(name, LIMIT, || {
+            self.read(name).and_then(|text| Some(text.split_once('\n')?.0.to_owned()))
+        })
+    }
+
+    pub fn wait_pid(&self, name: &str) -> i32 {
+        self.wait(name).trim().parse().expect("a process id")
+    }
+}
+
+/// A scenario that fails leaves no process behind: those of its script that noted their ids go.
+impl Drop for Notes {
+    fn drop(&mut self) {
+        let directory = self.0.path().display().to_string();
+        for name in ["child", "grandchild", "left"] {
+            let id = self.read(name).and_then(|text| text.lines().next()?.trim().parse().ok());
+            let Some(pid) = id.and_then(Pid::from_raw) else { continue };
+            let of = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero()));
+            if of.is_ok_and(|command| command.contains(&directory)) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+}
+
+/// Whether a process runs: a zombie does not.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim().chars().next(), Some('Z' | 'X')))
+}
+
+pub fn until_dead(pid: i32) {
+    until("the process ends", LIMIT, || (!is_alive(pid)).then_some(()));
+}
+
+/// The processes of this program whose parent this is, by name.
+pub fn child_named(parent: Pid, name: &str) -> Option<i32> {
+    let all = fs::read_dir("/proc").ok()?;
+    all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let Some((head, rest)) = stat.rsplit_once(')') else { return false };
+        let of = rest.split_whitespace().nth(1).and_then(|id| id.parse::<i32>().ok());
+        head.ends_with(&format!("({name}")) && of == Some(parent.as_raw_nonzero().get())
+    })
+}
+
+/// The names of a node's children, as another client sees them.
+pub fn children(server: &TestServer, path: &str) -> Vec<String> {
+    let mut raw = Raw::connect(&server.connect_string()).expect("a session");
+    raw.children(path).unwrap_or_default()
+}
+
+pub fn wait_children(server: &TestServer, path: &str, count: usize) -> Vec<String> {
+    until(&format!("{path} has {count} children"), LIMIT, || {
+        Some(children(server, path)).filter(|all| all.len() == count)
+    })
+}
+
+pub fn pause(millis: u64) {
+    thread::sleep(Duration::from_millis(millis));
+}
