@@ -303,8 +303,13 @@ impl Held {
         self.is_released = true;
         self.silence();
         let (release, hold) = (self.hold.release(true), self.hold.clone());
+        // If several nodes were lost one after the other, this is the reason that `check` gave.
+        let first = self.signals.get().and_then(|signals| signals.lost.get()?.reason());
         move || {
-            let outcome = release.wait(hold.path());
+            let outcome = release.wait(hold.path()).map_err(|e| match (e, first) {
+                (Error::Lost { path, .. }, Some(reason)) => Error::Lost { path, reason },
+                (e, _) => e,
+            });
             (hold, outcome)
         }
     }

@@ -3,6 +3,7 @@
 use crate::support::{
     contend::{Section, session, spawn_waiting, stat},
     embedded::{LOSE, raw, start},
+    logged,
     raw::EPHEMERAL,
     scenarios,
     scene::{
@@ -11,6 +12,7 @@ use crate::support::{
     },
     until,
 };
+use crossbeam_channel::bounded;
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -543,6 +545,36 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
     until_empty(&at, LOCK);
 }
 
+/// A thread that finds the lock taken, in an outage, looks whether a guard of this process holds it.
+/// It may be the first to see that the lease has ended, and logs that. A logger that blocks then
+/// keeps no other thread from the lock.
+fn a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out() {
+    let (server, at) = start();
+    let ours = session_of(&at, Duration::from_secs(3));
+    let mine = lock(&ours);
+    let guard = mine.lock().unwrap();
+    until_renewed(&ours);
+    // The thread that would end the lease in time stays where it logs the loss of the connection.
+    let supervisor = logged::hold("connection lost, resuming");
+    let held = server.hold_requests(Matcher::any().session(id(&ours)));
+    assert!(supervisor.wait(SOON));
+    until("the lease ends", SOON, || ours.lease_remaining().is_zero().then_some(()));
+    let logger = logged::hold("lock lost");
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| mine.try_lock().map(drop));
+        let sees_the_loss = logger.wait(SOON);
+        drop((held, supervisor, guard));
+        let (tell, told) = bounded(1);
+        let take = || mine.lock_timeout(SOON).map(|got| got.is_some());
+        scope.spawn(move || tell.send(take()));
+        let said = told.recv_timeout(SOON * 2);
+        drop(logger);
+        assert!(sees_the_loss, "{:?}", asks.join());
+        assert_eq!(said, Ok(Ok(true)));
+    });
+    until_empty(&at, LOCK);
+}
+
 fn try_lock_and_timeouts_end_in_time_in_a_black_hole() {
     let (server, at) = start();
     let ours = session_of(&at, Duration::from_secs(6));
@@ -667,6 +699,7 @@ scenarios![
     waiter_waits_on_over_everything,
     node_that_goes_while_the_waiter_is_cut_off_is_not_missed,
     hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped,
+    a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out,
     try_lock_and_timeouts_end_in_time_in_a_black_hole,
     node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same,
     count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_are_lost,

@@ -259,6 +259,25 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
 
 // ---- nodes that somebody deletes ----
 
+/// One of two nodes is deleted, and later the session ends, which takes the other node. However
+/// the guard is asked, it names the first loss.
+fn of_two_losses_the_first_is_the_reason() {
+    let at = Shared::chroot();
+    let ours = session(&at);
+    let two = semaphore(&ours, 2).acquire_many(2).unwrap();
+    let lost = two.lost();
+    let nodes = queue(&at, LEASES);
+    let last = nodes.iter().find(|node| **node != name(two.path())).unwrap();
+    raw(&at).delete(&full_path(&at, &format!("{LEASES}/{last}"))).unwrap();
+    assert!(lost.wait(SOON).is_some());
+    ours.close().unwrap();
+    let loss = Error::Lost { path: two.path().into(), reason: LossReason::NodeDeleted };
+    assert_eq!((lost.reason(), two.lost_reason()), (Some(LossReason::NodeDeleted), lost.reason()));
+    assert_eq!(two.check(), Err(loss.clone()));
+    assert_eq!(two.unlock(), Err(loss));
+    until_nothing_left(&at);
+}
+
 fn permit_whose_node_is_deleted_is_lost() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -901,6 +920,7 @@ scenarios![
     last_permit_that_goes_behind_the_first_count_is_not_given_twice on embedded,
     outage_is_no_contention,
     own_node_that_is_on_its_way_out_takes_no_permit_from_us,
+    of_two_losses_the_first_is_the_reason,
     permit_whose_node_is_deleted_is_lost,
     permits_taken_together_are_lost_with_any_of_them_and_asked_for_by_any,
     permit_whose_node_is_deleted_behind_the_count_does_not_stay_valid on embedded,
