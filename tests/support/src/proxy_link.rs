@@ -109,7 +109,7 @@ fn write(
     };
     for item in items {
         if let (Act::Hold(_), Some(request)) = (&item.act, &item.about) {
-            core.strike(link, Then::Hold);
+            core.inject(link, Then::Hold);
             core.announce(request, Passing::Held, false)
                 .into_iter()
                 .for_each(|waiter| waiter.tell(request));
@@ -127,7 +127,7 @@ fn write(
         let passed = match item.act {
             Act::Pass(bytes) | Act::Hold(bytes) => out.write_all(&bytes).is_ok(),
             Act::Swallow(then) => {
-                core.strike(link, then);
+                core.inject(link, then);
                 true
             }
         };
