@@ -1,6 +1,6 @@
-//! What a server is to its clients: their connections, the tree as far as it is applied, and the
-//! watches. It reads frames, answers and sends events. It neither orders writes nor expires
-//! sessions: that is done by the server that it belongs to, or by that one's leader.
+//! The part of a server that its clients deal with: their connections, the tree as far as it is
+//! applied, and the watches. It reads frames, answers them and sends events. It neither orders
+//! writes nor expires sessions: the server that it belongs to does this, or that server's leader.
 
 use super::ConnId;
 use super::HashMap;

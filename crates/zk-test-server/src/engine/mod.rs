@@ -1,5 +1,5 @@
 //! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is
-//! a server that stands alone; `ensemble` makes several of the same parts.
+//! a single server; `ensemble` makes several servers of the same parts.
 //!
 //! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes
 //! are checked and numbered), later *finished* (`finish.rs`: transactions are applied, watches

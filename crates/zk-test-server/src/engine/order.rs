@@ -1,5 +1,6 @@
-//! What the server has that orders all writes, be it by itself or as the leader: it numbers writes,
-//! checks them against all that it numbered before, and alone expires sessions and reaps nodes.
+//! The part that only the server has that orders all writes: a single server, or the leader. It
+//! numbers writes, checks them against all writes that it numbered before, expires sessions, and
+//! deletes containers and nodes whose time to live is over.
 
 use super::acl::Id;
 use super::outstanding::Outstanding;

@@ -1,5 +1,5 @@
-//! Changes that are prepared and not applied yet (`outstandingChanges`): what the next request is
-//! checked against, so that requests that overlap do as they would one after the other.
+//! Changes that are prepared and not applied yet (`outstandingChanges`). The next request is
+//! checked against them, so that overlapping requests have the same results as one after the other.
 
 use super::HashMap;
 use super::acl::Acl;

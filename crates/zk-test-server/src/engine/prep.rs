@@ -1,5 +1,5 @@
-//! The first half of a request: a write is checked against what the tree will be, numbered, and
-//! made a transaction (`PrepRequestProcessor`).
+//! The first half of a request: a write is checked against the tree as it will be when all earlier
+//! writes are applied. Then it is numbered and becomes a transaction (`PrepRequestProcessor`).
 
 use super::acl::{self, Acl, Id, Wanted, perm};
 use super::node::{CONTAINER_OWNER, Kind, MAX_TTL, Stat, ttl_owner};

@@ -1,4 +1,4 @@
-//! Requests that change no node: reads, watches, what a client asks of itself
+//! Requests that change no node: reads, watches, and questions about the client's own session
 //! (`FinalRequestProcessor`).
 
 use super::ConnId;

@@ -1,4 +1,4 @@
-//! What the engine tells of itself: to the test that owns the server, and to the four-letter words.
+//! Reports on the engine's state, for the test that owns the server and for the four-letter words.
 
 use super::conn::Conn;
 use super::session::Session;

@@ -1,5 +1,5 @@
-//! Watches (`WatchManager`, `WatcherModeManager`): who is told what. Where it looks odd, ZooKeeper
-//! 3.8.0 is so.
+//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. Where this looks
+//! odd, ZooKeeper 3.8.0 does the same.
 
 use super::ConnId;
 use super::acl::Acl;

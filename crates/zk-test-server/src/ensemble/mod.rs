@@ -1,5 +1,5 @@
-//! An ensemble of ZooKeeper servers without sockets, threads and clocks: events and the time go in,
-//! what is to be done comes out. It is made for simulations.
+//! An ensemble of ZooKeeper servers without sockets, threads and clocks. Its inputs are events and
+//! the time; its outputs say what is to be done. It is made for simulations.
 //!
 //! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a
 //! client can tell:
@@ -7,24 +7,25 @@
 //! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum
 //!   has logged. Followers apply what is committed in this order, as late as the leader's stream
 //!   brings it. They answer reads from their own tree, and fire watches as they apply.
-//! * A follower sends writes and `sync` on to the leader. It answers a write when it applies it.
+//! * A follower forwards writes and `sync` to the leader. It answers a write when it applies it.
 //!   Requests of one session are answered in order, except for what is refused eagerly
 //!   ([`eager_acl_check`](Settings::eager_acl_check)).
-//! * The leader alone expires sessions, by its ticks. It hears of a session when that is made or
-//!   checked, from the session's own connection to the leader, and from the followers' answers to
-//!   its pings, which it sends every half tick. **A write that was sent on is not a sign of life.**
+//! * The leader alone expires sessions, by its ticks. It hears of a session when the session is
+//!   made or checked, from the session's own connection to the leader, and from the followers'
+//!   answers to its pings, which it sends every half tick. **A forwarded write is not a sign of
+//!   life.**
 //! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks
 //!   closes its clients' connections and looks for a leader. Until then it answers reads and pings.
 //!   A leader that hears nothing of a quorum for that long does the same; until then it also
 //!   answers `sync`, if nothing is proposed.
 //! * The member with the newest history among those that reach a quorum is elected. Its followers
-//!   take over its history, so that what only they had logged is gone; what was acknowledged to a
-//!   client is in the history of some member of each quorum. Sessions begin anew at a new leader,
-//!   with their whole timeout.
+//!   take over its history, and lose writes that only they had logged. A write that was
+//!   acknowledged to a client is in the history of some member of each quorum, so it is not lost.
+//!   Sessions begin anew at a new leader, with their whole timeout.
 //!
-//! Whoever drives it carries packets and bytes, tells the time, and does the harm: it delays or
-//! drops [packets](Packet), cuts connections, stops members and starts them again, and lets their
-//! clocks drift.
+//! The simulation that uses it carries packets and bytes, sets the time, and makes the faults: it
+//! delays or drops [packets](Packet), cuts connections, stops members and starts them again, and
+//! lets their clocks drift.
 //!
 //! # What is simpler than in the real server
 //!

@@ -1,4 +1,4 @@
-//! What a test does to the server from code.
+//! The actions of a test on the server: faults, the clock, restarts.
 
 use std::time::Instant;
 

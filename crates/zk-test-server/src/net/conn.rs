@@ -1,4 +1,4 @@
-//! One client's socket, with what came in and what is to go out.
+//! One client's socket, with the bytes that came in and the bytes that are to go out.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What the bytes of a client begin with: a four-letter word, a frame, or nonsense
+//! Finds out what the bytes of a client begin with: a four-letter word, a frame, or nonsense
 //! (`NIOServerCnxn.readLength`).
 
 use std::ops::Range;

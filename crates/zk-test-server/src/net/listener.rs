@@ -1,4 +1,4 @@
-//! The port: taken once and kept, also while it refuses connections.
+//! The server's port. It is bound once and kept, also while the server refuses connections.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The server's thread and its sockets. All state is behind one lock that is never held while
-//! waiting, so what a test does from code is done when its call returns.
+//! The server's thread and its sockets. All state is behind one lock, and no thread waits while it
+//! has the lock. So a change that a test makes is in force when its call returns.
 
 mod actions;
 mod conn;

@@ -1,4 +1,5 @@
-//! One turn of the server: what came in is served, what is due is done, what is to go out is sent.
+//! One turn of the server: it serves the requests that came in, does what is due by the clock, and
+//! sends the answers.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
