@@ -83,7 +83,7 @@ impl Order {
         }
     }
 
-    /// What was prepared and not applied will never be.
+    /// Forgets writes that were prepared and not applied: they will never be applied.
     pub(crate) fn forget_outstanding(&mut self, zxid: i64) {
         self.outstanding.clear();
         self.zxid = zxid;
@@ -124,7 +124,7 @@ impl Order {
         self.sessions.next_expiry().into_iter().chain(reaping).min()
     }
 
-    /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
+    /// As [`next_tick`](Self::next_tick), but without the checks that will find nothing to delete.
     pub(crate) fn next_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
         self.sessions
             .next_expiry()

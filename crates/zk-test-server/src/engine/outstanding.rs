@@ -7,7 +7,7 @@ use super::node::{Node, Stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a node will be (`ChangeRecord`).
+/// A node as it will be when all prepared writes are applied (`ChangeRecord`).
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) zxid: i64,
@@ -35,7 +35,7 @@ impl Change {
     }
 }
 
-/// What to go back to if a multi fails.
+/// The state to restore if a multi fails.
 pub(crate) struct Before(Vec<Arc<Change>>);
 
 #[derive(Debug, Default)]

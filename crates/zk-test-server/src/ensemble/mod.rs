@@ -52,7 +52,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What the servers are told in their configuration.
+/// The configuration of the servers.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How many servers there are, at most 100.
@@ -100,13 +100,13 @@ impl Default for Settings {
     }
 }
 
-/// A client's connection, as whoever drives the ensemble calls it. No number is used twice.
+/// The number of a client's connection. The simulation chooses it, and uses no number twice.
 pub type ConnId = u64;
 
 /// Why a member looks for a leader.
 type Reason = &'static str;
 
-/// What is to be done, in this order.
+/// An output of the ensemble. The outputs are carried out in their order.
 #[derive(Debug)]
 pub enum Output {
     /// Send this to a client.
@@ -123,43 +123,43 @@ pub enum Output {
     Close {
         /// By whom.
         member: usize,
-        /// Whose.
+        /// The connection.
         conn: ConnId,
     },
     /// Carry this to another member.
     Packet(Packet),
-    /// Something to know.
+    /// An event that a real server would log.
     Notice {
-        /// Of whom.
+        /// The member that it is about.
         member: usize,
-        /// What.
+        /// The event.
         notice: Notice,
     },
 }
 
-/// What a log would say.
+/// An event that a real server would log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It has no leader, and looks for one.
+    /// The member has no leader, and looks for one.
     Looks {
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// It leads, and serves clients.
+    /// The member leads, and serves clients.
     Leads {
-        /// The number of its reign.
+        /// Its epoch, as the leader.
         epoch: u64,
     },
-    /// It follows, and serves clients.
+    /// The member follows a leader, and serves clients.
     Follows {
-        /// Whom.
+        /// The leader.
         leader: usize,
-        /// The number of the leader's reign.
+        /// The leader's epoch.
         epoch: u64,
     },
     /// The leader ends a session whose time is over.
     Expired {
-        /// Which.
+        /// The session.
         session: i64,
     },
 }
@@ -180,11 +180,11 @@ impl fmt::Display for Notice {
 pub struct NodeInfo {
     /// Its path.
     pub path: String,
-    /// The session that it goes with; 0 for none.
+    /// The session that owns it, if it is ephemeral; 0 for none.
     pub owner: i64,
     /// The transaction that made it.
     pub czxid: i64,
-    /// What it holds.
+    /// Its data.
     pub data: Vec<u8>,
 }
 
@@ -213,7 +213,7 @@ impl Ensemble {
         Ensemble { members: (0..settings.members).map(make).collect(), outputs: Vec::new() }
     }
 
-    /// What is to be done since the last call.
+    /// The outputs since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }

@@ -21,7 +21,7 @@ pub(super) struct Listener {
     is_ready: bool,
     /// When to try again, after a failure.
     retry: Option<Instant>,
-    /// That it fails has been said.
+    /// Whether the log has the warning that `accept` fails.
     is_short: bool,
 }
 

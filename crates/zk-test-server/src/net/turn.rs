@@ -178,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Nothing more is read of this connection; it is closed when all is sent.
+    /// From now on nothing is read of this connection. It is closed when everything is sent.
     pub(super) fn close(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if matches!(conn.stage, Stage::Closing | Stage::Silent) {
