@@ -15,7 +15,7 @@ use zk_test_server::TestServer;
 
 /// How long the work takes.
 const WORK: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The code under test: does its work under the lock, and begins again if it loses the lock. Says
 /// in which session it begins, and gives the number of attempts.
@@ -42,9 +42,9 @@ fn work_begins_again_when_its_session_expires() -> Result<(), Box<dyn Error>> {
     let (tell, begun) = mpsc::channel();
     thread::scope(|scope| {
         let worker = scope.spawn(|| work(&session, tell));
-        let first = begun.recv_timeout(PATIENCE)?.ok_or("no session")?;
+        let first = begun.recv_timeout(LIMIT)?.ok_or("no session")?;
         assert!(server.expire_session(first));
-        let second = begun.recv_timeout(PATIENCE)?.ok_or("no session")?;
+        let second = begun.recv_timeout(LIMIT)?.ok_or("no session")?;
         assert_ne!(first, second, "the library has connected a new session");
         assert_eq!(worker.join().expect("no panic"), Ok(2));
         println!("the second attempt did the work, in a new session");

@@ -52,17 +52,17 @@ pub(crate) trait Hold: Send + Sync {
 ///
 /// A hold is valid until it is released or lost. If it is lost, somebody else may hold the lock:
 /// stop the work that it protects. This process notices a loss at the latest when the session's
-/// lease ends, whatever the network does. An outage that is over before the lease ends costs no
-/// hold.
+/// lease ends, whatever the network does. An outage that is over before the lease ends changes
+/// nothing.
 ///
 /// # The lease
 ///
 /// The session renews the lease in the background as long as a guard lives, so an idle holder keeps
 /// its lock. T is the session timeout that the server granted. Every T/6 the session sends a `sync`
-/// and a small write; if the application's own locking has just written something, it does so
-/// later. A renewed lease has about T/2 left, and before the next renewal about T/3. An idle holder
-/// keeps its lock as long as each answer of the servers takes at most T/10. No server expires the
-/// session before the lease ends, on these assumptions:
+/// and a small write. It does so later if a lock or an unlock of the application has just written
+/// something. A renewed lease has about T/2 left, and before the next renewal about T/3. An idle
+/// holder keeps its lock as long as each answer of the servers takes at most T/10. No server
+/// expires the session before the lease ends, on these assumptions:
 ///
 /// * The servers' tick is at most T/2. That is so unless an operator sets `minSessionTimeout` below
 ///   two ticks. In that case state the tick with

@@ -14,8 +14,8 @@ use crate::scenario::World;
 use crate::servers::Servers;
 use crate::{between, client_host, server_host};
 
-/// A fault, with all that chance had to say about it. `number`s choose among what there is when it
-/// strikes.
+/// A fault, with everything that chance has decided about it. A `number` chooses among the things
+/// that exist when the fault is injected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// A connection is reset.
@@ -60,12 +60,12 @@ pub enum Fault {
     SleepHost { process: usize, lasts: Duration },
     /// A process's clocks run too fast or too slow.
     Drift { process: usize, ppm: i64 },
-    /// A fault that strikes the focus of its burst, whatever process and server it names.
+    /// A fault that hits the focus of its burst, whatever process and server it names.
     Focused { focus: Focus, fault: Box<Fault> },
 }
 
-/// What the faults of a burst strike: one process, and the server that it is connected to. Both are
-/// found when the first fault of the burst strikes.
+/// What the faults of a burst hit: one process, and the server that it is connected to. Both are
+/// chosen when the first fault of the burst is injected.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Focus {
     /// Which burst of the plan it is.
@@ -278,8 +278,8 @@ impl Fault {
         fault
     }
 
-    /// It strikes, and ends by itself.
-    pub fn strike(&self, world: &World) {
+    /// Begins the fault, which ends by itself.
+    pub fn inject(&self, world: &World) {
         zk_sim_runtime::note(&format!("fault: {self:?}"));
         let (servers, observer) = (world.servers().clone(), world.observer());
         match self {
@@ -378,7 +378,7 @@ impl Fault {
             Fault::Drift { process, ppm } => set_drift(world.process(*process), *ppm),
             Fault::Focused { focus, fault } => {
                 let (process, member) = world.focus(focus);
-                fault.at(world, process, member).strike(world);
+                fault.at(world, process, member).inject(world);
             }
         }
     }
@@ -413,7 +413,7 @@ fn a_connection(number: usize) -> Option<net::ConnId> {
     all.get(number % all.len().max(1)).map(|connection| connection.id)
 }
 
-/// The faults of a seed, and when they strike.
+/// The faults of a seed, and when they are injected.
 #[derive(Clone, Debug, Default)]
 pub struct Plan(pub Vec<(Duration, Fault)>);
 

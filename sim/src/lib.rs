@@ -1,7 +1,7 @@
 //! zk-mutex in a simulated world: several processes run the library, on a virtual clock, over a
 //! network in memory, against an ensemble of ZooKeeper servers that is made of the embedded
-//! server's engine. Faults strike by a plan that a seed makes. An observer checks the library's
-//! guarantees. `tests/simulate` runs seeds; one seed is one run, which replays exactly.
+//! server's engine. Faults are injected by a plan that a seed makes. An observer checks the
+//! library's guarantees. `tests/simulate` runs seeds; one seed is one run, which replays exactly.
 //!
 //! | file | what it is for |
 //! | --- | --- |

@@ -80,7 +80,7 @@ pub struct Scenario {
     pub delay: (Duration, Duration),
     /// What each process does.
     pub job: Job,
-    /// For how long faults strike.
+    /// For how long faults are injected.
     pub storm: Duration,
     /// Which faults. In a file each of them has a line of its own, see `file.rs`.
     #[serde(skip)]
@@ -110,7 +110,7 @@ pub struct Outcome {
     pub report: Report,
     /// What the observer saw.
     pub counts: Counts,
-    /// Which faults struck.
+    /// Which faults were injected.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
@@ -219,7 +219,7 @@ struct Inner {
     scenario: Scenario,
     servers: Servers,
     processes: RefCell<Vec<ProcessId>>,
-    /// What each burst of faults strikes, by the burst's number: a process and a server.
+    /// What each burst of faults hits, by the number of the burst: a process and a server.
     focuses: RefCell<BTreeMap<usize, (usize, usize)>>,
     shared: Shared,
 }
@@ -242,11 +242,11 @@ impl World {
         }
         for (time, fault) in scenario.plan.0.clone() {
             let world = world.clone();
-            at(time, move || fault.strike(&world));
+            at(time, move || fault.inject(&world));
         }
         world.look();
         if let Some(time) = scenario.planted {
-            at(time, || fail("planted", "the faults that were named have all struck"));
+            at(time, || fail("planted", "all faults that were named were injected"));
         }
         let storm_ends = world.clone();
         at(scenario.storm, move || storm_ends.quiet(scenario_longest(&storm_ends)));
@@ -284,7 +284,7 @@ impl World {
         self.0.processes.borrow()[number]
     }
 
-    /// The process and the server that the faults of a burst strike, chosen by the first of them.
+    /// The process and the server that the faults of a burst hit, chosen by the first of them.
     pub fn focus(&self, focus: &Focus) -> (usize, usize) {
         let mut focuses = self.0.focuses.borrow_mut();
         *focuses.entry(focus.burst).or_insert_with(|| self.choose(focus))
@@ -330,7 +330,8 @@ impl World {
         spawn(settings, move || workload::run(&job, &shared))
     }
 
-    /// No more faults strike; those that last end within `longest`. After that all must be well.
+    /// No more faults are injected; those that last end within `longest`. After that all must be
+    /// well.
     fn quiet(&self, longest: Duration) {
         let world = self.clone();
         self.0.shared.is_calm.store(true, Ordering::Relaxed);

@@ -105,7 +105,8 @@ impl HeldNode {
         self.hand_overs.load(Ordering::Acquire)
     }
 
-    /// Requests a watch on the node, unless one is set, without waiting for it.
+    /// Requests a watch on the node, unless one is set, without waiting for it. The session's event
+    /// loop sets it (`Lease::to_watch`).
     pub(crate) fn ask_for_watch(&self) {
         if self.leased.armed_on() == 0 {
             self.watch_again();

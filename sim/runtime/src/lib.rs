@@ -11,12 +11,12 @@
 //!   coroutines run on the one thread of the operating system that called [`run`]. At a *scheduling
 //!   point* (a lock, an atomic, a channel, a clock, a socket, a new thread) the seed decides
 //!   whether the running thread goes on or another one does. To go on costs some nanoseconds, to
-//!   change threads some tens of nanoseconds. With threads of the operating system that hand a
-//!   baton around, a change would cost some microseconds.
+//!   change threads some tens of nanoseconds. With threads of the operating system, of which one
+//!   runs and wakes the next, a change would cost some microseconds.
 //! * **Time.** Each scheduling point takes a microsecond of virtual time, so that a loop on the
 //!   clock ends. When no thread can run, the clock jumps to the next timer or event. Each process
 //!   sees the time through a clock of its own, which may be off and may drift.
-//! * **Events.** What the world does (a packet arrives, a server's timer fires, a fault strikes) is
+//! * **Events.** What the world does (a packet arrives, a server's timer fires, a fault begins) is
 //!   a function in a queue, ordered by time and then by the order in which it was put there. See
 //!   [`after`]. It runs between two steps of the threads and must not block.
 //! * **Preemption.** Besides choosing who is next, the seed now and then takes the processor from a

@@ -26,7 +26,7 @@ impl fmt::Display for ProcessId {
 pub struct ProcessSettings {
     /// For people.
     pub name: String,
-    /// Its host. Faults of the network strike between hosts.
+    /// Its host. Faults of the network happen between hosts.
     pub ip: IpAddr,
     /// What its clocks show when the run begins.
     pub clock: Duration,

@@ -510,7 +510,7 @@ impl Seen {
     /// Whether its guards are valid now, and have to be the only ones.
     fn counts_for(&self, process: ProcessId, hold: &Observed, since: Duration) -> bool {
         let is_deleted = self.deleted_by_others.get(&hold.path).is_some_and(|asked| {
-            // A node with an id in its name is deleted once. By a fixed name the delete may strike
+            // A node with an id in its name is deleted once. By a fixed name the delete may hit
             // any node of that name for as long as it is under way.
             Node::of(&hold.path).mode != Mode::Name
                 || since < *asked + self.setting.session_timeout * 8

@@ -20,7 +20,7 @@ pub struct Asked {
     pub faults: Option<Vec<usize>>,
     /// What chooses all that the scenario leaves open.
     pub chance: Option<u64>,
-    /// Fails on purpose once these faults have struck.
+    /// Fails on purpose once these faults were injected.
     pub planted: Vec<usize>,
 }
 

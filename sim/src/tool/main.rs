@@ -78,7 +78,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             "--chance" => chance = Some(number(&value)?),
             "--count" => wish.count.push(value),
             "--write" => wish.write = Some(PathBuf::from(value)),
-            // For the tests of this program: fails once these faults have all struck.
+            // For the tests of this program: fails once all these faults were injected.
             "--planted" => planted = asked::numbers(&value)?,
             _ => return Err(format!("{option} means nothing here")),
         }

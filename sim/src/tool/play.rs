@@ -78,7 +78,7 @@ fn play(asked: &Asked, scenario: &Scenario, wish: &Wish) -> Told {
     }
     let Outcome { report, counts, faults } = scenario.play(wish.verbose, &wish.count);
     if !report.failures.is_empty() {
-        // Its faults are in the trace as they strike, and in a file by `--write`.
+        // The trace shows its faults when they are injected; `--write` writes them to a file.
         eprintln!("{:#?}", Scenario { plan: Plan::default(), ..scenario.clone() });
         report.trace.iter().for_each(|line| eprintln!("{line}"));
         report.threads.iter().for_each(|line| eprintln!("{line}"));

@@ -31,7 +31,7 @@ pub struct Search {
     pub mode: Mode,
     /// How long a seed that fails may be shrunk.
     pub shrink: Duration,
-    /// Each seed fails on purpose once these faults have struck.
+    /// Each seed fails on purpose once these faults were injected.
     pub planted: Vec<usize>,
 }
 

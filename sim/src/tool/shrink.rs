@@ -48,7 +48,7 @@ pub fn report(asked: &Asked, violation: &Violation, lasts: Duration, at_once: us
         outcomes.iter().position(|fails| *fails)
     };
     let whole = Part { faults: (0..plan.len()).collect(), chance: scenario.chance };
-    // What strikes later changes nothing.
+    // A fault that is injected later changes nothing.
     let is_before = |number: &usize| violation.at.is_none_or(|at| plan[*number].0 <= at);
     let before = Part { faults: whole.faults.iter().copied().filter(is_before).collect(), ..whole };
     let start =

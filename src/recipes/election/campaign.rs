@@ -1,5 +1,5 @@
-//! One candidate's way to leadership, and to the next term, and so on: through outages and lost
-//! sessions, with one node at a time.
+//! The campaign of one candidate: it queues until it leads, and again for each further term. It
+//! goes on through outages and lost sessions, and has one node at a time.
 //!
 //! A candidate's thread (`state.rs`) and a runner ([`Campaign::run`]) use it.
 
@@ -39,9 +39,9 @@ pub(super) struct Campaign {
 }
 
 impl Campaign {
-    /// Queues until this candidate leads, whatever happens on the way. `on_blocked` is called when
-    /// the server shows somebody ahead or that is not known any more, `on_trouble` with each
-    /// failure after which it tries again.
+    /// Queues until this candidate leads, through outages and lost sessions. `on_blocked(true)` is
+    /// called when the server shows that somebody is ahead, and `on_blocked(false)` when this is
+    /// not known any more. `on_trouble` is called with each failure after which it tries again.
     ///
     /// Fails only if another attempt cannot help: if it is cancelled, the session is closed, or
     /// access is denied.

@@ -16,7 +16,7 @@ pub enum ElectionEvent {
     /// The leadership is lost. The candidate queues again by itself.
     Lost(LossReason),
     /// The candidate cannot stand for election at the moment, and tries again by itself. (An outage
-    /// of ZooKeeper gives no event here: the session's events tell of it.)
+    /// of ZooKeeper gives no event here. The session has an event for it.)
     Trouble(Error),
     /// The candidate left, or was dropped. If it led, its leadership has ended. This is the last
     /// event.

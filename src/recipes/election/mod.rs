@@ -28,9 +28,11 @@ use crate::session::ZkSession;
 /// The candidates wait in a queue, as for a lock, and the first of them leads.
 /// There are two ways to stand for election:
 ///
-/// * As a latch: [`join`](Self::join) gives a [`ZkCandidate`], which stands in the background for
-///   as long as it lives. Ask whether it leads, wait until it leads, or read its events.
-/// * As a runner: [`run`](Self::run) calls a closure on this thread whenever it leads.
+/// * [`join`](Self::join) gives a [`ZkCandidate`], which stands for election in the background
+///   until it is dropped. The program asks whether it leads, waits until it leads, or reads its
+///   events. (Curator calls this a latch.)
+/// * [`run`](Self::run) stands for election on the calling thread, and calls a closure each time
+///   that it leads. (A runner; Curator calls this a selector.)
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {
@@ -40,13 +42,13 @@ use crate::session::ZkSession;
 /// let session = ZkSession::connect("127.0.0.1:2181")?;
 /// let election = ZkElection::new(&session, "/elections/billing")?;
 ///
-/// // A latch.
+/// // In the background.
 /// let candidate = election.join()?;
 /// let leadership = candidate.wait_leader()?; // blocks
 /// println!("we lead, token {}", leadership.fencing_token());
 /// candidate.leave()?;
 ///
-/// // A runner.
+/// // On this thread.
 /// election.run(|leadership| {
 ///     while leadership.is_held() {
 ///         println!("a piece of work");
@@ -69,8 +71,8 @@ use crate::session::ZkSession;
 ///
 /// # Fairness
 ///
-/// The candidates lead in the order in which they joined. If a candidate leaves that does not lead,
-/// no other candidate becomes the leader by that.
+/// The candidates lead in the order in which they joined. If a candidate that does not lead leaves,
+/// the leader stays the same.
 ///
 /// # When the session is lost
 ///
@@ -80,7 +82,7 @@ use crate::session::ZkSession;
 /// gives an error. The candidate stands again, in a new session. In an outage that is over before
 /// the lease ends, the leader goes on leading, and the others keep their places.
 ///
-/// A leader may be paused until its time is over, and write when it wakes. Only the store can
+/// A leader may be paused until its lease has ended, and write when it wakes. Only the store can
 /// refuse that write, by the [`FencingToken`](crate::FencingToken).
 ///
 /// # Differences from Curator's `LeaderLatch`
@@ -92,8 +94,8 @@ use crate::session::ZkSession;
 ///   lease.
 /// * A leader can be asked to resign, by [`attempt_revoke`](Self::attempt_revoke). This overwrites
 ///   its id.
-/// * Curator's `LeaderSelector` is built on `InterProcessMutex`. To stand against it, use a
-///   [`ZkMutex`](crate::ZkMutex).
+/// * Curator's `LeaderSelector` uses the nodes of `InterProcessMutex`. To elect a leader together
+///   with programs that use it, use a [`ZkMutex`](crate::ZkMutex).
 ///
 /// Source: Curator's `LeaderLatch`.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! `ZkExclusiveLock`: the simple lock. One node exists or does not exist; there is no queue.
 //!
 //! This file has the public types and their documentation. Programs call it, and it passes each
-//! call on to `lock.rs`. `attempt.rs` and `create_attempt.rs` guarantee that a node that was made
-//! is ours, and that no delete of ours hits the node of another client.
+//! call on to `lock.rs`. `attempt.rs` guarantees that a node that was made is ours, and that no
+//! delete of ours hits the node of another client.
 
 mod attempt;
 mod lock;

@@ -87,7 +87,7 @@ impl ZkMultiGuard {
         self.lost.clone()
     }
 
-    /// Why the member that was lost first was lost, if one was.
+    /// The reason of the first loss, if a member was lost.
     pub fn lost_reason(&self) -> Option<LossReason> {
         self.is_held(); // finds a lease that has just ended
         self.lost.reason()

@@ -54,10 +54,10 @@ use crate::world::thread;
 /// were given makes no difference. So multi-locks, of all processes, never wait for each other in a
 /// circle, on two conditions:
 ///
-/// * When a thread calls this lock, it holds no other lock for which a holder of a member may be
-///   waiting. If it holds a member already, the call gives [`Error::WouldDeadlock`]. But a permit
-///   belongs to no thread, and so does a guard that may move between threads: the library cannot
-///   see that this thread holds one.
+/// * A thread that calls this lock holds no other lock L such that a holder of a member may be
+///   waiting for L. (Each of the two would wait for the other.) If the thread holds a member
+///   already, the call gives [`Error::WouldDeadlock`]. But permits, and guards that may move
+///   between threads, belong to no thread: the library cannot see that this thread holds one.
 /// * If a multi-lock has members on several ensembles, all sessions, of all processes, name each
 ///   ensemble by the same hosts. Within one ensemble the order is that of the paths, however its
 ///   hosts are written.
@@ -166,8 +166,8 @@ impl ZkMultiLock {
         self.lock_timeout(Duration::ZERO)
     }
 
-    /// Waits for all members for `timeout` at most, and gives `None` if others had one of them for
-    /// the time that was left for it. In that case no member is held.
+    /// Waits for all members, for `timeout` at most in all. Gives `None` if others still had one of
+    /// the members when the time was over. In that case no member is held.
     ///
     /// # Errors
     ///

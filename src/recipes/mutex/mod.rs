@@ -28,8 +28,9 @@ use crate::world::thread;
 ///
 /// All threads of all processes that lock the same path of the same ensemble exclude each other:
 /// one of them holds the lock at a time. Clients in other languages count too (see
-/// [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one session are the same lock. On two
-/// sessions they exclude each other, even on the same thread.
+/// [`Layout`](crate::Layout)). Two `ZkMutex` of one path on one session, and clones of one, are the
+/// same lock. All threads may share it by reference. On two sessions they exclude each other, even
+/// on the same thread.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -29,8 +29,9 @@ use crate::wait::Wait;
 /// one path on one session are the same semaphore.
 ///
 /// A permit belongs to no thread. A thread may take several permits, or hand one to another thread.
-/// If a thread holds a permit and asks for one more when none is left, it waits for itself: if you
-/// need several permits, take them together, with [`acquire_many`](Self::acquire_many).
+/// If a thread holds a permit and asks for one more when none is left, it may wait for its own
+/// permit for ever. If you need several permits, take them together, with
+/// [`acquire_many`](Self::acquire_many).
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

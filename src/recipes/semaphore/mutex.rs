@@ -24,8 +24,8 @@ const LEASE: &str = "leases/";
 /// `InterProcessSemaphoreMutex`. Two `ZkSemaphoreMutex` of one path on one session are the same
 /// lock.
 ///
-/// The lock is not re-entrant: a thread that locks it twice waits for itself, for ever, unless
-/// another thread drops the first guard.
+/// The lock is not re-entrant: a thread that locks it twice blocks for ever, unless another thread
+/// drops the first guard.
 ///
 /// ```no_run
 /// # fn main() -> zk_mutex::Result<()> {

@@ -125,19 +125,19 @@ final class Locks {
         get(holder);
         yes(inVain(mutex(scene.client(), scene)), "got a lock that is held");
         equal(scene.children("lock").size(), 1, "who gave up leaves");
-        Future<Boolean> impatient = task(() -> inVain(mutex(scene.client(), scene)));
-        until("it waits", () -> scene.children("lock").size() >= 2 || impatient.isDone());
-        Future<Void> patient = start(() -> {
+        Future<Boolean> timed = task(() -> inVain(mutex(scene.client(), scene)));
+        until("it waits", () -> scene.children("lock").size() >= 2 || timed.isDone());
+        Future<Void> last = start(() -> {
             InterProcessMutex lock = mutex(scene.client(), scene);
             get(lock);
             order.add(1);
             lock.release();
         });
-        yes(result(impatient), "got a lock that is held");
+        yes(result(timed), "got a lock that is held");
         until("only one waits", () -> scene.children("lock").size() == 2);
         equal(order.all(), List.of(), "got it while it was held");
         holder.release();
-        result(patient);
+        result(last);
     }
 
     static void mutexPassesOnWhenItsHolderIsGone(Scene scene) throws Exception {

@@ -118,23 +118,23 @@ def lock_serves_who_came_first(scene):
 def lock_waiters_time_out_are_cancelled_and_do_not_block_others(scene):
     path, holder = scene.at("lock"), scene.zk.Lock(scene.at("lock"), "holder")
     holder.acquire()
-    impatient, cancelled, patient = [
-        scene.client().Lock(path, name) for name in ("impatient", "cancelled", "patient")
+    timed, cancelled, last = [
+        scene.client().Lock(path, name) for name in ("timed", "cancelled", "last")
     ]
-    true(not impatient.acquire(blocking=False), "got a lock that is held")
-    raises(errors.LockTimeout, impatient.acquire, timeout=SHORT)
+    true(not timed.acquire(blocking=False), "got a lock that is held")
+    raises(errors.LockTimeout, timed.acquire, timeout=SHORT)
     equal(holder.contenders(), ["holder"], "who gave up leaves")
     waits = Task(cancelled.acquire)
     until("it waits", lambda: len(holder.contenders()) == 2)
-    follows = Task(patient.acquire)
-    until("another waits", lambda: holder.contenders() == ["holder", "cancelled", "patient"])
+    follows = Task(last.acquire)
+    until("another waits", lambda: holder.contenders() == ["holder", "cancelled", "last"])
     cancelled.cancel()
     raises(errors.CancelledError, waits.result)
-    equal(holder.contenders(), ["holder", "patient"])
+    equal(holder.contenders(), ["holder", "last"])
     true(follows.is_alive(), "got a lock that is held")
     holder.release()
     equal(follows.result(), True)
-    patient.release()
+    last.release()
 
 
 @check

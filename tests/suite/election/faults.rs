@@ -343,7 +343,7 @@ fn candidate_that_leaves_while_its_create_is_unanswered_leaves_no_node() {
     for fault in [TestServer::drop_reply, TestServer::drop_request, TestServer::silence_reply] {
         fault(&server, Op::Create.on(NODE));
         let candidate = election.join().unwrap();
-        until("the fault has struck", SOON, || (server.pending_faults() == 0).then_some(()));
+        until("the fault was injected", SOON, || (server.pending_faults() == 0).then_some(()));
         match candidate.leave() {
             Ok(()) => assert_eq!(queue(&at, PATH), Vec::<String>::new(), "it says that it is gone"),
             Err(e) => assert!(matches!(e, Error::Unavailable { op: "leave", .. }), "{e}"),
@@ -520,7 +520,7 @@ fn candidates_node_is_swept_when_the_reply_to_its_create_is_lost() {
     proxy.drop_reply(OpKind::Create.on(NODE));
     let candidate = election.join().unwrap();
     let leadership = leads(&candidate);
-    assert_eq!(proxy.plans(), 0, "the fault has struck");
+    assert_eq!(proxy.plans(), 0, "the fault was injected");
     until("only the leader's node is left", SOON, || {
         (queue(&at, PATH) == [name(leadership.path())]).then_some(())
     });

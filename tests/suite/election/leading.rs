@@ -126,24 +126,24 @@ fn leadership_rotates_over_the_candidates() {
     let sessions = [session(&at), session(&at)];
     let elections: Vec<_> =
         (0..CANDIDATES).map(|n| named(&sessions[n % 2], &n.to_string())).collect();
-    let mut standing: Vec<_> = elections.iter().map(|election| join(&at, election)).collect();
+    let mut joined: Vec<_> = elections.iter().map(|election| join(&at, election)).collect();
     let mut last = None;
     for turn in 0..CANDIDATES * 3 {
-        let leadership = leads(&standing[0]);
+        let leadership = leads(&joined[0]);
         let token = leadership.fencing_token();
         assert!(last < Some(token));
         last = Some(token);
-        assert_eq!(standing.iter().filter(|candidate| candidate.is_leader()).count(), 1);
-        drop(standing.remove(0));
+        assert_eq!(joined.iter().filter(|candidate| candidate.is_leader()).count(), 1);
+        drop(joined.remove(0));
         assert!(!leadership.is_held());
-        standing.push(elections[turn % CANDIDATES].join().unwrap());
-        until("its node stands, the old one does not", SOON, || {
+        joined.push(elections[turn % CANDIDATES].join().unwrap());
+        until("its node exists, and the old one does not", SOON, || {
             let ids = ids(&elections[0]);
             (ids.len() == CANDIDATES && *ids.last()? == (turn % CANDIDATES).to_string())
                 .then_some(())
         });
     }
-    drop(standing);
+    drop(joined);
     until_empty(&at, PATH);
 }
 

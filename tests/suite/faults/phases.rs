@@ -103,7 +103,7 @@ impl Stage {
     }
 
     /// Lets the fault happen; what was held back for it is let go.
-    fn strike(&self) {
+    fn inject(&self) {
         match (self.fault, &self.server) {
             (Restart, Some(server)) => {
                 server.kill();
@@ -138,7 +138,7 @@ impl Stage {
             self.fault == Expiry,
             "{seen:?}"
         );
-        assert_eq!(self.proxy.plans(), 0, "the fault has struck");
+        assert_eq!(self.proxy.plans(), 0, "the fault was injected");
         assert_eq!(self.victim.session_id() == Some(self.id), self.fault != Expiry);
         // A restarted server takes some connections that it never answers; the link tries again
         // after a while.
@@ -205,7 +205,7 @@ fn holding(recipe: Recipe, fault: Fault) {
     } else {
         provoke(&stage, &lock);
     }
-    stage.strike();
+    stage.inject();
     if fault == Expiry {
         lost_by_expiry(&stage, &lock, &guard);
         let gone =
@@ -342,7 +342,7 @@ fn waiting(recipe: Recipe, fault: Fault) {
             }
             _ => {}
         }
-        stage.strike();
+        stage.inject();
         stage.recovered();
         // One node for each, nothing of the lost request, and nobody granted beside the holder.
         until("both are in the queue, and nothing else", SOON, || {
@@ -409,7 +409,7 @@ fn creating(recipe: Recipe, fault: Fault) {
         if fault == Expiry {
             stage.proxy.cut(); // what was held back is lost
         }
-        stage.strike();
+        stage.inject();
         stage.recovered();
         (first, locker.join().unwrap())
     });
@@ -457,7 +457,7 @@ fn releasing(recipe: Recipe, fault: Fault) {
     if !matches!(fault, BlackHole | LostRequest(_)) {
         deleted.wait();
     }
-    stage.strike();
+    stage.inject();
     stage.recovered();
     until_empty(&stage.clean, PATH);
     assert_no_loss(recipe, &lost); // whatever comes later

@@ -12,13 +12,13 @@ use zk_test_server::{Matcher, Op};
 
 const PATH: &str = "/locks/orders";
 /// The policy lets a call go on for so long without getting any further.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_ELAPSED: Duration = Duration::from_secs(2);
 
 fn start() -> (Server, ZkSession) {
     let server = Server::embedded().start();
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(6))
-        .retry_policy(RetryPolicy::default().max_elapsed(PATIENCE))
+        .retry_policy(RetryPolicy::default().max_elapsed(MAX_ELAPSED))
         .connect()
         .unwrap();
     (server, session)
@@ -33,7 +33,7 @@ fn gives_up_where_nothing_answers(recipe: Recipe, unanswered: Matcher) {
     let held = server.embedded_server().hold_requests(unanswered);
     let said = lock.lock().map(drop);
     assert!(
-        matches!(said, Err(Error::Unavailable { cause: Cause::NoProgress(spent), .. }) if spent >= PATIENCE),
+        matches!(said, Err(Error::Unavailable { cause: Cause::NoProgress(spent), .. }) if spent >= MAX_ELAPSED),
         "{said:?}"
     );
     drop(held);
@@ -74,7 +74,7 @@ fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
             server.embedded_server().cut_connections();
             until_event(&events, |event| *event == SessionEvent::Reconnected);
             // What the policy allows passes while it waits.
-            thread::sleep(PATIENCE * 6 / 10);
+            thread::sleep(MAX_ELAPSED * 6 / 10);
         }
         assert!(!waiter.is_finished());
         drop(guard);

@@ -154,14 +154,14 @@ impl World {
     }
 }
 
-fn strike(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession], expires: bool) {
+fn inject(server: &TestServer, random: &mut fastrand::Rng, sessions: &[ZkSession], expires: bool) {
     let ops = [Op::Create, Op::Create, Op::Delete, Op::GetChildren, Op::GetData, Op::Sync];
     let which = Matcher::from(ops[random.usize(..ops.len())]).skip(random.usize(0..4));
     let a_while = Duration::from_millis(random.u64(1..400));
     // Those that cost a sixth of the timeout are rare: nothing else happens meanwhile.
     match random.u32(0..20) {
         0..=3 => server.cut_connections(),
-        // One after the other: many together would strike each connection before it can do
+        // One after the other: many together would cut each connection before it can do
         // anything.
         4..=15 if server.pending_faults() > 1 => {}
         4..=10 => server.drop_reply(which),
@@ -217,17 +217,17 @@ fn play(expires: bool) {
         }
         let (mut random, end) =
             (fastrand::Rng::with_seed(seed), Instant::now() + Duration::from_secs(seconds));
-        let mut strikes = 0;
+        let mut injected = 0;
         // Where a thread has panicked its scope waits for the others, and for this one.
         while Instant::now() < end {
-            strike(&server, &mut random, &sessions, expires);
-            strikes += 1;
+            inject(&server, &mut random, &sessions, expires);
+            injected += 1;
             let (some, before) = (random.usize(0..40), world.done.load(SeqCst));
-            let until = Instant::now() + if strikes % 16 == 0 { SOON * 3 } else { T / 12 };
+            let until = Instant::now() + if injected % 16 == 0 { SOON * 3 } else { T / 12 };
             while world.done.load(SeqCst) < before + some {
                 thread::sleep(Duration::from_millis(1));
                 if Instant::now() >= until {
-                    let is_stuck = strikes % 16 == 0;
+                    let is_stuck = injected % 16 == 0;
                     // before a panic: its scope waits for the threads
                     world.is_over.store(is_stuck, SeqCst);
                     assert!(!is_stuck, "nothing goes on");
@@ -236,7 +236,7 @@ fn play(expires: bool) {
             }
         }
         world.is_over.store(true, SeqCst);
-        println!("{strikes} strikes, {} holds", world.done.load(SeqCst));
+        println!("{injected} faults, {} holds", world.done.load(SeqCst));
     });
     sessions.iter().for_each(|session| until_state(session, SessionState::Connected));
     PATHS.iter().for_each(|path| until_empty(&at, path));

@@ -53,7 +53,7 @@ fn holder_that_woke_within_its_lease_stops_before_the_leader_lets_the_next_one_i
         "holder_that_woke_within_its_lease_stops_before_the_leader_lets_the_next_one_in",
         ms(20_000),
         false,
-        Holder::Standing,
+        Holder::Idle,
         &[
             (ms(4_000), Act::Stop),
             (ms(13_700), Act::Continue),
@@ -69,7 +69,7 @@ fn holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_on
         "holder_refused_by_its_follower_alone_stops_before_the_leader_lets_the_next_one_in",
         ms(4_000),
         true,
-        Holder::Standing,
+        Holder::Idle,
         &[(ms(4_000), Act::BlackHole)],
     );
 }

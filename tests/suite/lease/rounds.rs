@@ -31,7 +31,7 @@ const REPORT: i64 = 50_000;
 /// Leases closer to each other than this, in microseconds, are one.
 const SAME: i64 = 2_000;
 /// For a server that is asked, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How the members of an ensemble are set up, and the session timeout of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub struct Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// It holds the lock all the time.
-    Standing,
+    Idle,
     /// It locks as soon as it finds that it was stopped.
     OnWaking,
     /// It locks and unlocks all the time.
@@ -54,7 +54,7 @@ pub enum Holder {
 }
 
 const HOLDERS: [(Holder, &str); 3] =
-    [(Holder::Standing, "standing"), (Holder::OnWaking, "on-waking"), (Holder::Busy, "busy")];
+    [(Holder::Idle, "idle"), (Holder::OnWaking, "on-waking"), (Holder::Busy, "busy")];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -96,7 +96,7 @@ impl Plan {
         let tick = timeout / if random.bool() { 2 } else { 10 };
         let setup = Setup { timeout, tick, eager: random.bool() };
         let holder = match random.u32(0..20) {
-            0..=8 => Holder::Standing,
+            0..=8 => Holder::Idle,
             9..=15 => Holder::OnWaking,
             _ => Holder::Busy,
         };
@@ -270,7 +270,7 @@ pub fn hold(address: &str) {
     let mutex = ZkMutex::new(&session, &var("LOCK")).unwrap();
     let ready = || println!("ready");
     match holder {
-        Holder::Standing => {
+        Holder::Idle => {
             let guard = mutex.lock().unwrap();
             let from = now();
             ready();
@@ -459,7 +459,7 @@ impl Members {
             .min_session(tick * 2)
             // A follower without its leader serves long after the leader has expired its sessions.
             .set("syncLimit", ticks(timeout * 10))
-            .set("initLimit", ticks(PATIENCE))
+            .set("initLimit", ticks(LIMIT))
             .property("zookeeper.enableEagerACLCheck", eager);
         let ensemble = Ensemble::start_with(3, server);
         let mut raw = Raw::connect(&ensemble.member(ensemble.leader()).connect_string()).unwrap();
@@ -557,10 +557,8 @@ impl Members {
     fn heal(&self, follower: usize) {
         self.ensemble.heal(follower);
         let address = self.ensemble.member(follower).connect_string();
-        until("the follower takes sessions again", PATIENCE, || Raw::connect(&address).ok());
-        until("both others follow", PATIENCE, || {
-            (self.ensemble.followers().len() == 2).then_some(())
-        });
+        until("the follower takes sessions again", LIMIT, || Raw::connect(&address).ok());
+        until("both others follow", LIMIT, || (self.ensemble.followers().len() == 2).then_some(()));
     }
 }
 

@@ -89,7 +89,7 @@ fn lost_creates_and_deletes_leave_no_orphan_and_no_permit_too_many() {
         ] {
             lose(&server, which.clone());
             let permits = one.acquire_many(2).unwrap();
-            until("the fault has struck", SOON, || (server.pending_faults() == 0).then_some(()));
+            until("the fault was injected", SOON, || (server.pending_faults() == 0).then_some(()));
             assert!(permits.is_held(), "{which:?}");
             until_just(&at, &[&permits]);
             assert!(other.try_acquire().unwrap().is_none());

@@ -25,8 +25,8 @@ pub const LOCKS: &str = "/limits/downloads/locks";
 const UUID: &str = "6f8ad2cc-3b5e-4f0c-9a57-0b8f9d3c1e42";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// Long enough to have asked, on a busy machine.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Long enough for the requests of one call on a busy machine.
+const ONE_TRY: Duration = Duration::from_millis(1500);
 
 /// At most so many inside at once.
 pub struct Room {
@@ -144,7 +144,7 @@ fn permits_are_taken_and_given_back_one_at_a_time_and_in_chunks() {
     let theirs = other.try_acquire().unwrap().unwrap();
     three.unlock().unwrap();
     assert_eq!(queue(&at, LEASES).len(), 2, "unlock waits until all three nodes are gone");
-    assert!(other.acquire_many_with(4, Wait::timeout(PATIENCE)).unwrap().is_none());
+    assert!(other.acquire_many_with(4, Wait::timeout(ONE_TRY)).unwrap().is_none());
     let three = other.acquire_many_with(3, Wait::timeout(SOON)).unwrap().unwrap();
     assert!(one.try_acquire().unwrap().is_none());
     assert!([&three, &last, &theirs].iter().all(|permit| permit.is_held()));
@@ -160,7 +160,7 @@ fn one_session_gets_no_more_than_there_are() {
     let again = ZkSemaphore::new(&session, PATH, 2).unwrap();
     let (first, second) = (semaphore.acquire().unwrap(), again.acquire().unwrap());
     assert!(semaphore.try_acquire().unwrap().is_none() && again.try_acquire().unwrap().is_none());
-    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(ONE_TRY).unwrap().is_none());
     assert_eq!((first.hold_count(), second.hold_count()), (1, 1));
     let tokens = [first.fencing_token(), second.fencing_token()];
     assert!(tokens.is_sorted() && tokens[0] != tokens[1]);
@@ -241,7 +241,7 @@ fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
             one
         });
         assert!(semaphores[2].try_acquire().unwrap().is_none(), "somebody is ahead");
-        assert!(semaphores[0].acquire_timeout(PATIENCE).unwrap().is_none());
+        assert!(semaphores[0].acquire_timeout(ONE_TRY).unwrap().is_none());
         held.unlock().unwrap();
         drop(many.join().unwrap());
         drop(few.join().unwrap());
@@ -264,7 +264,7 @@ fn leases_of_others_count_whatever_they_are_called() {
     assert!(semaphore.try_acquire().unwrap().is_none());
     foreign.create(&below("what is this"), b"", EPHEMERAL).unwrap();
     drop(ours);
-    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(ONE_TRY).unwrap().is_none());
     foreign.delete(&lease).unwrap();
     assert!(semaphore.acquire_timeout(SOON).unwrap().is_some());
     foreign.close_session().unwrap();
@@ -401,7 +401,7 @@ fn nobody_gets_one_of_none() {
     let semaphore = semaphore(&session, 1);
     semaphore.set_permits(0).unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
-    assert!(semaphore.acquire_timeout(PATIENCE).unwrap().is_none());
+    assert!(semaphore.acquire_timeout(ONE_TRY).unwrap().is_none());
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || semaphore.acquire().unwrap().is_held());
         semaphore.set_permits(1).unwrap();
@@ -523,7 +523,7 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
     let staying = foreign.create(&lock, b"java", EPHEMERAL_SEQUENTIAL).unwrap();
     let start = Instant::now();
     assert!(semaphore.try_acquire().unwrap().is_none());
-    assert!(start.elapsed() < session.timeout() / 6 + PATIENCE);
+    assert!(start.elapsed() < session.timeout() / 6 + ONE_TRY);
     foreign.delete(&staying).unwrap();
     assert!(semaphore.try_acquire().unwrap().is_some());
     until_nothing_left(&at);
@@ -579,8 +579,8 @@ fn cancelled_and_timed_out_acquires_leave_nothing() {
     until_queue(&at, LEASES, 1);
     until_empty(&at, LOCKS);
     let start = Instant::now();
-    assert!(one.acquire_many_with(2, Wait::until(start + PATIENCE)).unwrap().is_none());
-    assert!(start.elapsed() >= PATIENCE);
+    assert!(one.acquire_many_with(2, Wait::until(start + ONE_TRY)).unwrap().is_none());
+    assert!(start.elapsed() >= ONE_TRY);
     until_queue(&at, LEASES, 1);
     assert!(one.acquire_with(Wait::until(Instant::now() + SOON)).unwrap().is_some());
     drop(held);
@@ -702,8 +702,8 @@ fn second_lock_of_the_same_thread_waits() {
     let mutex = ZkSemaphoreMutex::new(&session, PATH).unwrap();
     let guard = mutex.lock().unwrap();
     assert!(mutex.try_lock().unwrap().is_none());
-    assert!(mutex.lock_timeout(PATIENCE).unwrap().is_none());
-    assert!(mutex.lock_with(Wait::until(Instant::now() + PATIENCE)).unwrap().is_none());
+    assert!(mutex.lock_timeout(ONE_TRY).unwrap().is_none());
+    assert!(mutex.lock_with(Wait::until(Instant::now() + ONE_TRY)).unwrap().is_none());
     let token = CancelToken::new();
     thread::scope(|scope| {
         let cancelled = spawn_waiting(scope, || {

@@ -311,19 +311,19 @@ fn nothing_behind_a_lost_request_is_served() {
             let (server, at) = start();
             let mut client = bare(&server);
             server.delay(delay);
-            plan(&server, Op::Create.on("/struck"));
-            let mut packet = [create(1, "/before"), create(2, "/struck")].concat();
+            plan(&server, Op::Create.on("/faulted"));
+            let mut packet = [create(1, "/before"), create(2, "/faulted")].concat();
             if together {
                 packet.extend(create(3, "/behind"));
             }
             client.write_all(&packet).unwrap();
-            assert!(server.wait_request(Op::Create.on("/struck"), SOON).is_some());
+            assert!(server.wait_request(Op::Create.on("/faulted"), SOON).is_some());
             if !together {
                 let _ = client.write_all(&create(3, "/behind")); // it may be cut already
             }
             assert_eq!(frame(&mut client).unwrap().and_then(|reply| Reader(&reply).i32()), Some(1));
             server.delay(Duration::ZERO);
-            let nodes = ["/before", "/struck", "/behind"].map(|path| exists(&at, path));
+            let nodes = ["/before", "/faulted", "/behind"].map(|path| exists(&at, path));
             assert_eq!(nodes, [true, applied, false], "together: {together}");
             assert_eq!(server.count(Op::Create.on("/behind")), 0);
             assert_eq!(server.pending_faults(), 0);
@@ -336,7 +336,7 @@ fn nothing_behind_a_lost_request_is_served() {
 }
 
 /// A check outside a transaction is one: the real server fails at making the answer.
-fn request_without_an_answer_is_struck_too() {
+fn fault_is_injected_into_a_request_without_an_answer_too() {
     let (server, at) = start();
     let check = Writer::new().i32(1).i32(13).string("/").i32(-1).frame();
     server.drop_reply(Op::Check);
@@ -562,7 +562,7 @@ scenarios![on embedded;
     delay_is_for_answers_and_events,
     delay_is_for_the_end_of_a_connection_too,
     nothing_behind_a_lost_request_is_served,
-    request_without_an_answer_is_struck_too,
+    fault_is_injected_into_a_request_without_an_answer_too,
     late_connect_request_changes_nothing,
     release_serves_all_that_was_held,
     dropped_reply_applies_the_request_and_cuts,

@@ -541,7 +541,7 @@ fn swallowed(
     mutex.lock().unwrap().unlock().unwrap(); // the folder is there
     stage.proxy.silence_reply(which);
     call(&mutex, Instant::now());
-    assert_eq!(stage.proxy.plans(), 0, "it struck");
+    assert_eq!(stage.proxy.plans(), 0, "the fault was injected");
     resumed(&events);
     assert_eq!(session.session_id(), id);
     mutex.lock_timeout(SOON).unwrap().unwrap().unlock().unwrap();

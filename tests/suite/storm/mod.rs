@@ -18,7 +18,7 @@ pub mod worker;
 use crate::support::{Direction, Ensemble, Proxy, Raw, Scratch, Server, Test, raw, scenarios};
 use checker::{Judge, KINDS, Verdict};
 use history::{BEAT, History, Note, PROGRAM, now};
-use plan::{Lane, Next, ServerFault, WorkerFault};
+use plan::{Next, Sequence, ServerFault, WorkerFault};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeMap,
@@ -60,7 +60,7 @@ impl Settings {
     }
 }
 
-/// What the lanes share.
+/// What the sequences share.
 struct Storm<'s> {
     settings: Settings,
     ensemble: &'s Ensemble,
@@ -69,7 +69,7 @@ struct Storm<'s> {
     barrier: Barrier,
 }
 
-/// Ends the process if its thread panics: the other lanes would wait for it for ever.
+/// Ends the process if its thread panics: the other sequences would wait for it for ever.
 struct EndOnPanic;
 
 impl Drop for EndOnPanic {
@@ -99,15 +99,15 @@ fn play(settings: Settings, dir: &Path) -> Verdict {
                 thread::sleep(Duration::from_micros(BEAT as u64));
             }
         });
-        let lanes: Vec<_> = (0..WORKERS)
+        let sequences: Vec<_> = (0..WORKERS)
             .map(|number| {
                 let storm = &storm;
-                scope.spawn(move || WorkerLane::new(storm, number).run())
+                scope.spawn(move || WorkerSequence::new(storm, number).run())
             })
             .collect();
         storm.run_servers();
-        for lane in lanes {
-            lane.join().expect("a lane that panics ends the process");
+        for sequence in sequences {
+            sequence.join().expect("a sequence that panics ends the process");
         }
         over.store(true, SeqCst);
     });
@@ -167,7 +167,7 @@ impl Storm<'_> {
         length < left
     }
 
-    /// Plays all phases of one lane.
+    /// Plays all phases of one sequence.
     fn phases_of(&self, mut next: impl FnMut(Instant) -> bool, calm: impl Fn(bool)) {
         for phase in 1..=self.phases() {
             let end = Instant::now() + self.settings.length / self.phases();
@@ -178,21 +178,21 @@ impl Storm<'_> {
         }
     }
 
-    /// The servers' lane, which also says when there is a calm.
+    /// The servers' sequence, which also says when there is a calm.
     fn run_servers(&self) {
         let _end_on_panic = EndOnPanic;
         let Settings { seed, members, .. } = self.settings;
         let timeout = self.settings.timeout();
-        let mut lane = Lane::new(seed, WORKERS, timeout, members);
+        let mut sequence = Sequence::new(seed, WORKERS, timeout, members);
         let next = |end| {
-            let Next { pause, fault, lasts, member } = lane.next_of_servers();
+            let Next { pause, fault, lasts, member } = sequence.next_of_servers();
             if !self.sleep(pause, end) {
                 return false;
             }
             let member = member.unwrap_or_default();
             let (kind, target) = (fault.kind(), format!("server-{member}"));
             self.note(Note::Fault { kind: kind.to_owned(), target: target.clone() });
-            self.strike_server(fault, member, lasts);
+            self.inject_into_server(fault, member, lasts);
             self.note(Note::Healed { kind: kind.to_owned(), target });
             true
         };
@@ -208,7 +208,7 @@ impl Storm<'_> {
     }
 
     /// Makes a fault, and ends it.
-    fn strike_server(&self, fault: ServerFault, member: usize, lasts: Duration) {
+    fn inject_into_server(&self, fault: ServerFault, member: usize, lasts: Duration) {
         let server = self.ensemble.member(member);
         let others = (0..self.settings.members).filter(|other| *other != member);
         let ways = others.flat_map(|other| {
@@ -312,9 +312,9 @@ impl Storm<'_> {
 }
 
 /// What happens to one worker, whose process is started again after each kill.
-struct WorkerLane<'s> {
+struct WorkerSequence<'s> {
     storm: &'s Storm<'s>,
-    lane: Lane,
+    sequence: Sequence,
     number: usize,
     /// How many workers there were before this one.
     lives: u32,
@@ -323,15 +323,16 @@ struct WorkerLane<'s> {
     process: Child,
 }
 
-impl<'s> WorkerLane<'s> {
-    fn new(storm: &'s Storm<'s>, number: usize) -> WorkerLane<'s> {
+impl<'s> WorkerSequence<'s> {
+    fn new(storm: &'s Storm<'s>, number: usize) -> WorkerSequence<'s> {
         let members = storm.settings.members;
-        let mut lane = Lane::new(storm.settings.seed, number, storm.settings.timeout(), members);
+        let mut sequence =
+            Sequence::new(storm.settings.seed, number, storm.settings.timeout(), members);
         let ways: Vec<_> = (0..members)
             .map(|member| Proxy::start(storm.ensemble.member(member).address()))
             .collect();
-        let process = start(storm, &format!("worker-{number}.0"), &ways, lane.seed());
-        WorkerLane { storm, lane, number, lives: 0, ways, process }
+        let process = start(storm, &format!("worker-{number}.0"), &ways, sequence.seed());
+        WorkerSequence { storm, sequence, number, lives: 0, ways, process }
     }
 
     fn run(mut self) {
@@ -352,15 +353,15 @@ impl<'s> WorkerLane<'s> {
 
     /// Makes the next fault and ends it; false if the phase is over before.
     fn next(&mut self, end: Instant) -> bool {
-        let Next { pause, fault, lasts, member } = self.lane.next_of_worker();
+        let Next { pause, fault, lasts, member } = self.sequence.next_of_worker();
         if !self.storm.sleep(pause, end) {
             return false;
         }
         let (kind, worker) = (fault.kind().to_owned(), self.name());
         self.storm.note(Note::Fault { kind: kind.clone(), target: worker.clone() });
-        let is_struck = |way: &usize| member.is_none_or(|member| member == *way);
+        let is_hit = |way: &usize| member.is_none_or(|member| member == *way);
         let set = |on| {
-            (0..self.ways.len()).filter(is_struck).for_each(|way| set(&self.ways[way], fault, on))
+            (0..self.ways.len()).filter(is_hit).for_each(|way| set(&self.ways[way], fault, on))
         };
         match fault {
             WorkerFault::Stop => {
@@ -376,7 +377,7 @@ impl<'s> WorkerLane<'s> {
                 }
                 thread::sleep(lasts);
                 self.lives += 1;
-                let seed = self.lane.seed();
+                let seed = self.sequence.seed();
                 self.process = start(self.storm, &self.name(), &self.ways, seed);
             }
             _ => {

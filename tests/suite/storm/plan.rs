@@ -1,7 +1,8 @@
 //! The faults of a storm, in the order that a seed gives them.
 //!
-//! The plan has a lane for each worker and one for the servers. A lane makes one fault at a time;
-//! the lanes go on side by side. How far a lane gets depends on the machine.
+//! The plan has a sequence of faults for each worker and one for the servers. A sequence makes one
+//! fault at a time; the sequences go on side by side. How far a sequence gets depends on the
+//! machine.
 use crate::support::{Direction, Isolation, OpKind};
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ pub struct Next<F> {
     pub member: Option<usize>,
 }
 
-/// One lane of the plan.
-pub struct Lane {
+/// The faults of one worker, or of the servers.
+pub struct Sequence {
     random: fastrand::Rng,
     timeout: Duration,
     members: usize,
@@ -54,13 +55,13 @@ pub struct Lane {
     deck: Vec<u32>,
 }
 
-impl Lane {
-    pub fn new(seed: u64, number: usize, timeout: Duration, members: usize) -> Lane {
+impl Sequence {
+    pub fn new(seed: u64, number: usize, timeout: Duration, members: usize) -> Sequence {
         let random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000).wrapping_add(number as u64));
-        Lane { random, timeout, members, deck: Vec::new() }
+        Sequence { random, timeout, members, deck: Vec::new() }
     }
 
-    /// A seed for the lane's next worker.
+    /// A seed for the sequence's next worker.
     pub fn seed(&mut self) -> u64 {
         self.random.u64(..)
     }
@@ -156,7 +157,7 @@ impl WorkerFault {
         }
     }
 
-    /// Whether it strikes what is there now, and nothing that comes.
+    /// Whether it hits only what exists now, and nothing that comes later.
     pub fn is_over_at_once(self) -> bool {
         matches!(self, WorkerFault::Cut | WorkerFault::Freeze | WorkerFault::HalfOpen)
     }

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How often it notes the lease, in microseconds.
 const REPORT: i64 = 100_000;
 /// How long it waits for a signal that is due.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
 /// How many signals of former guards a thread looks at.
 const FORMER: usize = 64;
 /// How long the lock that is kept stays with its process.
@@ -356,7 +356,7 @@ impl Actor<'_> {
 
     /// A guard is void: its signal is due.
     fn hear(&self, one: &Watched<'_>) {
-        let told = one.signal.wait(PATIENCE);
+        let told = one.signal.wait(SIGNAL_LIMIT);
         let at = now();
         if let Some(reason) = told {
             self.note(at, Note::Lost { hold: one.hold, reason: format!("{reason:?}") });

@@ -37,7 +37,7 @@ pub(super) enum Traffic {
     Election { advertise: SocketAddr },
 }
 
-/// What happens when a planned fault strikes a reply.
+/// What happens when a planned fault is injected into a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// It is swallowed and its connection cut.
@@ -266,12 +266,12 @@ impl Proxy {
         self.plan(which, Fault::DropRequest);
     }
 
-    /// Forgets the faults that are planned and not struck yet.
+    /// Forgets the planned faults that were not injected yet.
     pub fn forget_plans(&self) {
         self.core.state().plans.clear();
     }
 
-    /// Faults planned and not struck yet.
+    /// Planned faults that were not injected yet.
     pub fn plans(&self) -> usize {
         self.core.state().plans.len()
     }
@@ -470,7 +470,7 @@ impl Core {
         Instant::now() + self.state().delay[direction as usize]
     }
 
-    pub fn strike(&self, link: u64, then: Then) {
+    pub fn inject(&self, link: u64, then: Then) {
         log::debug!("proxy to {}: link {link}: {then:?}", self.upstream);
         let mut state = self.state();
         match then {

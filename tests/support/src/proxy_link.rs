@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-const LEADER_PATIENCE: Duration = Duration::from_secs(5);
+const LEADER_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a reader hands to its writer.
 pub(super) struct Item {
@@ -52,7 +52,7 @@ pub(super) fn carry(core: &Core, link: u64, client: TcpStream) {
 /// listen: refused, it would try again, but it takes a connection that is closed for a leader that
 /// fell, and all wait for the end of `initLimit`.
 fn dial(core: &Core, link: u64) -> io::Result<TcpStream> {
-    let end = Instant::now() + LEADER_PATIENCE;
+    let end = Instant::now() + LEADER_LIMIT;
     loop {
         let server = TcpStream::connect(core.upstream);
         let wait = matches!(core.traffic, Traffic::Plain)
@@ -109,7 +109,7 @@ fn write(
     };
     for item in items {
         if let (Act::Hold(_), Some(request)) = (&item.act, &item.about) {
-            core.strike(link, Then::Hold);
+            core.inject(link, Then::Hold);
             core.announce(request, Passing::Held, false)
                 .into_iter()
                 .for_each(|waiter| waiter.tell(request));
@@ -127,7 +127,7 @@ fn write(
         let passed = match item.act {
             Act::Pass(bytes) | Act::Hold(bytes) => out.write_all(&bytes).is_ok(),
             Act::Swallow(then) => {
-                core.strike(link, then);
+                core.inject(link, then);
                 true
             }
         };

@@ -30,7 +30,7 @@ pub const SESSION_EXPIRED: i32 = -112;
 
 const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 /// For one answer of the server.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Requests sent before their replies are read.
 const WINDOW: usize = 500;
 
@@ -125,10 +125,10 @@ impl Raw {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_write_timeout(Some(ANSWER_LIMIT))?;
         let millis = i32::try_from(session_timeout.as_millis()).unwrap_or(i32::MAX);
         let hello = Writer::new().i32(0).i64(0).i32(millis).i64(id).buffer(password).bool(false);
         stream.write_all(&hello.frame())?;
@@ -233,7 +233,7 @@ impl Raw {
         Ok(Reader(&reply).buffer().ok_or_else(garbled)?.to_vec())
     }
 
-    /// Leaves a watch on the node and all below it, which stays when it strikes.
+    /// Leaves a watch on the node and all below it, which stays when it fires.
     pub fn watch_all_below(&mut self, path: &str) -> Result<()> {
         self.call(106, |body| body.string(path).i32(1)).map(drop)
     }
@@ -245,7 +245,7 @@ impl Raw {
             if let Ok(frame) = frame(&mut self.stream) {
                 self.keep_event(&frame);
             }
-            let _ = self.stream.set_read_timeout(Some(PATIENCE));
+            let _ = self.stream.set_read_timeout(Some(ANSWER_LIMIT));
         }
         self.events.pop_front()
     }

@@ -81,13 +81,13 @@ impl Real {
     pub fn await_serving(&self) -> Result<(), String> {
         let end = Instant::now() + START_LIMIT;
         let mut attempts = 1;
-        // A starting server now and then takes a question and never answers it.
-        let mut patience = Duration::from_millis(200);
+        // A server that starts may accept a question and never answer it.
+        let mut limit = Duration::from_millis(200);
         loop {
-            if ask::mode(self.address, patience).is_some() {
+            if ask::mode(self.address, limit).is_some() {
                 return Ok(());
             }
-            patience = (patience + Duration::from_millis(20)).min(ask::LIMIT);
+            limit = (limit + Duration::from_millis(20)).min(ask::LIMIT);
             if !self.java.lock().as_ref().is_some_and(Java::alive) {
                 if attempts == ATTEMPTS || !self.log().contains("Address already in use") {
                     return Err(format!("ZooKeeper ended at its start:\n{}", self.log()));

@@ -9,10 +9,10 @@ use zk_test_server::TestServer;
 /// Nothing moves for so long: all that a release set off is over.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(30);
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
-/// `ServerMetrics` of ZooKeeper 3.6 and later, which `mntr` shows: the sum of the watches that each
-/// change has struck.
+/// `ServerMetrics` of ZooKeeper 3.6 and later, which `mntr` shows: the sum of the watches that
+/// fired at each change.
 const SUMS: [&str; 2] = ["zk_sum_node_deleted_watch_count", "zk_sum_node_children_watch_count"];
 const WATCHES: &str = "zk_watch_count";
 
@@ -42,7 +42,7 @@ impl Counter<'_> {
 
     /// The watches that stand and the events that were sent, once neither changes any more.
     pub fn settled(&self) -> io::Result<(u64, u64)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LIMIT;
         let (mut seen, mut since) = (self.now()?, Instant::now());
         while since.elapsed() < QUIET && Instant::now() < deadline {
             thread::sleep(LOOK_EVERY);

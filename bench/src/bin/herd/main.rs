@@ -33,7 +33,7 @@ Flags:
 
 /// How many of a longer queue are whole sessions: those in front.
 const FRONT: usize = 10;
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let (mut connect, mut locks) = (None, "/zk-mutex/herd".to_owned());
@@ -164,7 +164,7 @@ impl Herd<'_> {
         let (_, before) = self.counter.settled()?;
         let start = Instant::now();
         held.unlock()?;
-        let took = granted.recv_timeout(PATIENCE)?.saturating_duration_since(start);
+        let took = granted.recv_timeout(LIMIT)?.saturating_duration_since(start);
         let (_, after) = self.counter.settled()?;
         Ok((after.saturating_sub(before), took))
     }
@@ -172,7 +172,7 @@ impl Herd<'_> {
 
 /// The name of the node at this place in the queue, once so many are in it.
 fn nth_of(queue: usize, mutex: &ZkMutex, place: usize) -> Result<String, Box<dyn Error>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     loop {
         let mut all = mutex.contenders()?;
         if all.len() == queue && place < queue {

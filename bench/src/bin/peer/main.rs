@@ -36,7 +36,7 @@ const STACK: usize = 256 * 1024;
 /// How long `keep` keeps a lock that nobody uses.
 const KEEP: Duration = Duration::from_secs(60);
 /// How long `waiters` gives its threads to queue.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 /// From a thread's word that it will call `lock` to its place in the queue of its process.
 const SETTLE: Duration = Duration::from_millis(300);
 /// So many times of cycles are made room for beforehand.
@@ -194,7 +194,7 @@ fn waiters(args: &Args) -> Outcome<()> {
             };
             started.push(Builder::new().stack_size(STACK).spawn_scoped(scope, wait)?);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LIMIT;
         while calling.load(Relaxed) < threads || held.contenders()?.len() <= count {
             if Instant::now() >= deadline {
                 return Err("the waiters did not queue in time".into());

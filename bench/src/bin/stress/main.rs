@@ -38,7 +38,7 @@ Flags:
   --help          this text";
 
 /// Where `lock_timeout` meets an outage, the round is tried again for as long as `lock` would try.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 /// The pause before such a try.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often to show who holds the lock.
@@ -232,7 +232,7 @@ impl Contest {
         let asked = Instant::now();
         loop {
             match self.mutex.lock_timeout(timeout) {
-                Err(error @ Error::Unavailable { .. }) if asked.elapsed() < PATIENCE => {
+                Err(error @ Error::Unavailable { .. }) if asked.elapsed() < LIMIT => {
                     warn!("{error}");
                     thread::sleep(PAUSE);
                 }

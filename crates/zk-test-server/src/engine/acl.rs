@@ -25,7 +25,7 @@ pub(crate) mod perm {
 /// requests is checked against them.
 pub(crate) const MOST_IDENTITIES: usize = 64;
 
-/// Who a client is, by one scheme.
+/// An identity of a client, by one scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     pub(crate) scheme: String,
@@ -45,12 +45,12 @@ impl Id {
         Id { scheme: "digest".into(), id: format!("{user}:{hash}") }
     }
 
-    /// Who may do everything.
+    /// The superuser, who may do everything.
     pub(crate) fn superuser() -> Id {
         Id { scheme: "super".into(), id: String::new() }
     }
 
-    /// What whoAmI calls the user.
+    /// The name of the user in the answer to whoAmI.
     pub(crate) fn user(&self) -> &str {
         match self.scheme.as_str() {
             "digest" => self.id.split(':').next().unwrap_or_default(),
@@ -95,7 +95,7 @@ fn parse_network(text: &str) -> Option<(u32, u32)> {
     Some((address.parse::<Ipv4Addr>().ok()?.to_bits(), mask))
 }
 
-/// One entry: who may do what.
+/// One entry of an ACL: an identity, and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
     pub(crate) perms: i32,

@@ -27,7 +27,7 @@ pub(crate) struct Pending {
     pub(crate) refused: Option<i32>,
 }
 
-/// What is sent.
+/// The answer to a request.
 enum Answer {
     Body(Writer),
     Error(i32),

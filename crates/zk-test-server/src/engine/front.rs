@@ -1,6 +1,6 @@
-//! What a server is to its clients: their connections, the tree as far as it is applied, and the
-//! watches. It reads frames, answers and sends events. It neither orders writes nor expires
-//! sessions: that is done by the server that it belongs to, or by that one's leader.
+//! The part of a server that its clients deal with: their connections, the tree as far as it is
+//! applied, and the watches. It reads frames, answers them and sends events. It neither orders
+//! writes nor expires sessions: the server that it belongs to does this, or that server's leader.
 
 use super::ConnId;
 use super::HashMap;
@@ -20,7 +20,7 @@ use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer}
 /// The length of a session's password.
 const PASSWORD: usize = 16;
 
-/// What is to be done, in this order.
+/// An output of the engine. The outputs are carried out in their order.
 #[derive(Debug)]
 pub enum Output {
     /// The answer to the request with this tag; frames are whole, their length in front.
@@ -31,7 +31,7 @@ pub enum Output {
     Close { conn: ConnId },
 }
 
-/// Who a server is.
+/// The identity of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     /// Its number in the ensemble: the first byte of the ids of the sessions that it makes.
@@ -49,7 +49,7 @@ pub(crate) struct TimeoutLimits {
     pub(crate) max: Duration,
 }
 
-/// What a connection's first frame wants.
+/// The request in a connection's first frame.
 pub(crate) enum Greeting {
     /// It was refused.
     Refused,
@@ -136,7 +136,7 @@ impl Front {
         self.conns.get(&conn).map_or(State::Ended, |client| client.state)
     }
 
-    /// Who the client of a connection is; nobody, if it is gone.
+    /// The identities of the client of a connection; none if the connection is gone.
     pub(crate) fn who(&self, conn: ConnId) -> Arc<Vec<Id>> {
         self.conns.get(&conn).map(|client| Arc::clone(&client.who)).unwrap_or_default()
     }
@@ -372,7 +372,7 @@ impl Front {
     }
 }
 
-/// What the four-letter words call an operation.
+/// The name of an operation in the answers to four-letter words.
 fn short_name(op: i32) -> &'static str {
     match op {
         op::PING => "PING",

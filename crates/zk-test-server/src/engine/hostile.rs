@@ -10,10 +10,10 @@ use zk_wire::code::{event, xid};
 use zk_wire::fuzz::Script;
 use zk_wire::record::{ConnectReply, ConnectRequest, Reader, ReplyHeader, Writer};
 
-/// So many acts of a script are played.
+/// How many acts of a script are played.
 const ACTS: usize = 400;
 
-/// So many connections stand at once.
+/// How many connections are open at once.
 const CONNS: usize = 5;
 
 /// The longest frame taken, as servers have it by default.
@@ -36,7 +36,7 @@ struct Client {
     conn: ConnId,
     input: Input,
     is_first: bool,
-    /// What it asked for and was not answered: the tag, the operation, the xid.
+    /// Its requests that were not answered yet: the tag, the operation, the xid.
     asked: Vec<(u64, i32, i32)>,
     /// The last answer that had to wait its turn.
     answered: u64,
@@ -203,7 +203,7 @@ impl World {
 
     // ---- what stands around the engine ----
 
-    /// As `net/serve.rs` takes bytes off a socket.
+    /// Takes bytes as `net/serve.rs` takes them off a socket.
     fn bytes(&mut self, conn: ConnId, bytes: &[u8]) {
         let Some(client) = self.clients.iter_mut().find(|client| client.conn == conn) else {
             return;
@@ -251,7 +251,7 @@ impl World {
         self.clients.retain(|client| client.conn != conn);
     }
 
-    /// What the engine says is well formed, and each answer belongs to its request.
+    /// Checks that the outputs are well formed, and that each answer belongs to its request.
     fn outputs(&mut self) {
         for output in self.engine.take_outputs() {
             match output {
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// What the engine keeps fits together.
+    /// Checks that the parts of the engine's state agree.
     fn check(&self) {
         let Engine { front, order, .. } = &self.engine;
         let Front { store, conns, attached, .. } = front;

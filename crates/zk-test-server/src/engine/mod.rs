@@ -1,5 +1,5 @@
 //! ZooKeeper itself, with no sockets and no threads: frames and time in, frames out. [`Engine`] is
-//! a server that stands alone; `ensemble` makes several of the same parts.
+//! a single server; `ensemble` makes several servers of the same parts.
 //!
 //! It follows the real server's two processors: a request is first *prepared* (`prep.rs`: writes
 //! are checked and numbered), later *finished* (`finish.rs`: transactions are applied, watches
@@ -42,7 +42,7 @@ use zk_wire::code::{err, op};
 type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 type HashSet<T> = std::collections::HashSet<T, BuildHasherDefault<DefaultHasher>>;
 
-/// A connection, as whoever owns the sockets calls it.
+/// The number of a connection. The owner of the sockets chooses it.
 pub type ConnId = u64;
 
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Settings {
     pub max_session: Duration,
     /// How often containers and nodes with a time to live are looked at.
     pub reap_interval: Duration,
-    /// Who has these credentials may do everything
+    /// A client with these credentials may do everything
     /// (`zookeeper.DigestAuthenticationProvider.superDigest`).
     pub super_digest: Option<String>,
 }
@@ -176,7 +176,7 @@ impl Engine {
         self.order.next_tick(&self.front.store.tree)
     }
 
-    /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
+    /// As [`next_tick`](Self::next_tick), but without the checks that will find nothing to delete.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.order.next_due(&self.front.store.tree, self.front.now, self.front.wall_ms())
     }

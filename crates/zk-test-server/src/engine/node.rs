@@ -16,7 +16,7 @@ pub(crate) const MAX_TTL: i64 = 0xff_ffff_ffff;
 /// each run.
 pub(crate) type Names = HashSet<Box<str>, BuildHasherDefault<DefaultHasher>>;
 
-/// What `ephemeralOwner` says of a node.
+/// The meaning of a node's `ephemeralOwner`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Persistent,
@@ -41,7 +41,7 @@ pub(crate) fn ttl_owner(ms: i64) -> i64 {
     EXTENDED | ms
 }
 
-/// What is kept of a node beside its data (`StatPersisted`).
+/// The fields of a node beside its data (`StatPersisted`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stat {
     pub(crate) czxid: i64,

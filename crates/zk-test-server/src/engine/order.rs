@@ -1,5 +1,6 @@
-//! What the server has that orders all writes, be it by itself or as the leader: it numbers writes,
-//! checks them against all that it numbered before, and alone expires sessions and reaps nodes.
+//! The part that only the server has that orders all writes: a single server, or the leader. It
+//! numbers writes, checks them against all writes that it numbered before, expires sessions, and
+//! deletes containers and nodes whose time to live is over.
 
 use super::acl::Id;
 use super::outstanding::Outstanding;
@@ -82,7 +83,7 @@ impl Order {
         }
     }
 
-    /// What was prepared and not applied will never be.
+    /// Forgets writes that were prepared and not applied: they will never be applied.
     pub(crate) fn forget_outstanding(&mut self, zxid: i64) {
         self.outstanding.clear();
         self.zxid = zxid;
@@ -123,7 +124,7 @@ impl Order {
         self.sessions.next_expiry().into_iter().chain(reaping).min()
     }
 
-    /// As [`next_tick`](Self::next_tick), past the looks that will find nothing to reap.
+    /// As [`next_tick`](Self::next_tick), but without the checks that will find nothing to delete.
     pub(crate) fn next_due(&self, tree: &Tree, now: Duration, wall_ms: i64) -> Option<Duration> {
         self.sessions
             .next_expiry()

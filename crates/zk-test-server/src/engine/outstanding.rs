@@ -1,5 +1,5 @@
-//! Changes that are prepared and not applied yet (`outstandingChanges`): what the next request is
-//! checked against, so that requests that overlap do as they would one after the other.
+//! Changes that are prepared and not applied yet (`outstandingChanges`). The next request is
+//! checked against them, so that overlapping requests have the same results as one after the other.
 
 use super::HashMap;
 use super::acl::Acl;
@@ -7,7 +7,7 @@ use super::node::{Node, Stat};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a node will be (`ChangeRecord`).
+/// A node as it will be when all prepared writes are applied (`ChangeRecord`).
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) zxid: i64,
@@ -35,7 +35,7 @@ impl Change {
     }
 }
 
-/// What to go back to if a multi fails.
+/// The state to restore if a multi fails.
 pub(crate) struct Before(Vec<Arc<Change>>);
 
 #[derive(Debug, Default)]

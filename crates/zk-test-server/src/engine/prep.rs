@@ -1,5 +1,5 @@
-//! The first half of a request: a write is checked against what the tree will be, numbered, and
-//! made a transaction (`PrepRequestProcessor`).
+//! The first half of a request: a write is checked against the tree as it will be when all earlier
+//! writes are applied. Then it is numbered and becomes a transaction (`PrepRequestProcessor`).
 
 use super::acl::{self, Acl, Id, Wanted, perm};
 use super::node::{CONTAINER_OWNER, Kind, MAX_TTL, Stat, ttl_owner};
@@ -15,7 +15,7 @@ use zk_wire::code::{err, op};
 use zk_wire::path;
 use zk_wire::record::Reader;
 
-/// What a write is checked against.
+/// The state that a write is checked against.
 pub(crate) struct Prep<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) sessions: &'a mut Sessions,
@@ -47,7 +47,7 @@ pub(crate) fn is_write(op: i32) -> bool {
     )
 }
 
-/// What `CreateMode.fromFlag` makes of a create's flags.
+/// The kind of node that `CreateMode.fromFlag` reads from a create's flags.
 #[derive(Clone, Copy)]
 struct CreateMode {
     ephemeral: bool,

@@ -1,4 +1,4 @@
-//! Requests that change no node: reads, watches, what a client asks of itself
+//! Requests that change no node: reads, watches, and questions about the client's own session
 //! (`FinalRequestProcessor`).
 
 use super::ConnId;
@@ -236,7 +236,7 @@ fn names(node: &Node, w: Writer) -> Writer {
     node.children.iter().fold(w, |w, name| w.buffer(name.as_bytes()))
 }
 
-/// What precedes a result of a multi.
+/// The header before each result of a multi.
 pub(crate) fn multi_header(w: Writer, op: i32) -> Writer {
     w.i32(op).bool(false).i32(0)
 }

@@ -1,4 +1,4 @@
-//! What the engine tells of itself: to the test that owns the server, and to the four-letter words.
+//! Reports on the engine's state, for the test that owns the server and for the four-letter words.
 
 use super::conn::Conn;
 use super::session::Session;
@@ -47,7 +47,7 @@ impl Engine {
         self.front.store.tree.all_ephemerals().map(|(_, paths)| paths.len()).sum()
     }
 
-    /// As the real server counts: it knows the root by two names.
+    /// The count of the real server, which counts the root twice, because it has two names.
     pub(crate) fn node_count(&self) -> usize {
         self.front.store.tree.len() + 1
     }
@@ -60,7 +60,7 @@ impl Engine {
         self.front.store.watches.len()
     }
 
-    /// Those on data and existence: the only ones that the real server's words list.
+    /// Watches on data and existence. The real server's four-letter words list only these.
     pub(crate) fn data_watches(&self) -> &Table {
         &self.front.store.watches.data
     }

@@ -1,4 +1,4 @@
-//! What clients ask, taken off the wire (zookeeper.jute, `MultiOperationRecord`).
+//! Reads the requests of clients from their bytes (zookeeper.jute, `MultiOperationRecord`).
 
 use super::acl::{self, Wanted};
 use std::sync::Arc;

@@ -17,7 +17,7 @@ pub(crate) enum Owner {
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// As granted at first; an attachment may have a timeout of its own.
+    /// The timeout that was granted at first. Another may be granted when a client attaches again.
     pub(crate) timeout: Duration,
     /// None: nobody has written since the leader began to lead.
     owner: Option<Owner>,

@@ -1,4 +1,4 @@
-//! What needs exact overlap or an exact clock, and so no network.
+//! Tests that need an exact overlap of requests or an exact clock, and so run without a network.
 
 use super::*;
 use zk_wire::record::{Reader, ReplyHeader, Writer};

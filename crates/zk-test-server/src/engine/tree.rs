@@ -14,7 +14,7 @@ pub(crate) fn is_special(path: &str) -> bool {
     matches!(path, "/" | "/zookeeper" | "/zookeeper/quota" | "/zookeeper/config")
 }
 
-/// What is made, by a transaction that was checked.
+/// A node to create, by a transaction that was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct NewNode {
     pub(crate) path: String,

@@ -46,7 +46,7 @@ pub(crate) enum Txn {
     },
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug)]
 pub(crate) enum Done {
     Created { op: i32, path: String, stat: Option<ClientStat> },

@@ -1,5 +1,5 @@
-//! Watches (`WatchManager`, `WatcherModeManager`): who is told what. Where it looks odd, ZooKeeper
-//! 3.8.0 is so.
+//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. Where this looks
+//! odd, ZooKeeper 3.8.0 does the same.
 
 use super::ConnId;
 use super::acl::Acl;
@@ -31,7 +31,8 @@ pub(crate) struct Event {
     pub(crate) conn: ConnId,
     pub(crate) kind: i32,
     pub(crate) path: Arc<str>,
-    /// Who may read the node, as it was, and so hear of it; None asks nobody.
+    /// The ACL that the node had: a client gets the event only if it may read the node. With `None`
+    /// every client gets it.
     pub(crate) acl: Option<Arc<[Acl]>>,
 }
 
@@ -220,7 +221,7 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
     .skip(1)
 }
 
-/// What `checkWatches` and `removeWatches` mean.
+/// The kind of watch that `checkWatches` and `removeWatches` name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which {
     Children,

@@ -1,5 +1,5 @@
-//! A member's own clock: it may stand anywhere, and runs a little faster or slower than the
-//! world's.
+//! A member's own clock. It may show any time, and runs a little faster or slower than the clock of
+//! the simulated world.
 
 use std::time::Duration;
 

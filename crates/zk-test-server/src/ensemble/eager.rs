@@ -1,6 +1,6 @@
-//! What a member refuses by itself with `zookeeper.enableEagerACLCheck`
-//! (`ZooKeeperServer.authWriteRequest`): writes that its own tree does not allow. It asks no
-//! leader, and answers with zxid 0.
+//! With `zookeeper.enableEagerACLCheck` a member refuses writes by itself, if its own tree does not
+//! allow them (`ZooKeeperServer.authWriteRequest`). It does not ask the leader, and answers with
+//! zxid 0.
 
 use crate::engine::acl::{self, Id, perm};
 use crate::engine::request::Write;

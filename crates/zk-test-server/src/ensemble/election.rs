@@ -1,6 +1,6 @@
-//! How members find a leader (`FastLeaderElection`): each votes for itself, goes over to the
-//! greatest vote that it hears of, and decides when a quorum votes as it does and nothing greater
-//! comes for a while.
+//! The election of a leader (`FastLeaderElection`). Each member first votes for itself. When it
+//! receives a greater vote, it votes for that candidate too. It decides when a quorum has the same
+//! vote and no greater vote comes for a while.
 
 use super::message::{Notification, State, Vote};
 use super::server::Server;

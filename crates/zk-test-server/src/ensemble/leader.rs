@@ -1,5 +1,6 @@
-//! The leader: it brings followers level, orders all writes, commits what a quorum has logged, and
-//! alone expires sessions (`Leader`, `LearnerHandler`, `LeaderZooKeeperServer`).
+//! The leader: it brings followers up to date, orders all writes, and commits writes that a quorum
+//! has logged. Only the leader expires sessions (`Leader`, `LearnerHandler`,
+//! `LeaderZooKeeperServer`).
 
 use super::message::{Entry, Forwarded, Link, Message};
 use super::server::Server;

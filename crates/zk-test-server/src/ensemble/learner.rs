@@ -1,5 +1,5 @@
-//! A follower: it applies what the leader commits, answers reads by itself and sends on what only
-//! the leader can do (`Follower`, `Learner`, `FollowerRequestProcessor`).
+//! A follower: it applies the writes that the leader commits, answers reads by itself, and forwards
+//! requests that only the leader can do (`Follower`, `Learner`, `FollowerRequestProcessor`).
 
 use super::message::{Forwarded, Link, Message};
 use super::server::Server;

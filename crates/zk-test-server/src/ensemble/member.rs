@@ -1,4 +1,4 @@
-//! A member of the ensemble, in one of its parts: it looks for a leader, follows one, leads, or
+//! A member of the ensemble, in one of its roles: it looks for a leader, follows one, leads, or
 //! does not run.
 
 use super::clock::Clock;

@@ -1,4 +1,4 @@
-//! What members say to each other.
+//! The messages between members.
 
 use crate::engine::acl::Id;
 use crate::engine::tree::Tree;

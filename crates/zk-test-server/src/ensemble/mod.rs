@@ -1,5 +1,5 @@
-//! An ensemble of ZooKeeper servers without sockets, threads and clocks: events and the time go in,
-//! what is to be done comes out. It is made for simulations.
+//! An ensemble of ZooKeeper servers without sockets, threads and clocks. Its inputs are events and
+//! the time; its outputs say what is to be done. It is made for simulations.
 //!
 //! The servers are made of the embedded server's engine, and do what ZooKeeper 3.8.0 does where a
 //! client can tell:
@@ -7,24 +7,25 @@
 //! * The leader alone numbers writes. It proposes them to its followers and commits what a quorum
 //!   has logged. Followers apply what is committed in this order, as late as the leader's stream
 //!   brings it. They answer reads from their own tree, and fire watches as they apply.
-//! * A follower sends writes and `sync` on to the leader. It answers a write when it applies it.
+//! * A follower forwards writes and `sync` to the leader. It answers a write when it applies it.
 //!   Requests of one session are answered in order, except for what is refused eagerly
 //!   ([`eager_acl_check`](Settings::eager_acl_check)).
-//! * The leader alone expires sessions, by its ticks. It hears of a session when that is made or
-//!   checked, from the session's own connection to the leader, and from the followers' answers to
-//!   its pings, which it sends every half tick. **A write that was sent on is not a sign of life.**
+//! * The leader alone expires sessions, by its ticks. It hears of a session when the session is
+//!   made or checked, from the session's own connection to the leader, and from the followers'
+//!   answers to its pings, which it sends every half tick. **A forwarded write is not a sign of
+//!   life.**
 //! * A follower that hears nothing of its leader for [`sync_limit`](Settings::sync_limit) ticks
 //!   closes its clients' connections and looks for a leader. Until then it answers reads and pings.
 //!   A leader that hears nothing of a quorum for that long does the same; until then it also
 //!   answers `sync`, if nothing is proposed.
 //! * The member with the newest history among those that reach a quorum is elected. Its followers
-//!   take over its history, so that what only they had logged is gone; what was acknowledged to a
-//!   client is in the history of some member of each quorum. Sessions begin anew at a new leader,
-//!   with their whole timeout.
+//!   take over its history, and lose writes that only they had logged. A write that was
+//!   acknowledged to a client is in the history of some member of each quorum, so it is not lost.
+//!   Sessions begin anew at a new leader, with their whole timeout.
 //!
-//! Whoever drives it carries packets and bytes, tells the time, and does the harm: it delays or
-//! drops [packets](Packet), cuts connections, stops members and starts them again, and lets their
-//! clocks drift.
+//! The simulation that uses it carries packets and bytes, sets the time, and makes the faults: it
+//! delays or drops [packets](Packet), cuts connections, stops members and starts them again, and
+//! lets their clocks drift.
 //!
 //! # What is simpler than in the real server
 //!
@@ -51,7 +52,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What the servers are told in their configuration.
+/// The configuration of the servers.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How many servers there are, at most 100.
@@ -99,13 +100,13 @@ impl Default for Settings {
     }
 }
 
-/// A client's connection, as whoever drives the ensemble calls it. No number is used twice.
+/// The number of a client's connection. The simulation chooses it, and uses no number twice.
 pub type ConnId = u64;
 
 /// Why a member looks for a leader.
 type Reason = &'static str;
 
-/// What is to be done, in this order.
+/// An output of the ensemble. The outputs are carried out in their order.
 #[derive(Debug)]
 pub enum Output {
     /// Send this to a client.
@@ -122,43 +123,43 @@ pub enum Output {
     Close {
         /// By whom.
         member: usize,
-        /// Whose.
+        /// The connection.
         conn: ConnId,
     },
     /// Carry this to another member.
     Packet(Packet),
-    /// Something to know.
+    /// An event that a real server would log.
     Notice {
-        /// Of whom.
+        /// The member that it is about.
         member: usize,
-        /// What.
+        /// The event.
         notice: Notice,
     },
 }
 
-/// What a log would say.
+/// An event that a real server would log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It has no leader, and looks for one.
+    /// The member has no leader, and looks for one.
     Looks {
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// It leads, and serves clients.
+    /// The member leads, and serves clients.
     Leads {
-        /// The number of its reign.
+        /// Its epoch, as the leader.
         epoch: u64,
     },
-    /// It follows, and serves clients.
+    /// The member follows a leader, and serves clients.
     Follows {
-        /// Whom.
+        /// The leader.
         leader: usize,
-        /// The number of the leader's reign.
+        /// The leader's epoch.
         epoch: u64,
     },
     /// The leader ends a session whose time is over.
     Expired {
-        /// Which.
+        /// The session.
         session: i64,
     },
 }
@@ -179,11 +180,11 @@ impl fmt::Display for Notice {
 pub struct NodeInfo {
     /// Its path.
     pub path: String,
-    /// The session that it goes with; 0 for none.
+    /// The session that owns it, if it is ephemeral; 0 for none.
     pub owner: i64,
     /// The transaction that made it.
     pub czxid: i64,
-    /// What it holds.
+    /// Its data.
     pub data: Vec<u8>,
 }
 
@@ -212,7 +213,7 @@ impl Ensemble {
         Ensemble { members: (0..settings.members).map(make).collect(), outputs: Vec::new() }
     }
 
-    /// What is to be done since the last call.
+    /// The outputs since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }

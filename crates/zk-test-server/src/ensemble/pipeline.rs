@@ -1,6 +1,6 @@
 //! The order of requests at a member (`CommitProcessor`): the requests of a session are answered in
 //! the order in which they came. A write, or a `sync` at a follower, waits until the leader has
-//! committed it, and what the session asks behind it waits as well. Other sessions do not wait.
+//! committed it, and the later requests of the session wait behind it. Other sessions do not wait.
 
 use crate::engine::finish::Pending;
 use std::collections::{BTreeMap, VecDeque};

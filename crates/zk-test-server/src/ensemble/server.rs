@@ -1,4 +1,4 @@
-//! What a member is whatever its part: its history, its clients, and its voice.
+//! The state that a member has in every role: its history, its clients, its vote and its outputs.
 
 use super::message::{Channel, Entry, Link, Message, Notification, Packet, Snapshot, State, Vote};
 use super::pipeline::Pipeline;
@@ -83,7 +83,7 @@ impl Server {
         self.members / 2 + 1
     }
 
-    // ---- its voice ----
+    // ---- its messages ----
 
     pub(super) fn notice(&mut self, notice: Notice) {
         self.outputs.push(Output::Notice { member: self.id, notice });

@@ -1,4 +1,4 @@
-//! Scenes, and histories by chance, in a small world.
+//! Tests of single scenes, and of random histories, in a small simulated world.
 
 mod random;
 mod scenes;

@@ -1,4 +1,4 @@
-//! What a test does to the server from code.
+//! The actions of a test on the server: faults, the clock, restarts.
 
 use std::time::Instant;
 
@@ -41,7 +41,8 @@ impl Core {
         self.faults.black_hole = black_hole;
     }
 
-    /// As a process that is killed and started again does; with or without its data.
+    /// Restarts the server as if its process was killed and started again, with or without its
+    /// data.
     pub(crate) fn restart(&mut self, keep_data: bool) {
         let is_refusing = self.listener.as_ref().is_none_or(|listener| listener.is_refusing());
         self.catch_up();

@@ -1,4 +1,4 @@
-//! One client's socket, with what came in and what is to go out.
+//! One client's socket, with the bytes that came in and the bytes that are to go out.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::faults::HoldId;
 const FULL: usize = 1 << 20;
 /// A client that takes nothing for so long, although more waits for it, does not read any more.
 const STALLED: Duration = Duration::from_secs(2);
-/// What an idle connection may keep of its buffer.
+/// How much of its buffer an idle connection may keep.
 const KEPT: usize = 4 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Conn {
         matches!(self.stage, Stage::Ending | Stage::Silent)
     }
 
-    /// Reads once; `false` if nothing new came, be it that the stream ended.
+    /// Reads once. Returns `false` if nothing new came, also if the stream has ended.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> bool {
         while self.is_readable && !self.at_end {
             match self.socket.read(buffer) {
@@ -150,12 +150,12 @@ impl Conn {
         self.is_full = self.is_full || self.unsent() > FULL;
     }
 
-    /// What it costs in memory.
+    /// How much memory it uses.
     pub(super) fn unsent(&self) -> usize {
         self.untaken() + self.delayed
     }
 
-    /// What its client could have read by now.
+    /// How many bytes its client could have read by now.
     pub(super) fn untaken(&self) -> usize {
         self.out.len() - self.written
     }

@@ -1,9 +1,9 @@
-//! What the bytes of a client begin with: a four-letter word, a frame, or nonsense
+//! Finds out what the bytes of a client begin with: a four-letter word, a frame, or nonsense
 //! (`NIOServerCnxn.readLength`).
 
 use std::ops::Range;
 
-/// What comes next.
+/// The next thing in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Not enough bytes yet.
@@ -23,7 +23,7 @@ pub(crate) struct Input {
     start: usize,
 }
 
-/// What an idle connection may keep of its buffer.
+/// How much of its buffer an idle connection may keep.
 const KEPT: usize = 4 << 10;
 
 impl Input {
@@ -34,8 +34,8 @@ impl Input {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What comes next, without taking it. `is_word` knows the four-letter words; `None` behind the
-    /// first frame.
+    /// The next thing in the input, without taking it. `is_word` knows the four-letter words;
+    /// `None` behind the first frame.
     pub(crate) fn peek(&self, max_frame: usize, is_word: Option<fn(&[u8; 4]) -> bool>) -> Next {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((first, rest)) = rest.split_first_chunk::<4>() else {

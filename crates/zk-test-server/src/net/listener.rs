@@ -1,4 +1,4 @@
-//! The port: taken once and kept, also while it refuses connections.
+//! The server's port. It is bound once and kept, also while the server refuses connections.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub(super) struct Listener {
     is_ready: bool,
     /// When to try again, after a failure.
     retry: Option<Instant>,
-    /// That it fails has been said.
+    /// Whether the log has the warning that `accept` fails.
     is_short: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The server's thread and its sockets. All state is behind one lock that is never held while
-//! waiting, so what a test does from code is done when its call returns.
+//! The server's thread and its sockets. All state is behind one lock, and no thread waits while it
+//! has the lock. So a change that a test makes is in force when its call returns.
 
 mod actions;
 mod conn;
@@ -33,7 +33,7 @@ const WAKER: Token = Token(1);
 /// Smaller numbers are the tokens of the listener and the waker.
 const FIRST_CONN: ConnId = 2;
 
-/// What the thread and the handles share.
+/// The state that the thread and the handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     core: Mutex<Core>,
@@ -60,21 +60,21 @@ pub(super) struct Core {
     dirty: Vec<ConnId>,
     /// Connections whose answer is to be lost, in the batch that is being served, and the faults.
     to_inject: Vec<(ConnId, Plan)>,
-    /// What a `delay` holds back.
+    /// Items that a `delay` holds back.
     delayed: VecDeque<Delayed>,
     /// When to check whether a connection sends nothing, or takes nothing.
     deadlines: BinaryHeap<turn::Deadline>,
     made: Instant,
     /// How many bytes may be added before all that is unsent is counted again.
     slack: usize,
-    /// What is read comes here first.
+    /// The buffer for reading: bytes come here first.
     buffer: Vec<u8>,
     has_news: bool,
     /// How many watch events were ever logged.
     events: u64,
 }
 
-/// What is not the engine's business.
+/// Settings that the engine does not need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     /// The longest frame taken, in bytes.

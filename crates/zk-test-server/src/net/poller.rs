@@ -1,4 +1,5 @@
-//! The thread: waits for sockets, and gives the server its turns.
+//! The server's thread: it waits for sockets, and runs a turn of the server when there is something
+//! to do.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::request::RequestSummary;
 use crate::words;
 use zk_wire::Malformed;
 
-/// What a batch takes at most. Requests of one batch overlap, as those in ZooKeeper's own pipeline
-/// do (`zookeeper.globalOutstandingLimit`).
+/// How many requests a batch takes at most. Requests of one batch overlap, as those in ZooKeeper's
+/// own pipeline do (`zookeeper.globalOutstandingLimit`).
 #[derive(Debug)]
 struct Quota {
     frames: usize,
@@ -30,7 +30,8 @@ const BYTES: usize = 4 << 20;
 const LARGE: usize = 8;
 /// One of the large requests counts once more for each of so many bytes.
 const PIECE: usize = 128 << 10;
-/// What a connection may have of it at least, however many there are.
+/// How many requests of a batch each connection may have at least, however many connections there
+/// are.
 const SHARE: usize = 16;
 /// How many requests a turn serves before it looks at the sockets again.
 const TURN: usize = 1000;
@@ -87,10 +88,10 @@ impl Tag {
     }
 }
 
-/// What is done to a connection once what it sent before is answered.
+/// What to do with a connection when its earlier requests are answered.
 #[derive(Debug)]
 enum Then {
-    /// Its session stands, or is refused.
+    /// Its session has been made or refused.
     Open,
     /// The client has closed it.
     End,
@@ -143,7 +144,7 @@ impl Core {
         }
     }
 
-    /// One batch; gives back how many requests it had.
+    /// Serves one batch. Returns how many requests it had.
     fn batch(&mut self, until: Instant) -> usize {
         let mut quota = Quota::new(until);
         let waiting = self.ready.len();

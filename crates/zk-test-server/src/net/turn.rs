@@ -1,4 +1,5 @@
-//! One turn of the server: what came in is served, what is due is done, what is to go out is sent.
+//! One turn of the server: it serves the requests that came in, does what is due by the clock, and
+//! sends the answers.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -177,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Nothing more is read of this connection; it is closed when all is sent.
+    /// From now on nothing is read of this connection. It is closed when everything is sent.
     pub(super) fn close(&mut self, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if matches!(conn.stage, Stage::Closing | Stage::Silent) {

@@ -1,4 +1,4 @@
-//! The longer words: connections, sessions, ephemeral nodes, watches.
+//! The four-letter words with long answers: connections, sessions, ephemeral nodes, watches.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! The four-letter words, in the real server's formats (`org.apache.zookeeper.server.command`).
-//! Keys for what there is none of here (JVM, quorum, snapshots) are left out.
+//! Keys that have no meaning here (JVM, quorum, snapshots) are left out.
 
 mod date;
 mod dump;

@@ -13,7 +13,7 @@ use std::{
 use zk_test_support::wire::{Framer, Next, Reader, Writer};
 
 /// For one answer of the server.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Of sessions for which it plays no part, in milliseconds.
 const SESSION_TIMEOUT: i32 = 30_000;
 
@@ -111,7 +111,7 @@ impl Client {
         let (host, root) = address.split_at(address.find('/').unwrap_or(address.len()));
         let stream = TcpStream::connect(host).unwrap_or_else(|e| panic!("{host}: {e}"));
         stream.set_nodelay(true).expect("TCP_NODELAY");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a read timeout");
+        stream.set_read_timeout(Some(ANSWER_LIMIT)).expect("a read timeout");
         let welcome =
             Welcome { protocol: 0, timeout: 0, id: 0, password: Vec::new(), read_only: None };
         Client {
@@ -310,7 +310,7 @@ impl Client {
                 Ok(count) => self.framer.push(&chunk[..count]),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionReset => self.closed = true,
                 Err(e) => panic!(
-                    "the server says nothing for {PATIENCE:?} ({e}); asked: {:?}",
+                    "the server says nothing for {ANSWER_LIMIT:?} ({e}); asked: {:?}",
                     self.asked
                 ),
             }

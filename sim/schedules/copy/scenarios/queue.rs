@@ -14,16 +14,16 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How often a thread that could go on loses the processor.
 const BOUND: Option<usize> = Some(2);
 
-struct Baton;
+struct Node;
 struct Share;
 
 /// A queue, and what is checked at each step: one at a time, in the order of arrival. Threads get
 /// their numbers in that order.
 struct Room {
-    queue: LocalQueue<Baton, Share>,
+    queue: LocalQueue<Node, Share>,
     inside: atomic::AtomicUsize,
     last: AtomicU64,
-    batons: AtomicUsize,
+    hand_overs: AtomicUsize,
     shares: AtomicUsize,
 }
 
@@ -33,12 +33,12 @@ impl Room {
             queue: LocalQueue::default(),
             inside: atomic::AtomicUsize::new(0),
             last: AtomicU64::new(0),
-            batons: AtomicUsize::new(0),
+            hand_overs: AtomicUsize::new(0),
             shares: AtomicUsize::new(0),
         })
     }
 
-    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Baton, Share> {
+    fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Node, Share> {
         let entry = self.queue.enter(is_try, wants, limit);
         match &entry {
             TurnOutcome::Turn { number, handed, .. } => {
@@ -47,7 +47,7 @@ impl Room {
                 let before = self.last.swap(*number, Ordering::Relaxed);
                 assert!(before < *number, "a thread that came later was first");
                 if handed.is_some() {
-                    self.batons.fetch_sub(1, Ordering::Relaxed);
+                    self.hand_overs.fetch_sub(1, Ordering::Relaxed);
                 }
             }
             TurnOutcome::Share(_) => {
@@ -86,9 +86,9 @@ impl Room {
     /// As the release of a lock: hands over, or leaves.
     fn hand_over(&self, number: u64) {
         self.is_done();
-        self.batons.fetch_add(1, Ordering::Relaxed);
-        if self.queue.pass(number, Baton).is_err() {
-            self.batons.fetch_sub(1, Ordering::Relaxed);
+        self.hand_overs.fetch_add(1, Ordering::Relaxed);
+        if self.queue.pass(number, Node).is_err() {
+            self.hand_overs.fetch_sub(1, Ordering::Relaxed);
             self.queue.leave(number);
         }
     }
@@ -103,7 +103,7 @@ impl Room {
     /// Nobody is here any more: the turn is free, and nothing was lost on its way.
     fn is_quiet(&self) {
         assert_eq!(self.queue.phase(), None, "the turn is nobody's and not free");
-        assert_eq!(self.batons.load(Ordering::Relaxed), 0, "a lock was handed over to nobody");
+        assert_eq!(self.hand_overs.load(Ordering::Relaxed), 0, "a lock was handed over to nobody");
         assert_eq!(self.shares.load(Ordering::Relaxed), 0, "a share was given to nobody");
     }
 }
@@ -135,7 +135,7 @@ fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
                 Ending::Deadline => room.visit(&Limit::NONE.or_at(deadline)),
             })
         };
-        let patient = {
+        let behind = {
             let room = room.clone();
             spawn(move || {
                 let number = room.turn(&Limit::NONE);
@@ -147,7 +147,7 @@ fn a_wait_that_ends(limit: Ending, end_turn: fn(&Room, u64)) {
             Ending::Deadline => advance(SECOND),
         });
         end_turn(&room, number);
-        [waiter, patient, ender].into_iter().for_each(|thread| thread.join().unwrap());
+        [waiter, behind, ender].into_iter().for_each(|thread| thread.join().unwrap());
         room.is_quiet();
     });
 }
@@ -257,9 +257,9 @@ pub fn a_turn_that_is_forfeited_while_its_owner_leaves_ends_once() {
 
 pub fn a_turn_that_is_forfeited_while_it_is_handed_over_ends_once() {
     a_turn_is_forfeited(|room, number| {
-        room.batons.fetch_add(1, Ordering::Relaxed);
-        if room.queue.pass(number, Baton).is_err() {
-            room.batons.fetch_sub(1, Ordering::Relaxed);
+        room.hand_overs.fetch_add(1, Ordering::Relaxed);
+        if room.queue.pass(number, Node).is_err() {
+            room.hand_overs.fetch_sub(1, Ordering::Relaxed);
             room.queue.leave(number);
         }
     });
@@ -294,8 +294,8 @@ pub fn a_deadline_before_the_server_answers_is_no_contention() {
     deadline_behind(TurnPhase::Requesting, false);
 }
 
-/// Nine threads: patient and impatient ones, some that are cancelled, readers, some that only try,
-/// a clock, and one that cancels.
+/// Nine threads: some wait without a limit, some until a deadline, some until they are cancelled,
+/// some to read, and some only try. One thread moves the clock, and one cancels.
 pub fn crowd_of_all_kinds() {
     explore_up_to(BOUND, || {
         let (room, token) = (Room::new(), CancelToken::new());

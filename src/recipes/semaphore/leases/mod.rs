@@ -153,9 +153,9 @@ impl Leases {
         };
         // Any other child counts as a lease, as it does for Curator.
         let is_pending = |child: &&str| answers.pending.contains(name::lease_id(child));
-        let standing: HashSet<&str> =
+        let counted: HashSet<&str> =
             children.names().into_iter().filter(|child| !is_pending(child)).collect();
-        if !own.iter().all(|contender| standing.contains(contender.name())) {
+        if !own.iter().all(|contender| counted.contains(contender.name())) {
             return Ok(None);
         }
         let count = match answers.take(at + 1).and_then(Reply::node) {
@@ -183,7 +183,7 @@ impl Leases {
                 count,
             )));
         }
-        let used = i64::try_from(standing.len()).unwrap_or(i64::MAX);
+        let used = i64::try_from(counted.len()).unwrap_or(i64::MAX);
         Ok(Some(i64::from(count).saturating_sub(used)))
     }
 }
