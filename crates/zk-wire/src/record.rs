@@ -309,7 +309,7 @@ impl ReplyHeader {
 }
 
 /// The body of the frame that sends a watch event to a client: its type, one of
-/// [`event`](crate::code::event), and the node's path.
+/// [`event`], and the node's path.
 pub fn watch_event(kind: i32, path: &str) -> Vec<u8> {
     Writer::bare().i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).body()
 }

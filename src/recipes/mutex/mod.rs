@@ -6,14 +6,13 @@
 
 mod lock;
 mod persist;
-mod persistent;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::lock::MutexHandle;
-pub use self::persistent::PersistentLock;
+pub use self::persist::PersistentLock;
 use crate::error::Result;
 use crate::guard::guard;
 use crate::queue::Contender;

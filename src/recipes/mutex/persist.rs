@@ -7,6 +7,7 @@
 //! its end for a grant. Because of the write it gets a change event first, or reads a version above
 //! 0, and lists the queue again.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -18,6 +19,41 @@ use crate::queue::{HeldNode, Queue};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, CreateMode, Operation};
 use zk_wire::path;
+
+/// A lock whose node belongs to no session: the lock stays held until somebody releases it by the
+/// node's name. [`ZkMutexGuard::persist`](crate::ZkMutexGuard::persist) makes it, and explains it.
+/// If you drop this value, the lock stays held.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[must_use = "nobody but you knows that this lock must be released, and by which name"]
+pub struct PersistentLock {
+    path: String,
+}
+
+impl PersistentLock {
+    /// `path`: the path of the node, below the session's chroot.
+    pub(super) fn new(path: String) -> Self {
+        PersistentLock { path }
+    }
+
+    /// The path of its node, below the session's chroot.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The name of its node, below the lock's path.
+    /// [`release_persistent`](crate::ZkMutex::release_persistent) takes it. Store it where the
+    /// process that will release the lock finds it.
+    pub fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
+    }
+}
+
+impl fmt::Display for PersistentLock {
+    /// The path.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)
+    }
+}
 
 impl Queue {
     /// Makes a persistent node beside the hold's own node, which may be deleted then. Gives the

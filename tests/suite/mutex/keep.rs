@@ -2,10 +2,12 @@
 use crate::support::{
     Proxy, Shared,
     contend::{Section, session, spawn_waiting, until_queue},
+    logged::logged,
     scenarios,
     scene::{SOON, expire, until_empty, until_state},
     until,
 };
+use log::Level;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -27,6 +29,16 @@ fn through_a_proxy(at: &str) -> (Proxy, ZkSession) {
     let proxy = Proxy::start(server.parse().unwrap());
     let ours = session(&format!("{}/{chroot}", proxy.connect_string()));
     (proxy, ours)
+}
+
+/// The guard is the last handle of its mutex and of its session. Its drop releases the kept node
+/// and closes the session, and nothing of that is a lost lock.
+fn the_last_handle_of_all_lets_it_go_without_a_warning() {
+    let at = Shared::chroot();
+    let guard = kept(&session(&at), FOR_EVER).lock().unwrap();
+    drop(guard);
+    until_empty(&at, LOCK);
+    assert_eq!(logged(Level::Warn, "lock lost"), [] as [&str; 0]);
 }
 
 fn taken_again_it_is_the_same_node_with_another_token() {
@@ -230,4 +242,5 @@ scenarios![
     each_mutex_keeps_it_for_its_own_time,
     asked_back_it_is_let_go,
     threads_and_sessions_that_keep_it_exclude_each_other,
+    the_last_handle_of_all_lets_it_go_without_a_warning,
 ];
