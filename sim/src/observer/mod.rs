@@ -324,12 +324,13 @@ impl Observer {
             let other = seen.holds.iter().find(|hold| {
                 excludes(&Node::of(node), &hold.node)
                     && seen.counts_for(hold.process, &hold.hold, hold.since)
-            })?;
-            let (one, two) = (process_name(process), process_name(other.process));
-            Some((
-                "two holders",
-                format!("{one} has made {node}, and {two} holds {}", other.hold.path),
-            ))
+            });
+            let broken = other.map(|other| {
+                let (one, two) = (process_name(process), process_name(other.process));
+                let text = format!("{one} has made {node}, and {two} holds {}", other.hold.path);
+                ("two holders", text)
+            });
+            seen.unless_it_may_overlap(broken)
         }));
     }
 
