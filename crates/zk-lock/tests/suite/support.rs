@@ -17,9 +17,12 @@ pub fn server() -> TestServer {
     TestServer::builder().tick(Duration::from_millis(100)).start().expect("a server")
 }
 
-/// The program, with the server that it is to use.
+/// The program, with the server that it is to use. A shell that runs the tests in the background,
+/// and `nohup`, ignore signals; a command inherits that, and could not trap them. So the program
+/// starts with the default for each.
 pub fn zk_lock(server: &TestServer, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zk-lock"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_zk-lock")]);
     command.env_remove("ZK_CONNECT").env_remove("RUST_LOG");
     command.env("ZK_CONNECT", server.connect_string()).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

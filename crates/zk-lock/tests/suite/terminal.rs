@@ -32,9 +32,11 @@ impl Terminal {
         let theirs = || -> OwnedFd {
             File::options().read(true).write(true).open(&name).expect("the terminal").into()
         };
-        // `setsid -c` makes it the controlling terminal.
-        let mut command = Command::new("setsid");
-        command.arg("-c").args(program).env("ZK_CONNECT", server.connect_string());
+        // `setsid -c` makes it the controlling terminal. `env` undoes what a shell in the background
+        // or `nohup` ignores.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP,INT,QUIT,TERM", "setsid", "-c"]).args(program);
+        command.env("ZK_CONNECT", server.connect_string());
         command.env("ZK_LOCK", env!("CARGO_BIN_EXE_zk-lock")).env("PS1", "$ ").env("TERM", "dumb");
         command.stdin(theirs()).stdout(theirs()).stderr(theirs());
         let child = command.spawn().expect("setsid runs");
