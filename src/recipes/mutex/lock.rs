@@ -157,8 +157,10 @@ impl MutexHandle {
 
 /// The hold that the guards of one thread share.
 struct MutexHold {
-    lock: Arc<MutexHandle>,
+    // `local_hold` is dropped first: if `lock` is the last handle, the keeper's reference to a kept
+    // hold must be the last one when `lock` goes.
     local_hold: Arc<LocalHold>,
+    lock: Arc<MutexHandle>,
 }
 
 impl Hold for Nested<MutexHold> {
