@@ -160,8 +160,8 @@ impl Keeper {
 }
 
 impl KeepState {
-    /// Whether a timer must be set for `until`, which is then noted as set. If an earlier timer is
-    /// set, none is needed: when that one fires, it sets the next.
+    /// Whether the caller must set a timer for `until`; if so, notes it as set. No timer is needed if
+    /// an earlier one is set: when the earlier timer fires, it sets the next one.
     fn needs_timer(&mut self, generation: u64, until: BootTime) -> bool {
         if self.timers_of != generation {
             (self.timers_of, self.timers) = (generation, Vec::new());

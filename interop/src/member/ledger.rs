@@ -39,8 +39,8 @@ impl Ledger {
         Ok(Ledger { counter: dir.join("counter"), lines, who, pause })
     }
 
-    /// One section; `node` is the one that holds the lock, of which the number is noted: its place
-    /// in the queue.
+    /// Does one section. `node` is the name of the node that holds the lock. The ledger notes the
+    /// number in it, which is the place in the queue.
     pub fn section(&self, deed: Deed, node: &str) -> Result<(), Failure> {
         let number = node.len().checked_sub(10).and_then(|at| node.get(at..)).unwrap_or("-");
         let count = self.count()?;

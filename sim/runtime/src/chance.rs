@@ -5,8 +5,8 @@ use crate::core;
 /// A stream of random numbers.
 pub type Rng = fastrand::Rng;
 
-/// A stream of its own for each use, so that one more number drawn here leaves the others as they
-/// were.
+/// Makes the stream of one use. Each use has a stream of its own: if the code draws one more number
+/// for one use, the numbers of the other uses stay the same.
 pub(crate) fn stream(seed: u64, number: u64) -> Rng {
     let mut rng = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     rng.u64(..);

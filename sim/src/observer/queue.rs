@@ -65,8 +65,8 @@ fn ahead<'a, 'b>(
 ///
 /// Nothing else is let pass. A read that was made before our own node was in our listing. The read
 /// of a write that nobody else deletes was made while that stood, so our listing showed the one or
-/// the other. And the reader may not take such a read for a hold: a read that is held beside ours
-/// is found as two holders, whoever is granted last.
+/// the other. And the reader must not take such a read for a hold: the check "two holders" finds a
+/// read that is held beside our hold, whichever of the two is granted last.
 fn is_without_its_write<'a>(
     node: &Node,
     other: &NodeInfo,

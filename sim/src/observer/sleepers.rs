@@ -123,8 +123,8 @@ impl Seen {
         }
     }
 
-    /// A lease is held if there are permits enough; it is only waited with by whoever has the
-    /// mutex.
+    /// A lease node is held if there are permits enough. Only the contender that holds the mutex can
+    /// have a lease node and still wait.
     fn semaphore(&self, tree: &[NodeInfo], path: &str, all: &mut Vec<(String, i64)>) {
         let entrance = self.contenders(tree, &format!("{path}/locks"));
         self.queue(&entrance, all);

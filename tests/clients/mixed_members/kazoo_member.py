@@ -28,8 +28,8 @@ class Ledger:
         )  # seconds: how long a section lasts, besides what it does
 
     def section(self, deed, node):
-        """One section; `node` is the one that holds the lock, of which the number is noted: its
-        place in the queue."""
+        """Does one section. `node` is the name of the node that holds the lock. The ledger notes
+        the number in it, which is the place in the queue."""
         count = self._count()
         self._note("+", deed, node, count)
         time.sleep(self._pause)

@@ -2,10 +2,10 @@
 //!
 //!     cargo run -p zk-mutex-bench --bin herd
 //!
-//! One holds a lock, many wait for it. The holder lets it go: how many watch events does the server
-//! send? With `WaitStrategy::Predecessor`, as many for a thousand waiters as for one; with
-//! `WaitStrategy::Parent`, one for each waiter, who then all list the whole queue to find that one
-//! of them has it. That is the herd.
+//! One session holds a lock and many sessions wait for it. The holder releases the lock: how many
+//! watch events does the server send? With `WaitStrategy::Predecessor` it sends as many for a
+//! thousand waiters as for one. With `WaitStrategy::Parent` it sends one event to each waiter. Then
+//! all waiters list the whole queue, and only one of them gets the lock. That is the herd.
 
 mod counted;
 mod crowd;

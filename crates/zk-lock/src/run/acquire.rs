@@ -15,22 +15,23 @@ use crate::cli::{Common, RunArgs};
 use crate::exit::Failure;
 use crate::output::Output;
 
-/// After so long a wait its reason is told, and again each time it has doubled.
+/// A wait that has lasted so long is reported with its reason, and again each time that this time
+/// has doubled.
 const FIRST_REPORT: Duration = Duration::from_secs(3);
 
-/// How long to wait, counted from the start of the program.
-pub struct Patience {
+/// How long the program may wait until it has the lock, counted from its start.
+pub struct WaitLimit {
     started: Instant,
-    /// Zero: not at all. `None`: for ever.
+    /// Zero: it tries once. `None`: it waits without a limit.
     timeout: Option<Duration>,
 }
 
-impl Patience {
-    pub fn new(started: Instant, try_once: bool, timeout: Option<Duration>) -> Patience {
-        Patience { started, timeout: if try_once { Some(Duration::ZERO) } else { timeout } }
+impl WaitLimit {
+    pub fn new(started: Instant, try_once: bool, timeout: Option<Duration>) -> WaitLimit {
+        WaitLimit { started, timeout: if try_once { Some(Duration::ZERO) } else { timeout } }
     }
 
-    /// A limit of one step on the way, which is not to last longer than the whole.
+    /// The limit of one step: `limit`, or the whole wait if that is shorter.
     pub fn bound(&self, limit: Duration) -> Duration {
         match self.timeout {
             Some(timeout) if !timeout.is_zero() => limit.min(timeout),
@@ -103,7 +104,7 @@ impl Locks {
     /// queue.
     pub fn acquire(
         &self,
-        patience: &Patience,
+        wait_limit: &WaitLimit,
         signals: &Signals,
         output: &Output,
     ) -> Result<Option<HeldLocks>, Failure> {
@@ -120,7 +121,7 @@ impl Locks {
         // This thread is not waited for: it may be stuck in an outage. If it cannot be started,
         // only the messages are missing.
         let _ = std::thread::Builder::new().name("report".into()).spawn(report);
-        let acquired = self.all.lock_with(patience.wait(signals));
+        let acquired = self.all.lock_with(wait_limit.wait(signals));
         drop(done);
         match acquired {
             Ok(guard) => Ok(guard.map(|guard| HeldLocks { paths: self.paths.clone(), guard })),

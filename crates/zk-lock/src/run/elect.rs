@@ -8,7 +8,7 @@ use zk_mutex::{
     ZkSession,
 };
 
-use super::acquire::Patience;
+use super::acquire::WaitLimit;
 use super::hold::{self, Hold};
 use super::plan::{self, Plan};
 use super::signals::Signals;
@@ -21,12 +21,12 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let mut plan = Plan::of(&args.child)?;
     let acl = plan::acl(common, &args.child)?;
     let signals = Signals::start()?;
-    let patience = Patience::new(started, false, args.timeout);
-    let session = super::connect(common, &args.child, &patience, &signals)?;
+    let wait_limit = WaitLimit::new(started, false, args.timeout);
+    let session = super::connect(common, &args.child, &wait_limit, &signals)?;
     plan.fit(&args.child, session.timeout())?;
     let election = ZkElection::builder(&session, &args.path).acl(acl).build()?;
     let candidate = election.join()?;
-    let leadership = match candidate.wait_leader_with(patience.wait(&signals)) {
+    let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
         Ok(Some(leadership)) => leadership,
         other => {
             // Nothing of ours stays in the queue, however the wait ended.

@@ -59,7 +59,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let started = Instant::now();
     let mut plan = Plan::of_run(args)?;
     let signals = Signals::start()?;
-    let wait = acquire::Patience::new(started, args.try_once, args.timeout);
+    let wait = acquire::WaitLimit::new(started, args.try_once, args.timeout);
     let session = connect(common, &args.child, &wait, &signals)?;
     plan.fit(&args.child, session.timeout())?;
     let locks = Locks::new(&session, common, args)?;
@@ -131,7 +131,7 @@ pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
 pub fn connect(
     common: &Common,
     child: &ChildArgs,
-    wait: &acquire::Patience,
+    wait: &acquire::WaitLimit,
     signals: &Signals,
 ) -> Result<ZkSession, Failure> {
     let mut common = common.clone();

@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
 /// After SIGKILL, where the lock is lost already: a process that the kernel does not let go is left
 /// behind then.
-const LAST_PATIENCE: Duration = Duration::from_secs(3);
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why the group is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn watch(
                 }
             }
             Some(Ending { killed: Some(killed), .. }) => {
-                if end.is_none() && now >= *killed + LAST_PATIENCE {
+                if end.is_none() && now >= *killed + KILL_TIMEOUT {
                     let text = "a process of the command does not end, not even by SIGKILL";
                     output.warn("left_behind", text, json!({"group": child.pid.as_raw_nonzero()}));
                     break;

@@ -100,8 +100,8 @@ fn creates_of_one_multi_wrap() {
     assert_eq!(made(&mut client, &sequential(&prefix)).0, format!("{prefix}{}", i32::MAX));
 }
 
-/// How far they overlap is chance: a number is the one behind the former's, or, if the former was
-/// stored already, the last of all.
+/// Chance decides how far two creates overlap. If the create before is not stored yet, the next
+/// number follows its number. If it is stored, the next number is the last one that there is.
 fn pipelined_creates_wrap_while_they_overlap() {
     const BATCH: usize = 50;
     let (_server, mut client) = counted(i32::MAX - 1);

@@ -25,8 +25,8 @@ fn what_fires_each_kind() {
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     let set_c = set_data("/p/c", b"x");
     let get2 = Req::GetChildren2 { path: "/p".into(), watch: true };
-    // What is there at first, the request that sets the watch, a write, and the events (for all
-    // else see the next write).
+    // Each case: the nodes that exist at first, the request that sets the watch, and writes, each
+    // with the events that it causes.
     type Case = (&'static [&'static str], Req, Vec<(Req, Vec<Event>)>);
     let cases: Vec<Case> = vec![
         (&[], watch_exists("/p"), vec![(create("/p"), vec![created("/p")])]),

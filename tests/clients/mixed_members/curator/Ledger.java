@@ -28,7 +28,7 @@ final class Ledger {
         lines = new FileOutputStream(Path.of(directory, "ledger").toFile(), true);
     }
 
-    /** One section, alone; the node is the one that holds the lock, of which the number is noted. */
+    /** Does one section; notes the number of the node that holds the lock. */
     void write(String node) throws IOException {
         long count = count();
         note('+', "write", node, count);
