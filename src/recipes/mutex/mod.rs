@@ -291,7 +291,8 @@ impl ZkMutex {
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
     /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        self.lock.contenders()
+        let (queue, core) = self.lock.queue();
+        queue.contenders(core)
     }
 
     /// The contender that holds the lock, in any process: the first of the
@@ -302,7 +303,8 @@ impl ZkMutex {
     ///
     /// As [`contenders`](Self::contenders).
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        self.lock.holders()
+        let (queue, core) = self.lock.queue();
+        queue.holders(core)
     }
 
     /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
@@ -347,7 +349,8 @@ impl ZkMutex {
     ///
     /// Source: Curator's `Revoker.attemptRevoke`.
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.lock.revoke(contender)
+        let (queue, core) = self.lock.queue();
+        queue.revoke(core, &contender.name)
     }
 
     /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of
@@ -367,7 +370,8 @@ impl ZkMutex {
     /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses.
     /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
     pub fn release_persistent(&self, name: &str) -> Result<bool> {
-        self.lock.release_persistent(name)
+        let (queue, core) = self.lock.queue();
+        queue.release_persistent(core, name)
     }
 }
 

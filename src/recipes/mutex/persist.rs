@@ -8,7 +8,6 @@
 //! 0, and lists the queue again.
 
 use std::fmt;
-use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::limit::Limit;
@@ -83,12 +82,7 @@ impl Queue {
     }
 
     /// Deletes the node of a persistent lock. False: there is no such node.
-    pub(crate) fn release_persistent(
-        &self,
-        core: &Core,
-        name: &str,
-        operation_timeout: Duration,
-    ) -> Result<bool> {
+    pub(crate) fn release_persistent(&self, core: &Core, name: &str) -> Result<bool> {
         let refused = |why: &str| {
             let reason = format!("{name:?} {why}");
             Err(Error::InvalidConfig { what: "persistent lock", reason })
@@ -98,7 +92,7 @@ impl Queue {
         if name::parse(name).is_none_or(|parsed| parsed.id.is_empty()) || name.contains('/') {
             return refused("is not the name of a contender's node with an id in it");
         }
-        let (path, limit) = (path::join(self.dir(), name), Limit::after(operation_timeout));
+        let (path, limit) = (path::join(self.dir(), name), Limit::after(core.operation_timeout()));
         // An earlier delete may have succeeded although its answer was lost.
         let mut may_be_done = false;
         let is_deleted = query("release_persistent", core, &path, &limit, |generation, _| {

@@ -13,9 +13,10 @@ use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
 use crate::queue::name::Kind;
-use crate::queue::{Contender, HeldNode, Mode, Release};
+use crate::queue::{HeldNode, Mode, Queue, Release};
 use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
+use crate::session::core::Core;
 use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
@@ -293,17 +294,9 @@ impl RwLockHandle {
         Ok(reader.is_some() || writer.is_some() || self.shared.self_deadlock.is_held_by(thread))
     }
 
-    pub(super) fn contenders(&self) -> Result<Vec<Contender>> {
-        self.shared.local.queue.contenders(self.settings.session.core())
-    }
-
-    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        self.shared.local.queue.holders(self.settings.session.core())
-    }
-
-    /// Asks a contender to let go. Gives the data that its node had before.
-    pub(super) fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.shared.local.queue.revoke(self.settings.session.core(), &contender.name)
+    /// The lock's queue, and the session in which requests to it are sent.
+    pub(super) fn queue(&self) -> (&Queue, &Core) {
+        (&self.shared.local.queue, self.settings.session.core())
     }
 
     pub(super) fn describe(&self) -> &'static str {

@@ -320,7 +320,8 @@ impl ZkRwLock {
     /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
     /// takes longer than a sixth of the session timeout; otherwise as [`read`](Self::read).
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        self.lock.contenders()
+        let (queue, core) = self.lock.queue();
+        queue.contenders(core)
     }
 
     /// The contenders that hold the lock, in any process: the writer, or all readers ahead of the
@@ -331,7 +332,8 @@ impl ZkRwLock {
     ///
     /// As [`contenders`](Self::contenders).
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        self.lock.holders()
+        let (queue, core) = self.lock.queue();
+        queue.holders(core)
     }
 
     /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
@@ -345,7 +347,8 @@ impl ZkRwLock {
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.lock.revoke(contender)
+        let (queue, core) = self.lock.queue();
+        queue.revoke(core, &contender.name)
     }
 }
 
