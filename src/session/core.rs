@@ -13,6 +13,7 @@ use super::connect_string::ConnectString;
 use super::connection::machine::MachineConfig;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::{Generation, operation_timeout};
+use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::retry::{Retry, RetryPolicy};
 use crate::clock::BootTime;
@@ -356,11 +357,15 @@ impl Core {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         let told = match first {
             Some((id, current)) => {
-                let answer = current.map(|current| current.close());
+                let closing = current.map(|current| current.close());
                 self.changes.notify(&(), true);
                 let _ = self.supervisor.send(SupervisorMessage::Stop);
-                let told =
-                    answer.is_none_or(|answer| answer.recv_timeout(left(until)).unwrap_or(false));
+                // This runs foreign code, the logger, which may block. By now the server, the
+                // waiting threads and the supervisor know of the close.
+                let told = closing.is_none_or(|(lost, answer)| {
+                    lease::notify_lost(&lost);
+                    answer.recv_timeout(left(until)).unwrap_or(false)
+                });
                 self.closed.raise(told);
                 // The logger is foreign code. If it blocks, the server knows of the close already,
                 // and the other callers have the outcome.
@@ -493,7 +498,8 @@ impl Core {
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
-            drop(state); // closed meanwhile
+            // The session was closed meanwhile. No thread can have a node in this generation yet.
+            drop(state);
             drop(generation.close());
             return Ok(());
         }

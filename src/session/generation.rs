@@ -396,18 +396,17 @@ impl Generation {
         self.connection.wake();
     }
 
-    /// Ends the session here and at the server. Returns once the request is on its way; the
-    /// receiver gets whether the server has answered it.
-    pub(super) fn close(&self) -> Receiver<bool> {
+    /// Ends the session here and at the server. Returns once the request is on its way. Gives the
+    /// nodes that are lost by it, which the caller must pass to [`lease::notify_lost`], and a
+    /// receiver that gets whether the server has answered.
+    pub(super) fn close(&self) -> (Vec<Arc<LeasedNode>>, Receiver<bool>) {
         // The lease ends before the server can hear of the close. When the server hears of it, it
         // deletes our nodes, and other processes get the locks: no guard of ours may be valid by
         // then.
         let lost = self.lease.mark_ended(LossReason::SessionClosed);
         let (done, told) = bounded(1);
         self.connection.with(|machine, now| machine.close(done, now));
-        // This runs foreign code, which may block, so it comes after the request.
-        lease::notify_lost(&lost);
-        told
+        (lost, told)
     }
 
     // ---- the outputs of the connection's machine ----

@@ -2,7 +2,7 @@
 //! that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
-    contend::spawn_waiting,
+    contend::{spawn_waiting, until_queue},
     logged,
     own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
@@ -486,16 +486,23 @@ fn until_it_sleeps(thread: &str) {
 fn close_reaches_the_server_though_the_logger_blocks() {
     let address = Shared::chroot();
     let theirs = session(&address);
+    let _taken = ZkMutex::new(&theirs, "/taken").unwrap().lock().unwrap();
     for part in ["lock lost", ": closed"] {
         let ours = session_of(&address, Duration::from_secs(60));
         let _guard = ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap();
+        let (mutex, (done, ended)) = (ZkMutex::new(&ours, "/taken").unwrap(), unbounded());
         let blocked = logged::hold(part);
         thread::scope(|scope| {
+            let _waiter = spawn_waiting(scope, move || done.send(mutex.lock().map(drop)));
+            until_queue(&address, "/taken", 2);
             let closed = scope.spawn(|| ours.close());
             assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
             let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
+            let ended = ended.recv_timeout(SOON);
             drop(blocked);
             assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
+            let is_closed = matches!(ended, Ok(Err(Error::Closed { .. })));
+            assert!(is_closed, "{part:?} keeps a thread waiting: {ended:?}");
             let _ = closed.join().unwrap(); // its time may be over: that of the logger counts
         });
     }
