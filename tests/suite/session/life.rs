@@ -2,7 +2,7 @@
 //! that nothing stays behind.
 use crate::support::{
     OpKind, Proxy, Raw, Server, Shared,
-    contend::{spawn_waiting, until_queue},
+    contend::spawn_waiting,
     logged,
     own::{listening, threads},
     raw::{self, SESSION_EXPIRED},
@@ -486,26 +486,39 @@ fn until_it_sleeps(thread: &str) {
 fn close_reaches_the_server_though_the_logger_blocks() {
     let address = Shared::chroot();
     let theirs = session(&address);
-    let _taken = ZkMutex::new(&theirs, "/taken").unwrap().lock().unwrap();
     for part in ["lock lost", ": closed"] {
         let ours = session_of(&address, Duration::from_secs(60));
         let _guard = ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap();
-        let (mutex, (done, ended)) = (ZkMutex::new(&ours, "/taken").unwrap(), unbounded());
         let blocked = logged::hold(part);
         thread::scope(|scope| {
-            let _waiter = spawn_waiting(scope, move || done.send(mutex.lock().map(drop)));
-            until_queue(&address, "/taken", 2);
             let closed = scope.spawn(|| ours.close());
             assert!(blocked.wait(SOON), "nothing was logged with {part:?}");
             let freed = ZkMutex::new(&theirs, "/lock").unwrap().lock_timeout(SOON);
-            let ended = ended.recv_timeout(SOON);
             drop(blocked);
             assert!(freed.is_ok_and(|guard| guard.is_some()), "{part:?} keeps the server waiting");
-            let is_closed = matches!(ended, Ok(Err(Error::Closed { .. })));
-            assert!(is_closed, "{part:?} keeps a thread waiting: {ended:?}");
             let _ = closed.join().unwrap(); // its time may be over: that of the logger counts
         });
     }
+}
+
+/// In an outage a thread waits for the connection, and its session has a lock that the close ends.
+fn close_frees_a_thread_that_waits_for_the_connection_though_the_logger_blocks() {
+    let (proxy, through) = proxied();
+    let ours = session_of(&through, Duration::from_secs(60));
+    let _guard = ZkMutex::new(&ours, "/held").unwrap().lock().unwrap();
+    proxy.refuse(true);
+    proxy.cut();
+    until_state(&ours, SessionState::Suspended);
+    let (mutex, (done, ended)) = (ZkMutex::new(&ours, "/wanted").unwrap(), unbounded());
+    let blocked = logged::hold("lock lost");
+    thread::scope(|scope| {
+        spawn_waiting(scope, move || done.send(mutex.lock().map(drop)));
+        scope.spawn(|| ours.close());
+        assert!(blocked.wait(SOON), "nothing was logged");
+        let ended = ended.recv_timeout(SOON);
+        drop(blocked);
+        assert!(matches!(ended, Ok(Err(Error::Closed { .. }))), "{ended:?}");
+    });
 }
 
 fn close_frees_every_blocked_caller() {
@@ -858,6 +871,7 @@ scenarios![
     close_ends_the_session_at_the_server_at_once,
     mutexes_and_guards_may_outlive_a_closed_session,
     close_reaches_the_server_though_the_logger_blocks,
+    close_frees_a_thread_that_waits_for_the_connection_though_the_logger_blocks,
     close_frees_every_blocked_caller,
     every_call_on_a_closed_session_says_so,
     close_by_several_threads_at_once_is_one_close,
