@@ -380,10 +380,10 @@ fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<
                 return Ok(());
             }
         }
-        if times.len() == 1
-            && let Some((_, meta)) = zk::data(session, &path)?
-        {
-            clock(meta.ctime, findings);
+        if times.len() == 1 {
+            if let Some((_, meta)) = zk::data(session, &path)? {
+                clock(meta.ctime, findings);
+            }
         }
         if let Err(e) = client.delete(&path, None) {
             findings.add(

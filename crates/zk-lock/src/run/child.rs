@@ -161,14 +161,15 @@ impl Child {
                 self.on_loss = None;
             }
         }
-        // Somebody killed it. If there cannot be another now, there may be at the next look.
-        if !self.has_guard
-            && let Ok(guard) = Guard::start(plan)
-        {
-            self.guard_has_acted |= self.guard.has_acted();
-            self.guard = guard;
-            self.guard.adopt(self.pid);
-            self.has_guard = true;
+        if !self.has_guard {
+            // Somebody killed the guard process. If no other one can be started now, the next call
+            // tries again.
+            if let Ok(guard) = Guard::start(plan) {
+                self.guard_has_acted |= self.guard.has_acted();
+                self.guard = guard;
+                self.guard.adopt(self.pid);
+                self.has_guard = true;
+            }
         }
     }
 

@@ -26,14 +26,14 @@ pub struct Plan {
 
 impl Plan {
     pub fn of_run(args: &RunArgs) -> Result<Plan, Failure> {
-        if let (Some(min), Some(max)) = (args.min_hold, args.max_hold)
-            && min > max
-        {
-            return Err(Failure::usage(format!(
-                "--min-hold {} is longer than --max-hold {}",
-                show(min),
-                show(max)
-            )));
+        if let (Some(min), Some(max)) = (args.min_hold, args.max_hold) {
+            if min > max {
+                return Err(Failure::usage(format!(
+                    "--min-hold {} is longer than --max-hold {}",
+                    show(min),
+                    show(max)
+                )));
+            }
         }
         if args.permits == Some(0) {
             return Err(Failure::usage("--permits 0: take one permit at least"));

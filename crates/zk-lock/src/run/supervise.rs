@@ -143,11 +143,11 @@ fn watch(
             if (begun.why != why || begun.since == now) && why == Why::Loss {
                 begun.why = Why::Loss;
                 let reason = reason(hold);
-                if !plan.on_loss.is_empty()
-                    && let Err(e) = child.run_on_loss(&plan.on_loss, variables, &reason)
-                {
-                    let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
-                    output.warn("on_loss_failed", &text, json!({}));
+                if !plan.on_loss.is_empty() {
+                    if let Err(e) = child.run_on_loss(&plan.on_loss, variables, &reason) {
+                        let text = format!("--on-loss {}: {e}", plan.on_loss.join(" "));
+                        output.warn("on_loss_failed", &text, json!({}));
+                    }
                 }
             }
         } else if is_to_go_on {
