@@ -119,6 +119,8 @@ pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, ZkSession,
 };
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 pub use wait::Wait;
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

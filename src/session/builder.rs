@@ -28,6 +28,7 @@ impl SessionBuilder {
             auth: Vec::new(),
             retry: RetryPolicy::default(),
             tick: None,
+            tls: None,
         };
         SessionBuilder { connect_string, config, handler: None }
     }
@@ -49,6 +50,18 @@ impl SessionBuilder {
     /// are presented anew on every connection, before anything else.
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.config.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
+    /// Connects over TLS; by default connections are not encrypted. See [`TlsConfig`](crate::TlsConfig)
+    /// for what is checked, and for the servers' side.
+    ///
+    /// If a server does not pass the checks or does not let us in, [`connect`](Self::connect) says so
+    /// for each host, with what to do. If a file cannot be used, it says
+    /// [`Error::InvalidConfig`] at once.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
+        self.config.tls = Some(tls);
         self
     }
 
@@ -101,7 +114,7 @@ impl SessionBuilder {
     /// each host with the reason. [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
-        let Config { timeout, connect_timeout, auth, retry, tick } = &self.config;
+        let Config { timeout, connect_timeout, auth, retry, tick, tls } = &self.config;
         let (timeout, connect_timeout) = (*timeout, *connect_timeout);
         check_millis("session timeout", timeout)?;
         check_millis("connect timeout", connect_timeout)?;
@@ -126,6 +139,9 @@ impl SessionBuilder {
                     ),
                 });
             }
+        }
+        if let Some(tls) = tls {
+            tls.check(&ensemble.hosts)?;
         }
         let start = Instant::now();
         let session =

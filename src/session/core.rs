@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_string::ConnectString;
+use super::connection::Dialling;
 use super::connection::machine::MachineConfig;
 use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
 use super::generation::{Generation, operation_timeout};
 use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::retry::{Retry, RetryPolicy};
+use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
 use crate::limit::{Ended, Limit};
@@ -50,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) retry: RetryPolicy,
     pub(crate) tick: Option<Duration>,
+    pub(crate) tls: Option<TlsConfig>,
 }
 
 /// The number of the next session of this process.
@@ -493,8 +496,12 @@ impl Core {
         let supervisor = self.supervisor.clone();
         let report =
             Box::new(move |event| drop(supervisor.send(SupervisorMessage::Session(number, event))));
-        let hosts = self.ensemble.hosts.clone();
-        let generation = Generation::start(number, settings, hosts, config.retry, report, alive)
+        let dialling = Dialling {
+            hosts: self.ensemble.hosts.clone(),
+            policy: config.retry,
+            tls: config.tls.clone(),
+        };
+        let generation = Generation::start(number, settings, dialling, report, alive)
             .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {

@@ -14,18 +14,16 @@ use std::time::Duration;
 use super::acl::Acl;
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
-use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{Batch, MachineConfig, Output, Task};
-use super::connection::{Connection, EventLoop};
+use super::connection::{Connection, Dialling, EventLoop};
 use super::event::SessionEvent;
 use super::lease::{self, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::{Notifier, WatchRegistry};
-use super::retry::RetryPolicy;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
@@ -120,12 +118,11 @@ impl Generation {
     pub(super) fn start(
         number: u64,
         config: MachineConfig,
-        hosts: Vec<Host>,
-        policy: RetryPolicy,
+        dialling: Dialling,
         report: Report,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
-        EventLoop::start(format!("zkm-loop-{number}"), config, hosts, policy, alive, |connection| {
+        EventLoop::start(format!("zkm-loop-{number}"), config, dialling, alive, |connection| {
             Generation {
                 number,
                 lease: Lease::default(),

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
 use super::machine::{LeaseStatus, MachineConfig, Output};
-use super::{CHUNK, Connection, SERVER, read_some};
+use super::{CHUNK, Connection, SERVER, TlsStream};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
+use crate::session::tls::TlsConfig;
 use crate::world::{
     Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };
@@ -28,10 +29,18 @@ const WAKER: Token = Token(0);
 /// The events for which a socket is registered until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
+/// How servers are dialled.
+pub(in crate::session) struct Dialling {
+    pub(in crate::session) hosts: Vec<Host>,
+    pub(in crate::session) policy: RetryPolicy,
+    pub(in crate::session) tls: Option<TlsConfig>,
+}
+
 pub(in crate::session) struct EventLoop {
     poll: Poll,
     generation: Arc<Generation>,
     dialer: Dialer,
+    tls: Option<TlsConfig>,
     server: Option<ServerConnection>,
     /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
@@ -41,9 +50,12 @@ pub(in crate::session) struct EventLoop {
 struct ServerConnection {
     socket: Arc<TcpStream>,
     host: String,
-    /// When dialling began; once the socket is connected, when that was.
+    /// When dialling began; once `is_connected`, when that became so.
     since: BootTime,
+    /// True when the socket is connected and the TLS handshake, if there is one, is over.
     is_connected: bool,
+    /// TLS, until the handshake is over.
+    tls: Option<Box<TlsStream>>,
     /// The epoch when this socket was dialled. Once this connection carries the session, the
     /// machine's epoch is larger.
     epoch_before: u64,
@@ -55,8 +67,7 @@ impl EventLoop {
     pub(in crate::session) fn start(
         name: String,
         config: MachineConfig,
-        hosts: Vec<Host>,
-        policy: RetryPolicy,
+        dialling: Dialling,
         alive: Sender<Infallible>,
         make: impl FnOnce(Connection) -> Generation,
     ) -> io::Result<Arc<Generation>> {
@@ -67,7 +78,8 @@ impl EventLoop {
         let mut this = EventLoop {
             poll,
             generation: generation.clone(),
-            dialer: Dialer::new(hosts, policy, BootTime::now()),
+            dialer: Dialer::new(dialling.hosts, dialling.policy, BootTime::now()),
+            tls: dialling.tls,
             server: None,
             resolutions: unbounded(),
         };
@@ -159,7 +171,13 @@ impl EventLoop {
         let attempt = inner.machine.attempt();
         if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
             if now >= server.since + attempt {
-                let reason = format!("no connection within {} ms", attempt.as_millis());
+                let within = format!("within {} ms", attempt.as_millis());
+                let reason = match &server.tls {
+                    Some(tls) if tls.has_begun() => format!(
+                        "accepted the connection, but did not end the TLS handshake {within}"
+                    ),
+                    _ => format!("no connection {within}"),
+                };
                 generation.host_failed(&server.host, reason);
                 self.server = None;
             } else {
@@ -223,10 +241,23 @@ impl EventLoop {
         if !server.is_connected {
             match (server.socket.take_error(), server.socket.peer_addr()) {
                 (Ok(None), Ok(_)) => {
+                    if let Some(tls) = &mut server.tls {
+                        match tls.handshake(&server.socket) {
+                            Ok(true) => {}
+                            Ok(false) => return, // it waits for the server
+                            Err(reason) => {
+                                debug!("{}: {reason}", server.host);
+                                self.generation.host_failed(&server.host, reason);
+                                self.server = None;
+                                return;
+                            }
+                        }
+                    }
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
-                    inner.socket = Some(server.socket.clone());
+                    (inner.socket, inner.tls) =
+                        (Some(server.socket.clone()), server.tls.take());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
                     inner.flush(&connection.registry);
@@ -248,16 +279,19 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
-            match read_some(&mut &*server.socket, &mut buf) {
+            match inner.read(&server.socket, &mut buf) {
+                Ok(Some(0)) if !inner.machine.is_greeted() => {
+                    break "closed the connection without an answer; it may not serve yet, or want \
+                           TLS on this port (SessionBuilder::tls)"
+                        .to_owned();
+                }
                 Ok(Some(0)) => break "closed the connection".to_owned(),
                 Ok(Some(n)) => {
-                    // The clock is read after the bytes: an answer must never be taken for older
-                    // than it is.
-                    inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
                     // After a short read epoll and kqueue announce new bytes again, so another read
                     // is not needed. But if the end of the stream came together with the last
                     // bytes, it was announced with them and is not announced again.
-                    if cfg!(unix) && !ends && n < buf.len() {
+                    // (With TLS a read is short although there is more in the socket.)
+                    if cfg!(unix) && !ends && n < buf.len() && inner.tls.is_none() {
                         return;
                     }
                 }
@@ -276,11 +310,15 @@ impl EventLoop {
 
     fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
+        let tls = inner.tls.take();
         #[cfg(unix)]
         {
             inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
+        if let Some(mut tls) = tls {
+            tls.close(&server.socket);
+        }
         // This wakes a calling thread that waits for the socket.
         let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
@@ -311,6 +349,12 @@ impl EventLoop {
             let _ = socket.set_nodelay(true); // without it there is only more latency
             self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
         };
+        // The files are read anew for each connection. They may have been replaced.
+        let tls = self.tls.as_ref().map(|tls| TlsStream::new(tls, &target.host)).transpose();
+        let tls = match tls {
+            Ok(tls) => tls.map(Box::new),
+            Err(reason) => return self.generation.host_failed(&target.host, reason),
+        };
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
                 let (socket, host) = (Arc::new(socket), target.host);
@@ -319,6 +363,7 @@ impl EventLoop {
                     host,
                     since: now,
                     is_connected: false,
+                    tls,
                     epoch_before,
                 });
             }
@@ -356,7 +401,8 @@ impl EventLoop {
     fn give_up(&mut self) {
         {
             let mut inner = self.generation.connection.inner.lock();
-            (inner.socket, inner.interest, self.server) = (None, None, None);
+            (inner.socket, inner.tls) = (None, None);
+            (inner.interest, self.server) = (None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.deliver_outputs());

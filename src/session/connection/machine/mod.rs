@@ -303,6 +303,11 @@ impl Machine {
         self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
     }
 
+    /// Whether the server has answered the connect request of this connection.
+    pub(super) fn is_greeted(&self) -> bool {
+        !matches!(self.phase, Phase::Handshake(_))
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }

@@ -6,6 +6,9 @@
 
 use super::*;
 
+/// With this begins the answer of a TLS server to bytes that are not TLS.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
         if self.is_over() {
@@ -49,10 +52,12 @@ impl Machine {
                 Err(e) => Err(e),
             };
             if let Err(Malformed(what)) = result {
-                self.disconnect(
-                    format!("does not speak ZooKeeper's protocol: it sent {what}"),
-                    now,
-                );
+                let reason = if !self.is_greeted() && bytes.starts_with(&TLS_ALERT) {
+                    "speaks TLS on this port; connect with SessionBuilder::tls".to_owned()
+                } else {
+                    format!("does not speak ZooKeeper's protocol: it sent {what}")
+                };
+                self.disconnect(reason, now);
             }
             if matches!(self.phase, Phase::Down | Phase::Over) {
                 return; // that connection was given up, and its other bytes do not count
