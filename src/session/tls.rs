@@ -150,7 +150,10 @@ impl TlsConfig {
 
     /// The words for the end of a connection in the middle of the handshake.
     pub(super) fn explain_end(&self) -> String {
-        format!("closed the connection in the TLS handshake; {RIGHT_PORT}; {}", self.client_advice())
+        format!(
+            "closed the connection in the TLS handshake; {RIGHT_PORT}; {}",
+            self.client_advice()
+        )
     }
 
     /// The words for the end of a connection after the handshake and before the server's first

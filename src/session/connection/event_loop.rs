@@ -256,8 +256,7 @@ impl EventLoop {
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
-                    (inner.socket, inner.tls) =
-                        (Some(server.socket.clone()), server.tls.take());
+                    (inner.socket, inner.tls) = (Some(server.socket.clone()), server.tls.take());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
                     inner.flush(&connection.registry);

@@ -123,8 +123,7 @@ impl Inner {
         let Some(server) = &self.socket else { return };
         let reads = self.reader.is_none().then_some(Interest::READABLE);
         let waits = self.tls.as_ref().is_some_and(|tls| tls.has_unwritten());
-        let writes =
-            (waits || !self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
+        let writes = (waits || !self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
         let wanted = match (reads, writes) {
             (Some(reads), Some(writes)) => Some(reads | writes),
             (reads, writes) => reads.or(writes),

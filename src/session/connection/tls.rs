@@ -80,11 +80,7 @@ impl TlsStream {
     ///
     /// An end without TLS's close_notify is an end like any other: the protocol's frames bear their
     /// length, so what was cut off cannot pass for an answer.
-    pub(crate) fn read(
-        &mut self,
-        socket: &TcpStream,
-        buf: &mut [u8],
-    ) -> io::Result<Option<usize>> {
+    pub(crate) fn read(&mut self, socket: &TcpStream, buf: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.connection.reader().read(buf) {
                 Ok(0) => return self.end(),
