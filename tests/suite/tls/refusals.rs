@@ -1,6 +1,6 @@
 //! A server that does not pass the checks, or does not let us in: the error names host and cause,
 //! and tells what to do.
-use super::{Stage, assert_says, builder, reason};
+use super::{Stage, assert_says, builder, reason, tries};
 use crate::support::{Proxy, Server, pki::Leaf, scenarios};
 use zk_mutex::{Error, TlsConfig, ZkSession};
 
@@ -54,7 +54,7 @@ fn a_certificate_for_another_purpose_is_named() {
 
 fn a_missing_client_certificate_is_named() {
     let stage = Stage::wants_clients();
-    for _ in 0..5 {
+    for _ in 0..tries() {
         let said = reason(builder(&stage.server.secure(), stage.trust()));
         assert_says(&said, &["give one with TlsConfig::client_certificate()"]);
     }
@@ -64,7 +64,7 @@ fn a_client_certificate_of_another_ca_is_named() {
     let stage = Stage::wants_clients();
     let strange = stage.stranger().issue("client", &Leaf::client("orders"));
     let tls = stage.trust().client_certificate(&strange.certificate, &strange.key);
-    for _ in 0..5 {
+    for _ in 0..tries() {
         let said = reason(builder(&stage.server.secure(), tls.clone()));
         assert_says(&said, &["trusts the CA of our", strange.certificate.to_str().unwrap()]);
     }
@@ -81,7 +81,7 @@ fn an_expired_client_certificate_is_named() {
 fn a_server_without_tls_is_named() {
     let stage = Stage::new(); // for its CA
     let server = Server::start();
-    for _ in 0..5 {
+    for _ in 0..tries() {
         let said = reason(builder(&server.connect_string(), stage.trust()));
         assert_says(&said, &["TLS", "secureClientPort"]);
     }
@@ -104,7 +104,7 @@ fn a_session_without_tls_is_told_that_the_port_wants_it() {
         || stage.as_ref().unwrap().server.secure(),
         zk_test_server::TestServer::connect_string,
     );
-    for _ in 0..5 {
+    for _ in 0..tries() {
         let said = reason(ZkSession::builder(&at));
         assert_says(&said, &["TLS", "SessionBuilder::tls"]);
     }

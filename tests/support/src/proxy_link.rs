@@ -43,7 +43,7 @@ impl Item {
 enum End<'s> {
     Plain(&'s TcpStream),
     #[cfg(feature = "tls")]
-    Tls(Terminated<'s>),
+    Tls(Box<Terminated<'s>>),
 }
 
 impl End<'_> {
@@ -51,7 +51,7 @@ impl End<'_> {
     fn new<'s>(core: &Core, socket: &'s TcpStream) -> End<'s> {
         #[cfg(feature = "tls")]
         if let Some(config) = core.tls.as_ref().filter(|_| proxy_tls::begins(socket)) {
-            return End::Tls(Terminated::new(socket, config.clone()));
+            return End::Tls(Box::new(Terminated::new(socket, config.clone())));
         }
         End::Plain(socket)
     }
@@ -71,7 +71,7 @@ impl Read for &End<'_> {
         match self {
             End::Plain(socket) => (&mut &**socket).read(buf),
             #[cfg(feature = "tls")]
-            End::Tls(tls) => (&mut &*tls).read(buf),
+            End::Tls(tls) => (&mut &**tls).read(buf),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Write for &End<'_> {
         match self {
             End::Plain(socket) => (&mut &**socket).write(bytes),
             #[cfg(feature = "tls")]
-            End::Tls(tls) => (&mut &*tls).write(bytes),
+            End::Tls(tls) => (&mut &**tls).write(bytes),
         }
     }
 
