@@ -61,6 +61,20 @@ struct ServerConnection {
     epoch_before: u64,
 }
 
+impl ServerConnection {
+    /// Whether the socket is connected. An error says why it never will be.
+    fn is_socket_connected(&self) -> io::Result<bool> {
+        // An error in the handshake is found by the handshake, which has better words for it.
+        if self.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
+            return Ok(true);
+        }
+        match self.socket.take_error()? {
+            Some(e) => Err(e),
+            None => Ok(self.socket.peer_addr().is_ok()),
+        }
+    }
+}
+
 impl EventLoop {
     /// Starts the thread, which dials at once. The thread ends when the session is over, and keeps
     /// `alive` until then. `make` makes the generation around the connection.
@@ -239,8 +253,8 @@ impl EventLoop {
         let Some(server) = &mut self.server else { return };
         let connection = &self.generation.connection;
         if !server.is_connected {
-            match (server.socket.take_error(), server.socket.peer_addr()) {
-                (Ok(None), Ok(_)) => {
+            match server.is_socket_connected() {
+                Ok(true) => {
                     if let Some(tls) = &mut server.tls {
                         match tls.handshake(&server.socket) {
                             Ok(true) => {}
@@ -261,8 +275,8 @@ impl EventLoop {
                     inner.machine.connected(now);
                     inner.flush(&connection.registry);
                 }
-                (Ok(None), Err(_)) => return, // not yet
-                (Ok(Some(e)) | Err(e), _) => {
+                Ok(false) => return, // not yet
+                Err(e) => {
                     self.generation.host_failed(&server.host, e.to_string());
                     self.server = None;
                     return;
