@@ -81,7 +81,7 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
-    fn key(&self) -> LockKey {
+    pub(crate) fn key(&self) -> LockKey {
         LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
 

@@ -17,6 +17,7 @@ use crate::local::registry::Interned;
 use crate::queue::call::error;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
+use crate::recipes::calls::InQueue;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
@@ -36,6 +37,12 @@ pub(super) struct Campaign {
     pub(super) id: Vec<u8>,
     /// The queue of candidates, which all elections of one path on one session share.
     pub(super) queue: Arc<Interned<Queue>>,
+}
+
+impl InQueue for Campaign {
+    fn queue(&self) -> (&Queue, &Core) {
+        (&self.queue, self.session.core())
+    }
 }
 
 impl Campaign {
