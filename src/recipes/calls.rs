@@ -129,7 +129,24 @@ macro_rules! lock_at_a_path {
 pub(super) use lock_at_a_path;
 
 /// Makes the four calls that take a lock: one blocks, one tries, one has a timeout, one a [`Wait`].
+/// Without names they are `lock`, `try_lock`, `lock_timeout` and `lock_with`.
 macro_rules! lock_calls {
+    (
+        $lock:ident gives $guard:ident by $make:path, of $what:literal, unused: $unused:literal,
+        |$this:ident| $way:expr;
+        $(#[$lock_doc:meta])* lock
+        errors: $(#[$errors:meta])*;
+        $(#[$try_doc:meta])* try_lock;
+    ) => {
+        lock_calls! {
+            $lock gives $guard by $make, of $what, unused: $unused, |$this| $way;
+            $(#[$lock_doc])* #[doc(alias = "acquire")] lock
+            errors: $(#[$errors])*;
+            $(#[$try_doc])* #[doc(alias = "tryAcquire")] try_lock;
+            #[doc(alias = "try_lock_for")] lock_timeout;
+            #[doc(alias = "try_lock_until")] lock_with;
+        }
+    };
     (
         $lock:ident gives $guard:ident by $make:path, of $what:literal, unused: $unused:literal,
         |$this:ident| $way:expr;

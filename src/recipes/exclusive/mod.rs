@@ -118,7 +118,6 @@ lock_calls! {
 
     /// Blocks until this call holds the lock. A thread that holds it already waits too, for ever if
     /// no other thread drops that guard.
-    #[doc(alias = "acquire")]
     lock
     errors:
     /// * [`Error::NoAuth`](crate::Error::NoAuth) also when the ACL of the holder's node does not
@@ -128,14 +127,7 @@ lock_calls! {
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
     /// call costs one write, or nothing if another thread of this process has the lock. If a node
     /// of ours is being deleted, the call waits for that.
-    #[doc(alias = "tryAcquire")]
     try_lock;
-
-    #[doc(alias = "try_lock_for")]
-    lock_timeout;
-
-    #[doc(alias = "try_lock_until")]
-    lock_with;
 }
 
 impl ZkExclusiveLock {

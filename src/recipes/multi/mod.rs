@@ -132,7 +132,6 @@ lock_calls! {
     unused: "the ZkMultiLock will immediately unlock", |lock| lock.set;
 
     /// Blocks until this thread holds all members. The call gives the first error that it meets.
-    #[doc(alias = "acquire")]
     lock
     errors:
     /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
@@ -144,14 +143,7 @@ lock_calls! {
 
     /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
     /// that case no member is held. The shortest of the sessions' timeouts counts.
-    #[doc(alias = "tryAcquire")]
     try_lock;
-
-    #[doc(alias = "try_lock_for")]
-    lock_timeout;
-
-    #[doc(alias = "try_lock_until")]
-    lock_with;
 }
 
 impl Set {

@@ -173,7 +173,6 @@ lock_calls! {
 
     /// Blocks until this thread holds the lock. A thread that holds it already gets another guard
     /// at once.
-    #[doc(alias = "acquire")]
     lock
     errors:
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
@@ -182,14 +181,7 @@ lock_calls! {
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
     /// call costs one read and no write.
-    #[doc(alias = "tryAcquire")]
     try_lock;
-
-    #[doc(alias = "try_lock_for")]
-    lock_timeout;
-
-    #[doc(alias = "try_lock_until")]
-    lock_with;
 }
 
 contender_calls! {

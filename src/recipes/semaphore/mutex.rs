@@ -87,7 +87,6 @@ lock_calls! {
 
     /// Blocks until this call holds the lock. A thread that holds it already waits too, for ever if
     /// no other thread drops that guard.
-    #[doc(alias = "acquire")]
     lock
     errors:
     /// * [`Error::InconsistentLeases`](crate::Error::InconsistentLeases) when the path is that of a
@@ -96,14 +95,7 @@ lock_calls! {
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it or waits for it. In
     /// that case the call costs two reads and no write.
-    #[doc(alias = "tryAcquire")]
     try_lock;
-
-    #[doc(alias = "try_lock_for")]
-    lock_timeout;
-
-    #[doc(alias = "try_lock_until")]
-    lock_with;
 }
 
 contender_calls! {
