@@ -3,12 +3,12 @@
 //! says only what is special about it.
 
 use crate::error::Result;
-use crate::guard::Held;
 use crate::limit::Limit;
-use crate::queue::{Contender, Mode, Queue};
+use crate::queue::{Contender, Queue};
+use crate::recipes::guard::Held;
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
-use crate::wait::{Wait, until_got};
+use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread::ThreadId;
 
 /// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.

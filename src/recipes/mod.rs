@@ -4,6 +4,7 @@
 mod calls;
 pub(crate) mod election;
 pub(crate) mod exclusive;
+pub(crate) mod guard;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod rwlock;

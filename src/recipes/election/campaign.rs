@@ -16,12 +16,13 @@ use crate::limit::{Ended, Limit};
 use crate::local::registry::Interned;
 use crate::queue::call::error;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
+use crate::queue::{HeldNode, Queue, QueueRequest};
 use crate::recipes::calls::InQueue;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
+use crate::wait::Mode;
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further

@@ -6,19 +6,20 @@ use std::sync::{Arc, Weak};
 
 use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
 use crate::error::{Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
-use crate::queue::{Contender, HeldNode, Mode, Release, query};
+use crate::queue::{Contender, HeldNode, Release, query};
 use crate::recipes::calls::Acquire;
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
+use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 

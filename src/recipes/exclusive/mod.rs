@@ -13,9 +13,9 @@ use self::lock::ExclusiveHandle;
 #[cfg(doc)]
 use crate::LockBuilder;
 use crate::error::Result;
-use crate::guard::guard;
 use crate::queue::Contender;
 use crate::recipes::calls::{Acquire, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 
 /// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
 /// lock's path holds the lock. Every other client that wants it watches that node, and tries again

@@ -16,9 +16,8 @@ pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
-use crate::queue::Mode;
 use crate::recipes::calls::lock_calls;
-use crate::wait::{Wait, until_got};
+use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.

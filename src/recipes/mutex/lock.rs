@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, Release};
+use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
+use crate::wait::Mode;
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use self::lock::MutexHandle;
 pub use self::persist::PersistentLock;
 use crate::error::Result;
-use crate::guard::guard;
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 use crate::world::thread;
 #[cfg(doc)]
 use crate::{Contender, LockBuilder};

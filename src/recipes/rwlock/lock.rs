@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
@@ -13,10 +12,12 @@ use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, Release};
+use crate::queue::{HeldNode, Queue, Release};
 use crate::recipes::calls::{Acquire, InQueue};
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
+use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 

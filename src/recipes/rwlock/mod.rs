@@ -10,9 +10,9 @@ mod lock;
 use std::sync::Arc;
 
 use self::lock::{Half, RwLockHandle};
-use crate::guard::guard;
 use crate::queue::name::Kind;
 use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 #[cfg(doc)]
 use crate::{Contender, LockBuilder};
 

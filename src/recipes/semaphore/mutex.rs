@@ -4,8 +4,8 @@
 use super::lock::{Permits, SemaphoreHandle};
 #[cfg(doc)]
 use crate::LockBuilder;
-use crate::guard::guard;
 use crate::recipes::calls::{Acquire, contender_calls, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 
 /// A mutual exclusion lock over ZooKeeper that belongs to no thread: one thread may lock it, and
 /// another may unlock it.

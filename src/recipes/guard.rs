@@ -392,12 +392,12 @@ macro_rules! guard {
         /// [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
         #[must_use = concat!("if unused ", $unused)]
         pub struct $guard {
-            held: $crate::guard::Held,
-            $($marker: $crate::guard::StaysOnItsThread,)?
+            held: $crate::recipes::guard::Held,
+            $($marker: $crate::recipes::guard::StaysOnItsThread,)?
         }
 
         impl $guard {
-            fn new(held: $crate::guard::Held) -> Self {
+            fn new(held: $crate::recipes::guard::Held) -> Self {
                 $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
@@ -424,9 +424,9 @@ macro_rules! guard {
         }
 
         impl std::ops::Deref for $guard {
-            type Target = $crate::guard::Held;
+            type Target = $crate::recipes::guard::Held;
 
-            fn deref(&self) -> &$crate::guard::Held {
+            fn deref(&self) -> &$crate::recipes::guard::Held {
                 &self.held
             }
         }
