@@ -23,6 +23,16 @@ pub(super) fn refusal(only_embedded: bool) -> Option<&'static str> {
     (!only_embedded).then_some("ZK_TEST_TLS is for the embedded server only")
 }
 
+/// Where the switch is on: for a server on 127.0.0.1.
+#[cfg(feature = "tls")]
+pub fn for_loopback() -> Option<zk_test_server::ServerTls> {
+    let file = format!("loopback-{}", uuid::Uuid::new_v4().simple());
+    is_on().then(|| {
+        let files = Pki::shared().issue(&file, &Leaf::server(&["127.0.0.1"]));
+        zk_test_server::ServerTls::new(files.certificate, files.key).allow_plain()
+    })
+}
+
 /// The TLS of a server.
 #[cfg(feature = "tls")]
 #[derive(Clone)]
