@@ -298,6 +298,8 @@ impl<'a> QueueAttempt<'a> {
 }
 
 fn own_gone(path: &str) -> Stop {
-    warn!("{path}: our waiting node was deleted by somebody; queueing again");
+    warn!(
+        "{path}: our waiting node is gone (deleted by hand, or its session expired); queueing again"
+    );
     Stop::Anew
 }

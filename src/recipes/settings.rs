@@ -236,6 +236,10 @@ impl<L> LockBuilder<L> {
             let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
+        if acl == Acl::CreatorAll && !session.core().has_credentials() {
+            let reason = "CreatorAll means the clients with the credentials of this session, which has none: call auth() of its builder".to_owned();
+            return Err(Error::InvalidConfig { what: "ACL", reason });
+        }
         Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy, permits })
     }
 }
@@ -312,6 +316,8 @@ impl<L: Recipe> LockBuilder<L> {
     /// * when this session has the same lock with another layout, ACL or wait strategy;
     /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
     ///   longer than 3 KiB;
+    /// * when the ACL is [`Acl::CreatorAll`] and the session has no
+    ///   [`auth`](crate::SessionBuilder::auth): every server would refuse each node;
     /// * when a semaphore is to have 0 permits.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)

@@ -58,6 +58,9 @@ pub(crate) struct Generation {
     epoch: AtomicU64,
     /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
+    /// The host of the current connection, or of the last one.
+    server: Mutex<String>,
+    chroot: Chroot,
     report: Report,
     /// When the event loop wakes at the latest; the start of the clock while it is at work.
     pub(super) next_look: SharedTime,
@@ -67,6 +70,14 @@ pub(crate) struct Generation {
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// The functions to call at some time, on the event loop's thread.
     timers: Mutex<Timers>,
+}
+
+/// The path below which all paths of the session are, or "".
+#[derive(Clone)]
+pub(super) struct Chroot {
+    pub(super) path: String,
+    /// It must exist: the library does not make it.
+    pub(super) is_required: bool,
 }
 
 #[derive(Default)]
@@ -121,6 +132,7 @@ impl Generation {
         number: u64,
         config: MachineConfig,
         hosts: Vec<Host>,
+        chroot: Chroot,
         policy: RetryPolicy,
         report: Report,
         alive: Sender<Infallible>,
@@ -135,6 +147,8 @@ impl Generation {
                 timeout_ms: AtomicU64::new(0),
                 epoch: AtomicU64::new(0),
                 failures: Mutex::default(),
+                server: Mutex::default(),
+                chroot,
                 report,
                 next_look: SharedTime::default(),
                 #[cfg(feature = "client")]
@@ -191,6 +205,24 @@ impl Generation {
 
     pub(super) fn host_failed(&self, host: &str, reason: String) {
         self.failures.lock().insert(host.to_owned(), reason);
+    }
+
+    /// The session is being made or resumed on a connection to this host.
+    pub(super) fn connected_to(&self, host: &str) {
+        host.clone_into(&mut self.server.lock());
+    }
+
+    /// The host of the current connection, or of the last one.
+    pub(super) fn server(&self) -> String {
+        self.server.lock().clone()
+    }
+
+    /// What is left of the lease, for the log.
+    pub(super) fn lease_left(&self) -> String {
+        match self.lease.needed_end() {
+            Some(end) => format!("lease left {:.1} s", end.since(BootTime::now()).as_secs_f64()),
+            None => "no lock is held".to_owned(),
+        }
     }
 
     pub(super) fn failures(&self) -> BTreeMap<String, String> {
@@ -268,6 +300,15 @@ impl Generation {
         self.flight(&[(operation, None)], limit)?.take(0)
     }
 
+    /// Whether the chroot exists.
+    pub(super) fn has_chroot(&self, limit: &Limit<'_>) -> Result<bool, CallError> {
+        match self.call(Operation::Exists { path: &self.chroot.path }, limit) {
+            Ok(_) => Ok(true),
+            Err(CallError::NoNode) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Creates a container, and the containers above it that are missing.
     pub(crate) fn make_parents(
         &self,
@@ -277,12 +318,23 @@ impl Generation {
     ) -> Result<(), CallError> {
         // Begins at the bottom: an ACL further up may not allow us to create nodes, and need not if
         // the parents exist.
-        let create = Operation::Create { path: dir, data: &[], acl, mode: CreateMode::Container };
-        match self.call(create, limit) {
+        let is_chroot = dir == self.chroot.path;
+        if is_chroot && self.chroot.is_required {
+            return Err(CallError::Other(format!("NoNode (the chroot {dir} does not exist)")));
+        }
+        let create = || {
+            let mode = CreateMode::Container;
+            let made = self.call(Operation::Create { path: dir, data: &[], acl, mode }, limit);
+            if is_chroot && made.is_ok() {
+                info!("{dir}: the chroot did not exist and was made");
+            }
+            made
+        };
+        match create() {
             Ok(_) | Err(CallError::NodeExists) => Ok(()),
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
-                match self.call(create, limit) {
+                match create() {
                     // Somebody may delete the parent meanwhile. Then the caller's own create fails,
                     // and the caller begins again.
                     Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),

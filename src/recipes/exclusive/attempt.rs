@@ -224,7 +224,10 @@ impl<'a> ExclusiveAttempt<'a> {
     }
 
     fn own_gone(&self) -> Stop {
-        warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        warn!(
+            "{}: our node is gone (deleted by hand, or its session expired); trying again",
+            self.request.node
+        );
         Stop::Anew
     }
 }

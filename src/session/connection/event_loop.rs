@@ -20,7 +20,7 @@ use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
 use crate::world::{
-    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
+    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };
 
 const WAKER: Token = Token(0);
@@ -36,6 +36,16 @@ pub(in crate::session) struct EventLoop {
     /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
+    refusals: Refusals,
+}
+
+/// The hosts that have closed the connection right behind the connect request for our session, since
+/// some attempt ended otherwise.
+#[derive(Default)]
+struct Refusals {
+    hosts: HashSet<String>,
+    /// When the first of them did.
+    since: Option<BootTime>,
 }
 
 struct ServerConnection {
@@ -70,6 +80,7 @@ impl EventLoop {
             dialer: Dialer::new(hosts, policy, BootTime::now()),
             server: None,
             resolutions: unbounded(),
+            refusals: Refusals::default(),
         };
         thread::Builder::new().name(name).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -132,9 +143,13 @@ impl EventLoop {
         let lease = &generation.lease;
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
-        if let Some(reason) = inner.failed.take() {
-            inner.machine.server_gone(&reason, now);
-            self.drop_server(&mut inner, &reason, now);
+        if let Some(error) = inner.failed.take() {
+            self.closed_by_server(&mut inner, error, now);
+        }
+        if let Refusals { hosts, since: Some(since) } = &self.refusals {
+            if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
+                inner.machine.refused_by_all(*since, now);
+            }
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
@@ -150,7 +165,7 @@ impl EventLoop {
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
-            self.drop_server(&mut inner, &reason, now);
+            self.drop_server(&mut inner, &reason, None, now);
         }
         inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
@@ -160,7 +175,8 @@ impl EventLoop {
         if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
             if now >= server.since + attempt {
                 let reason = format!("no connection within {} ms", attempt.as_millis());
-                generation.host_failed(&server.host, reason);
+                let host = server.host.clone();
+                self.host_failed(&host, reason, None);
                 self.server = None;
             } else {
                 wake_by(server.since + attempt);
@@ -226,6 +242,7 @@ impl EventLoop {
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
+                    self.generation.connected_to(&server.host);
                     inner.socket = Some(server.socket.clone());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
@@ -233,7 +250,8 @@ impl EventLoop {
                 }
                 (Ok(None), Err(_)) => return, // not yet
                 (Ok(Some(e)) | Err(e), _) => {
-                    self.generation.host_failed(&server.host, e.to_string());
+                    let host = server.host.clone();
+                    self.host_failed(&host, e.to_string(), None);
                     self.server = None;
                     return;
                 }
@@ -267,14 +285,39 @@ impl EventLoop {
         };
         let generation = self.generation.clone();
         let mut inner = generation.connection.inner.lock();
-        let now = BootTime::now();
-        // If the machine gave this connection up while it read, its own reason counts.
-        let reason = inner.machine.cut.take().unwrap_or(end);
-        inner.machine.server_gone(&reason, now);
-        self.drop_server(&mut inner, &reason, now);
+        self.closed_by_server(&mut inner, end, BootTime::now());
     }
 
-    fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
+    /// The server has closed the connection, or it broke.
+    fn closed_by_server(&mut self, inner: &mut super::Inner, end: String, now: BootTime) {
+        // If the machine gave this connection up while it read, its own reason counts.
+        let own = inner.machine.cut.take();
+        let refused_at = (own.is_none() && inner.machine.is_presented()).then_some(now);
+        let reason = own.unwrap_or_else(|| inner.machine.why_closed(end));
+        inner.machine.server_gone(&reason, now);
+        self.drop_server(inner, &reason, refused_at, now);
+    }
+
+    /// An attempt at this host has failed. `refused_at`: when it closed the connection right behind
+    /// the connect request for our session, if it did.
+    fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
+        self.generation.host_failed(host, reason);
+        match refused_at {
+            Some(now) => {
+                self.refusals.since.get_or_insert(now);
+                self.refusals.hosts.insert(host.to_owned());
+            }
+            None => self.refusals = Refusals::default(),
+        }
+    }
+
+    fn drop_server(
+        &mut self,
+        inner: &mut super::Inner,
+        reason: &str,
+        refused_at: Option<BootTime>,
+        now: BootTime,
+    ) {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
         #[cfg(unix)]
         {
@@ -284,14 +327,18 @@ impl EventLoop {
         // This wakes a calling thread that waits for the socket.
         let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
-        if carried_the_session && !inner.machine.is_over() {
-            inner
-                .machine
-                .log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
+        if carried_the_session && !inner.machine.is_ending() {
+            let id = self.generation.session_id().unwrap_or_default();
+            let line = format!(
+                "session 0x{id:x}: the connection to {} is lost ({reason}); {}; resuming",
+                server.host,
+                self.generation.lease_left()
+            );
+            inner.machine.log(log::Level::Warn, line);
         } else {
             inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
         }
-        self.generation.host_failed(&server.host, reason.to_owned());
+        self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {
             self.dialer.connection_lost(
                 server.host,
@@ -322,7 +369,7 @@ impl EventLoop {
                     epoch_before,
                 });
             }
-            Err(e) => self.generation.host_failed(&target.host, e.to_string()),
+            Err(e) => self.host_failed(&target.host, e.to_string(), None),
         }
     }
 
