@@ -165,6 +165,8 @@ pub enum LossReason {
     /// The lock's node was deleted: by somebody, or by the server when it expires the session, since
     /// the news of the node may come before the news of the session.
     NodeDeleted,
+    /// The lock was held for longer than its [`max_hold`](crate::LockBuilder::max_hold) allows.
+    HeldTooLong,
     /// This process gave the leadership up: the candidate left its election, or the leader's work has
     /// ended.
     Resigned,
@@ -266,6 +268,7 @@ impl fmt::Display for LossReason {
             LossReason::AuthFailed => "the server refused the session's credentials",
             LossReason::SessionClosed => "the session was closed",
             LossReason::NodeDeleted => "its node is gone (deleted by hand, or its session expired)",
+            LossReason::HeldTooLong => "it was held for longer than its max_hold",
             LossReason::Resigned => "this process gave it up",
             LossReason::Internal => "the connection thread failed, see the log",
         })

@@ -10,6 +10,7 @@ use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
 use crate::queue::Mode;
+use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 
 /// What one thread wants of a lock.
@@ -21,6 +22,8 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) limit: Limit<'a>,
     /// The data of a node that is made for this request.
     pub(crate) data: &'a [u8],
+    /// How long the thread may hold the lock.
+    pub(crate) bounds: HoldBounds,
     /// Says whether a thread of this process has a valid hold of the lock.
     pub(crate) is_held_here: &'a dyn Fn() -> bool,
 }

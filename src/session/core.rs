@@ -42,7 +42,7 @@ const MIN_ATTEMPT: Duration = Duration::from_millis(250);
 /// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
 /// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
 /// ended.
-const MAX_SLEEP: Duration = Duration::from_secs(1);
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// When an outage has lasted for this long, the log says what each host answers.
 const REPORT_OUTAGE_AFTER: Duration = Duration::from_secs(10);
@@ -425,6 +425,9 @@ impl Core {
                 let now = BootTime::now();
                 if let Some(end) = generation.lease.end_if_due(now) {
                     sleep = sleep.min(end.since(now));
+                }
+                for (node, lasted) in generation.lease.held_for_long(now) {
+                    warn!("{}: held by this process for {} s", node.path(), lasted.as_secs());
                 }
             }
             self.report_outage(&mut outage);

@@ -21,8 +21,9 @@ use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{Batch, MachineConfig, Output, Task};
 use super::connection::{Connection, EventLoop};
+use super::core::MAX_SLEEP;
 use super::event::SessionEvent;
-use super::lease::{self, Lease, Refused, WATCH_AFTER};
+use super::lease::{self, HoldBounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::{Notifier, WatchRegistry};
 use super::retry::RetryPolicy;
@@ -239,6 +240,22 @@ impl Generation {
             self.connection.wake();
         }
         Ok(())
+    }
+
+    /// A holder gets this node now, and may have it as long as `bounds` say.
+    pub(crate) fn bind(self: &Arc<Self>, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+        let now = BootTime::now();
+        self.lease.bind(node, bounds, now);
+        // The supervisor, which ends holds in time, may sleep until then. It looks once in a second.
+        if let Some(max) = bounds.max.filter(|max| *max < MAX_SLEEP) {
+            let this = Arc::downgrade(self);
+            let end = move || {
+                if let Some(this) = this.upgrade() {
+                    this.notify_later(this.lease.mark_due(BootTime::now()));
+                }
+            };
+            self.at(now + max, Box::new(end));
+        }
     }
 
     // ---- requests whose callers wait ----

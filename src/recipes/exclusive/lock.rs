@@ -103,6 +103,7 @@ impl ExclusiveHandle {
         })
         .run()?;
         let Some(node) = attempt else { return Ok(None) };
+        node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();

@@ -15,7 +15,7 @@ use self::lock::ExclusiveHandle;
 use crate::error::Result;
 use crate::guard::guard;
 use crate::queue::Contender;
-use crate::recipes::settings::{LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{HasGuards, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
@@ -215,6 +215,8 @@ impl ZkExclusiveLock {
         self.lock.holders()
     }
 }
+
+impl HasGuards for ZkExclusiveLock {}
 
 impl Recipe for ZkExclusiveLock {
     fn make(settings: Settings) -> Result<Self> {

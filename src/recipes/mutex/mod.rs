@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::guard::guard;
 use crate::queue::Contender;
 use crate::recipes::settings::{
-    HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
+    HandsOver, HasGuards, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
 };
 use crate::session::ZkSession;
 use crate::wait::Wait;
@@ -374,6 +374,8 @@ impl ZkMutex {
         queue.release_persistent(core, name)
     }
 }
+
+impl HasGuards for ZkMutex {}
 
 impl HasLayout for ZkMutex {}
 

@@ -17,7 +17,7 @@ use crate::guard::guard;
 use crate::queue::Contender;
 use crate::queue::name::Kind;
 use crate::recipes::settings::{
-    HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings,
+    HandsOver, HasGuards, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings,
 };
 use crate::session::ZkSession;
 use crate::wait::Wait;
@@ -351,6 +351,8 @@ impl ZkRwLock {
         queue.revoke(core, &contender.name)
     }
 }
+
+impl HasGuards for ZkRwLock {}
 
 impl HasLayout for ZkRwLock {}
 

@@ -13,6 +13,7 @@ use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
 use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
 use crate::recipes::settings::Settings;
+use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 use crate::wait::{Wait, until_got};
 use crate::world::Instant;
@@ -187,6 +188,7 @@ impl SemaphoreHandle {
             mode: Mode::Wait,
             limit,
             data: &self.settings.data,
+            bounds: HoldBounds::default(),
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
         };
@@ -209,6 +211,7 @@ impl SemaphoreHandle {
     /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
     fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
+        leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
         let mut leases = leases.into_iter();
         let first = leases.next()?;
         Some(Held::new(Arc::new(PermitHold {

@@ -17,7 +17,7 @@ pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
 use crate::guard::guard;
 use crate::queue::Contender;
-use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
@@ -325,6 +325,8 @@ impl ZkSemaphore {
         self.lock.revoke(contender)
     }
 }
+
+impl HasGuards for ZkSemaphore {}
 
 impl HandsOver for ZkSemaphore {}
 

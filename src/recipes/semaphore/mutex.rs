@@ -9,7 +9,7 @@ use super::lock::SemaphoreHandle;
 use crate::error::Result;
 use crate::guard::guard;
 use crate::queue::Contender;
-use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
@@ -220,6 +220,8 @@ impl ZkSemaphoreMutex {
         self.lock.revoke(contender)
     }
 }
+
+impl HasGuards for ZkSemaphoreMutex {}
 
 impl HandsOver for ZkSemaphoreMutex {}
 
