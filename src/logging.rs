@@ -5,9 +5,6 @@
 //! logger, and the formatting of its arguments, inside [`contained`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
-
-use crate::world::Instant;
 
 /// Runs foreign code (a logger, a callback, the client crate). Returns `None` if it panicked: the
 /// panic ends here. `f` may panic anywhere, so the data that it shares with other threads must be
@@ -23,29 +20,6 @@ pub(crate) fn contained<T>(f: impl FnOnce() -> T) -> Option<T> {
             }
             None
         }
-    }
-}
-
-/// Something that lasts too long: after some time it is worth a line in the log, and again each time
-/// that it has lasted twice as long.
-pub(crate) struct Overlong {
-    pub(crate) since: Instant,
-    /// When the next line is due; `None` if the clock cannot express that time.
-    pub(crate) next: Option<Instant>,
-}
-
-impl Overlong {
-    pub(crate) fn new(since: Instant, first: Duration) -> Self {
-        Overlong { since, next: since.checked_add(first) }
-    }
-
-    /// How long it has lasted, if a line is due now. From then on the next line is due later.
-    pub(crate) fn due(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        self.next.filter(|next| now >= *next)?;
-        let lasted = now.saturating_duration_since(self.since);
-        self.next = now.checked_add(lasted);
-        Some(lasted)
     }
 }
 

@@ -117,6 +117,7 @@ impl<S: Send + 'static> LocalLock<S> {
             limit: request.limit,
             on_overdue: None,
             contended: turn.contended,
+            warn_after: request.warn_after,
             data: request.data,
             on_id: &|_| (),
             on_blocked: &|is_blocked| turn.set_blocked(is_blocked),

@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) strategy: WaitStrategy,
     /// How long one holder may have the lock.
     pub(crate) bounds: HoldBounds,
+    /// After this time the log says who holds the lock for which a thread waits.
+    pub(crate) warn_waiting_after: Duration,
     /// How many permits there are. Only a semaphore uses this.
     pub(crate) permits: u32,
 }
@@ -108,12 +110,21 @@ impl Settings {
         thread: ThreadId,
         is_held_here: &'a dyn Fn() -> bool,
     ) -> Result<LocalRequest<'a>> {
-        let Settings { session, path, data, bounds, .. } = self;
+        let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path.clone() });
         }
         self_deadlock.warn(thread, path);
-        Ok(LocalRequest { session, path, mode, limit, data, bounds: *bounds, is_held_here })
+        Ok(LocalRequest {
+            session,
+            path,
+            mode,
+            limit,
+            data,
+            bounds: *bounds,
+            warn_after: *warn_waiting_after,
+            is_held_here,
+        })
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes
@@ -176,6 +187,7 @@ pub struct LockBuilder<L> {
     keep: Duration,
     strategy: WaitStrategy,
     bounds: HoldBounds,
+    warn_waiting_after: Duration,
     permits: u32,
     lock: PhantomData<fn() -> L>,
 }
@@ -192,6 +204,7 @@ impl<L> LockBuilder<L> {
             keep: Duration::ZERO,
             strategy: WaitStrategy::default(),
             bounds: HoldBounds::default(),
+            warn_waiting_after: Duration::from_secs(30),
             permits: 1,
             lock: PhantomData,
         }
@@ -229,6 +242,7 @@ impl<L> LockBuilder<L> {
             keep,
             strategy,
             bounds,
+            warn_waiting_after,
             permits,
             ..
         } = self;
@@ -268,6 +282,7 @@ impl<L> LockBuilder<L> {
             keep,
             strategy,
             bounds,
+            warn_waiting_after,
             permits,
         })
     }
@@ -341,6 +356,15 @@ impl<L: HasGuards> LockBuilder<L> {
     /// store with each write. Use this if a thread that hangs must not stop all others.
     pub fn release_overdue(mut self) -> Self {
         self.bounds.releases_overdue = true;
+        self
+    }
+
+    /// When a thread has waited for the lock for this long, the log warns and says who holds it, and
+    /// again each time that the wait has doubled; default 30 s. `Duration::MAX` switches it off. The
+    /// thread goes on waiting meanwhile: only in the case of so long a wait a listing and a read are
+    /// sent, and no lock is taken later because of them.
+    pub fn warn_waiting_after(mut self, time: Duration) -> Self {
+        self.warn_waiting_after = time;
         self
     }
 

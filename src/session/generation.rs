@@ -260,6 +260,19 @@ impl Generation {
 
     // ---- requests whose callers wait ----
 
+    /// Sends these requests together. Gives the number of the batch, and where its answers will come.
+    pub(crate) fn send(
+        &self,
+        requests: &[(Operation<'_>, Option<Removal>)],
+    ) -> Result<(u64, Receiver<Answers>), CallError> {
+        let (mut batch, answers) = Batch::new();
+        for (operation, removal) in requests {
+            batch.push(operation, removal.clone());
+        }
+        let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
+        Ok((number, answers))
+    }
+
     /// Sends these requests together, and waits for all their answers as long as `limit` says. If
     /// the wait ends before the answers come, the nodes that the requests have made or may still
     /// make are deleted, as the removal beside each request says.
@@ -270,11 +283,7 @@ impl Generation {
         requests: &[(Operation<'_>, Option<Removal>)],
         limit: &Limit<'_>,
     ) -> Result<Answers, CallError> {
-        let (mut batch, answers) = Batch::new();
-        for (operation, removal) in requests {
-            batch.push(operation, removal.clone());
-        }
-        let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
+        let (number, answers) = self.send(requests)?;
         #[cfg(unix)]
         if let Some(answers) = self.read_until(|| answers.try_recv().ok(), limit) {
             return Ok(answers);

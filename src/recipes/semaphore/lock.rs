@@ -11,7 +11,9 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
 use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
+use crate::queue::{
+    Call, Contender, HeldNode, Mode, Queue, Release, Stop, WhoHolds, revoke_contender, rule,
+};
 use crate::recipes::settings::Settings;
 use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
@@ -103,8 +105,13 @@ impl SemaphoreHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, &limit)?;
-        let call =
-            Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
+        let leases = &self.shared.leases;
+        let call = Call::new(self.settings.session.core(), leases.count.path(), limit, false)
+            .reporting(WhoHolds {
+                dir: leases.dir(),
+                names: rule::all_holders,
+                after: self.settings.warn_waiting_after,
+            });
         let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
@@ -189,6 +196,7 @@ impl SemaphoreHandle {
             limit,
             data: &self.settings.data,
             bounds: HoldBounds::default(),
+            warn_after: self.settings.warn_waiting_after,
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
         };
