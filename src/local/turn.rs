@@ -57,9 +57,10 @@ impl<'a, H, S> Turn<'a, H, S> {
         request: &LocalRequest<'_>,
         wants: Wants,
     ) -> Result<Option<Admission<'a, H, S>>> {
-        let overlong = Cell::new(Overlong::new(Instant::now(), request.warn_after));
+        let overlong = Cell::new(None);
         let report = || {
-            let mut wait = overlong.get();
+            let begun = || Overlong::new(Instant::now(), request.warn_after);
+            let mut wait = overlong.get().unwrap_or_else(begun);
             if let Some(lasted) = wait.due() {
                 let (path, seconds) = (request.path, lasted.as_secs());
                 let ahead = match queue.phase() {
@@ -68,7 +69,7 @@ impl<'a, H, S> Turn<'a, H, S> {
                 };
                 warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
             }
-            overlong.set(wait);
+            overlong.set(Some(wait));
             wait.next
         };
         let is_try = request.mode == Mode::Try;

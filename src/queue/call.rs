@@ -30,8 +30,8 @@ pub(crate) struct Call<'a> {
     pub(crate) path: &'a str,
     pub(crate) limit: Limit<'a>,
     retry: Retry,
-    /// How long the call has waited, and where to read who holds the lock.
-    overlong: Cell<Overlong>,
+    /// How long the call has waited, once it waits, and where to read who holds the lock.
+    overlong: Cell<Option<Overlong>>,
     who_holds: Option<WhoHolds<'a>>,
     /// Somebody else was ahead: the server has shown it, or another thread of this process.
     pub(crate) is_contended: Cell<bool>,
@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
             path,
             limit,
             retry: Retry::new(),
-            overlong: Cell::new(Overlong::new(Instant::now(), Duration::MAX)),
+            overlong: Cell::new(None),
             who_holds: None,
             is_contended: Cell::new(is_contended),
         }
@@ -83,8 +83,7 @@ impl<'a> Call<'a> {
 
     /// From now on a long wait is logged, with the holders of the lock.
     pub(crate) fn reporting(self, who_holds: WhoHolds<'a>) -> Self {
-        let overlong = Cell::new(Overlong::new(Instant::now(), who_holds.after));
-        Call { overlong, who_holds: Some(who_holds), ..self }
+        Call { who_holds: Some(who_holds), ..self }
     }
 
     /// From now on the call never gives up because of the retry policy.
@@ -134,9 +133,11 @@ impl<'a> Call<'a> {
     ) -> Step<Option<u8>> {
         let mut ended = Ended::Deadline;
         while matches!(ended, Ended::Deadline) && Instant::now() < until && !self.limit.is_past() {
-            let mut overlong = self.overlong.get();
+            let after = self.who_holds.map_or(Duration::MAX, |who_holds| who_holds.after);
+            let begun = self.overlong.get();
+            let mut overlong = begun.unwrap_or_else(|| Overlong::new(Instant::now(), after));
             let lasted = overlong.due();
-            self.overlong.set(overlong);
+            self.overlong.set(Some(overlong));
             let at = overlong.next.map_or(until, |next| next.min(until));
             ended = match lasted {
                 Some(lasted) => self.report(generation, notifier, lasted),
