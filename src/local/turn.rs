@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Cause, Error, Result};
 use crate::limit::{Limit, Overlong};
-use crate::queue::Mode;
 use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
+use crate::wait::Mode;
 use crate::world::Instant;
 
 /// What one thread wants of a lock.
