@@ -50,6 +50,8 @@ pub(crate) struct MachineConfig {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
+    /// If all servers refuse the session for this long, it is given up.
+    pub(crate) after_data_loss: Option<Duration>,
     /// The name of a node that never exists: a delete of it is a write without an effect.
     pub(crate) noop: String,
 }
