@@ -1,11 +1,11 @@
 //! A server of the scenario's own, always embedded, and what scenarios do with it.
-use super::{Raw, contend::stat, raw, scene::SOON, until};
+use super::{Raw, brand, contend::stat, raw, scene::SOON, until};
 use std::{thread, time::Duration};
 use zk_mutex::{LossReason, SessionEvent, ZkMutexGuard};
 use zk_test_server::{Matcher, TestServer};
 
 pub fn start() -> (TestServer, String) {
-    let server = TestServer::start().unwrap();
+    let server = brand::embedded().start().unwrap();
     let at = server.connect_string();
     (server, at)
 }

@@ -1,7 +1,7 @@
 //! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that
 //! what it leaves can be counted.
 use super::{
-    child, residue, scratch, shared,
+    brand, child, residue, scratch, shared,
     variant::{self, On, Variant},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -156,6 +156,10 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(why) = brand::chosen() {
+        eprintln!("{why}");
+        return ExitCode::from(2);
+    }
     let mut args = Arguments::from_args();
     let wanted = env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
     args.test_threads = args.test_threads.or(wanted).or(Some(THREADS));
