@@ -15,6 +15,7 @@ use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispat
 use super::generation::{Generation, operation_timeout};
 use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
+use super::parents::Parents;
 use super::retry::{Retry, RetryPolicy};
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, LossReason, Result};
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     number: u64,
     ensemble: ConnectString,
     config: Config,
+    /// What is known of the server's containers.
+    parents: Arc<Parents>,
     state: Mutex<CoreState>,
     /// Notified at each change of state.
     pub(crate) changes: WatchRegistry<()>,
@@ -108,6 +111,7 @@ impl Core {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             ensemble,
             config,
+            parents: Arc::default(),
             state: Mutex::new(CoreState {
                 state: SessionState::Connecting,
                 current: None,
@@ -494,8 +498,10 @@ impl Core {
         let report =
             Box::new(move |event| drop(supervisor.send(SupervisorMessage::Session(number, event))));
         let hosts = self.ensemble.hosts.clone();
-        let generation = Generation::start(number, settings, hosts, config.retry, report, alive)
-            .map_err(|e| format!("thread or poll for a connection ({e})"))?;
+        let parents = self.parents.clone();
+        let generation =
+            Generation::start(number, settings, hosts, config.retry, report, parents, alive)
+                .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
             // The session was closed meanwhile. No thread can have a node in this generation yet.
