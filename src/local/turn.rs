@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
-use crate::queue::Mode;
 use crate::session::{SessionState, ZkSession};
+use crate::wait::Mode;
 
 /// What one thread wants of a lock.
 pub(crate) struct LocalRequest<'a> {

@@ -11,12 +11,13 @@ use super::call::{Call, Step, Stop, until_done};
 use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
-use super::{HeldNode, Mode, Queue, QueueRequest, WaitStrategy};
+use super::{HeldNode, Queue, QueueRequest, WaitStrategy};
 use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
 use crate::session::notifier::{EventMask, Notifier};
+use crate::wait::Mode;
 use crate::world::Instant;
 use zk_wire::path;
 

@@ -30,6 +30,7 @@ use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::leased_node::{OnLoss, REVOKE_MESSAGE};
+use crate::wait::Mode;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
 use zk_wire::path;
@@ -51,14 +52,6 @@ pub(crate) struct Queue {
     has_warned_junk: AtomicBool,
     has_warned_mixed: AtomicBool,
     has_warned_numbers: AtomicBool,
-}
-
-/// Whether a request waits for the lock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Leave at once if somebody is ahead.
-    Try,
-    Wait,
 }
 
 /// One request for the lock.

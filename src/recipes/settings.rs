@@ -11,9 +11,10 @@ use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::LocalRequest;
 use crate::queue::name::Layout;
-use crate::queue::{HeldNode, Mode, Queue, WaitStrategy};
+use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
+use crate::wait::Mode;
 use crate::world;
 use crate::world::thread::ThreadId;
 
@@ -81,7 +82,7 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
-    fn key(&self) -> LockKey {
+    pub(crate) fn key(&self) -> LockKey {
         LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
 

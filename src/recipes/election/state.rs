@@ -9,8 +9,8 @@ use super::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::queue::Mode;
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
+use crate::wait::Mode;
 use crate::world::{Instant, Mutex};
 
 /// The state of one candidate.

@@ -12,13 +12,14 @@ use crate::error::Result;
 use crate::limit::Limit;
 use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
-use crate::queue::{Call, HeldNode, Mode, Step, Stop};
+use crate::queue::{Call, HeldNode, Step, Stop};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::{LeasedNode, OnLoss};
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
+use crate::wait::Mode;
 use crate::world::{HashSet, Instant};
 use zk_wire::path;
 

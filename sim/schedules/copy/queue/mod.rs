@@ -11,14 +11,9 @@ use crate::limit::Limit;
 use crate::session::Core;
 use crate::session::generation::Removal;
 use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::wait::Mode;
 
 pub struct Queue(String);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Try,
-    Wait,
-}
 
 pub struct QueueRequest<'a> {
     pub core: &'a Core,

@@ -10,9 +10,10 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::turn::LocalRequest;
 use crate::limit::Limit;
 use crate::queue::name::Kind;
-use crate::queue::{Mode, Queue};
+use crate::queue::Queue;
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
+use crate::wait::Mode;
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -14,12 +14,13 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::call::until_done;
 use crate::queue::contender_node::ContenderNode;
-use crate::queue::{Call, Contender, Mode, Step, Stop, name, query};
+use crate::queue::{Call, Contender, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{
     Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
 };
+use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
 
