@@ -159,7 +159,7 @@ fn queue(children: &[&str], family: Family, pending_deletes: u8, czxids: &[u8]) 
         [Layout::Curator, Layout::Kazoo].map(|of| names.iter().any(|name| name.layout == of));
     assert_eq!(rule::mixed(&names), layouts == [true, true]);
     let unordered = |name: &Name<'_>| !(0..=rule::UNORDERED_ABOVE).contains(&name.sequence);
-    let counts_on = names.iter().any(|name| name.sequence > i32::MAX.into());
+    let counts_on = names.iter().any(|name| name.sequence > u32::MAX.into());
     assert_eq!(rule::unordered(&names), names.iter().any(unordered) && !counts_on);
 }
 

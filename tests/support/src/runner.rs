@@ -41,7 +41,8 @@ pub struct Test {
 }
 
 impl Test {
-    fn full_name(&self) -> String {
+    /// Its modules and its name, as they stand behind the server's name.
+    pub fn full_name(&self) -> String {
         let module = self.module.split_once("::").map_or(&*self.module, |(_, rest)| rest);
         format!("{module}::{}", self.name)
     }
