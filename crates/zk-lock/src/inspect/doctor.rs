@@ -129,7 +129,7 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
                 "reachable",
                 Level::Note,
                 format!("{host} accepts connections ({}) and tells nothing of itself", show(took)),
-                "allow it: 4lw.commands.whitelist=srvr,conf,wchp in zoo.cfg",
+                "allow it: 4lw.commands.whitelist=srvr,conf,wchp,cons in zoo.cfg",
             );
             continue;
         };
@@ -450,14 +450,15 @@ fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(),
 /// Clients that do not exclude each other.
 fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(), Failure> {
     let Some(queue) = Queue::read(session, path)? else { return Ok(()) };
-    let has = |client| queue.contenders.iter().any(|contender| contender.client == client);
+    let has = |clients: &[Client]| queue.contenders.iter().any(|one| clients.contains(&one.client));
+    let has_kazoos_names = has(&[Client::Kazoo, Client::KazooOrZkMutex]);
     let has_curators_names = queue.contenders.iter().any(|one| one.name.starts_with("_c_"));
     let advice = "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients \
                   another path";
-    if has(Client::Kazoo) && has(Client::Curator) {
+    if has_kazoos_names && has(&[Client::Curator]) {
         let text = format!("kazoo and Curator contend for {path}, and do not exclude each other");
         findings.add("clients", Level::Fault, text, advice);
-    } else if has(Client::Kazoo) && has_curators_names {
+    } else if has_kazoos_names && has_curators_names {
         let text = format!("kazoo contends for {path} with clients whose names it may not know");
         findings.add("clients", Level::Warning, text, advice);
     }

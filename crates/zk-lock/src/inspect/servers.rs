@@ -1,5 +1,6 @@
-//! The servers one by one, by their four-letter words, where they answer them.
+//! Each server by itself: its answers to the four-letter words that it allows.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -46,23 +47,75 @@ fn connect(host: &str) -> Result<TcpStream, String> {
     TcpStream::connect_timeout(&address, LIMIT).map_err(|e| e.to_string())
 }
 
-/// The sessions that watch a node, of all servers that tell (`wchp`); `None` if none does.
-pub fn watchers(connect: &str) -> Option<Vec<(String, String)>> {
-    let answers: Vec<String> = hosts(connect).iter().filter_map(|host| ask(host, "wchp")).collect();
-    if answers.is_empty() {
-        return None;
-    }
-    let mut all = Vec::new();
-    for answer in answers {
-        let mut path = String::new();
-        for line in answer.lines() {
-            match line.strip_prefix('\t') {
-                Some(session) => all.push((path.clone(), session.trim().to_owned())),
-                None => line.clone_into(&mut path),
-            }
+/// What the servers say of their clients, as far as they allow it.
+pub struct ServerAnswers {
+    chroot: String,
+    /// Each watched path with a session that watches it (`wchp`); `None` if no server answers.
+    watches: Option<Vec<(String, String)>>,
+    /// The network address of each session's client (`cons`); `None` if no server answers.
+    addresses: Option<HashMap<String, String>>,
+}
+
+impl ServerAnswers {
+    pub fn read(connect: &str) -> ServerAnswers {
+        let hosts = hosts(connect);
+        let all = |word| {
+            let answers: Vec<String> = hosts.iter().filter_map(|host| ask(host, word)).collect();
+            (!answers.is_empty()).then_some(answers)
+        };
+        let addresses = |answers: Vec<String>| {
+            answers.iter().flat_map(|answer| answer.lines()).filter_map(connection).collect()
+        };
+        ServerAnswers {
+            chroot: chroot(connect).to_owned(),
+            watches: all("wchp")
+                .map(|answers| answers.iter().flat_map(|one| watches(one)).collect()),
+            addresses: all("cons").map(addresses),
         }
     }
-    Some(all)
+
+    pub fn tell_watches(&self) -> bool {
+        self.watches.is_some()
+    }
+
+    pub fn tell_addresses(&self) -> bool {
+        self.addresses.is_some()
+    }
+
+    /// The sessions that watch a node.
+    pub fn watchers_of(&self, path: &str) -> Option<Vec<&str>> {
+        let full = format!("{}{path}", self.chroot);
+        let of_node = |all: &&(String, String)| all.0 == full;
+        let all = self.watches.as_ref()?.iter().filter(of_node);
+        Some(all.map(|(_, session)| session.as_str()).collect())
+    }
+
+    /// The address of a session's client, while it is connected.
+    pub fn address_of(&self, session: &str) -> Option<&str> {
+        self.addresses.as_ref()?.get(session).map(String::as_str)
+    }
+}
+
+/// The answer to `wchp`: a path on a line, and below it the sessions that watch it, each behind a
+/// tab.
+fn watches(answer: &str) -> Vec<(String, String)> {
+    let (mut all, mut path) = (Vec::new(), "");
+    for line in answer.lines() {
+        match line.strip_prefix('\t') {
+            Some(session) => all.push((path.to_owned(), session.trim().to_owned())),
+            None => path = line,
+        }
+    }
+    all
+}
+
+/// Session and address in a line of `cons`: ` /10.0.0.7:40000[1](queued=0,..,sid=0x10a0001,..)`. A
+/// connection that has no session yet gives `None`.
+fn connection(line: &str) -> Option<(String, String)> {
+    let (address, rest) = line.trim().strip_prefix('/')?.rsplit_once('[')?;
+    let (_, session) = rest.split_once("sid=")?;
+    let session = session.split([',', ')']).next()?;
+    Some((session.to_owned(), address.to_owned()))
 }
 
 #[cfg(test)]
@@ -74,5 +127,17 @@ mod tests {
         assert_eq!(hosts("a,b:1, [::1] ,[::1]:7/app"), ["a:2181", "b:1", "[::1]:2181", "[::1]:7"]);
         assert_eq!(chroot("a,b:1/app/x"), "/app/x");
         assert_eq!((chroot("a"), chroot("a/")), ("", ""));
+    }
+
+    #[test]
+    fn a_connection_has_a_session_and_an_address() {
+        let line = " /10.0.0.7:40000[1](queued=0,recved=9,sent=9,sid=0x10a0001,lop=PING,to=30000)";
+        let pair = |session: &str, address: &str| Some((session.to_owned(), address.to_owned()));
+        assert_eq!(connection(line), pair("0x10a0001", "10.0.0.7:40000"));
+        let ipv6 = " /[0:0:0:0:0:0:0:1]:40000[1](queued=0,recved=1,sent=1,sid=0x7)";
+        assert_eq!(connection(ipv6), pair("0x7", "[0:0:0:0:0:0:0:1]:40000"));
+        for none in ["", " /10.0.0.7:40000[0](queued=0,recved=1,sent=0)", "[sid=0x1"] {
+            assert_eq!(connection(none), None, "{none}");
+        }
     }
 }

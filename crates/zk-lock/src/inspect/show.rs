@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::queue::Queue;
-use super::servers;
+use super::queue::{Contender, Queue};
+use super::servers::ServerAnswers;
 use crate::cli::{Common, PathArgs};
 use crate::connect;
 use crate::exit::{Failure, NOTHING};
@@ -17,35 +17,33 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
         output.warn("nobody", &text, json!({"path": args.path}));
         return Ok(NOTHING);
     };
-    let connect = common.connect.as_deref().unwrap_or_default();
-    let watchers = servers::watchers(connect);
-    let watchers_of = |path: &str| {
-        let full = format!("{}{path}", servers::chroot(connect));
-        let of = |all: &Vec<(String, String)>| {
-            let of_node = all.iter().filter(|(watched, _)| *watched == full);
-            of_node.map(|(_, session)| session.clone()).collect::<Vec<_>>()
-        };
-        watchers.as_ref().map(of)
-    };
+    let servers = ServerAnswers::read(common.connect.as_deref().unwrap_or_default());
     if output.json {
         let mut all = queue.json();
         for (value, contender) in
             all["contenders"].as_array_mut().into_iter().flatten().zip(&queue.contenders)
         {
-            value["watched_by"] = json!(watchers_of(&contender.path));
+            value["watched_by"] = json!(servers.watchers_of(&contender.path));
+            value["address"] = json!(servers.address_of(&contender.session()));
         }
         output.result(&all.to_string())?;
         return Ok(0);
     }
-    output.result(&render(&queue, &watchers_of))?;
-    if watchers.is_none() {
-        output.note("no_watches", "no server tells who watches (wchp is not allowed)", json!({}));
+    output.result(&render(&queue, Some(&servers)))?;
+    for (word, is_missing, of) in [
+        ("wchp", !servers.tell_watches(), "watches"),
+        ("cons", !servers.tell_addresses(), "connections"),
+    ] {
+        if is_missing {
+            let text = format!("no server answers {word}, which lists its {of}: is it allowed?");
+            output.note(&format!("no_{of}"), &text, json!({}));
+        }
     }
     Ok(0)
 }
 
-/// The queue as a table.
-pub fn render(queue: &Queue, watchers_of: &dyn Fn(&str) -> Option<Vec<String>>) -> String {
+/// The queue as a table; the columns that only the servers' answers fill are left out without these.
+pub fn render(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
     let permits =
         queue.permits.map_or_else(String::new, |permits| format!(" of {permits} permits"));
     let (holders, waiting) = (queue.holders().count(), queue.waiting());
@@ -56,25 +54,35 @@ pub fn render(queue: &Queue, watchers_of: &dyn Fn(&str) -> Option<Vec<String>>) 
         if holders == 1 { "s" } else { "" },
         if waiting == 1 { "s" } else { "" },
     );
-    let heads = ["", "KIND", "CLIENT", "HOST:PID OR DATA", "SESSION", "AGE", "WATCHED BY", "NODE"];
-    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    let heads = ["", "KIND", "CLIENT", "HOST:PID OR DATA", "ADDRESS", "SESSION", "AGE"];
+    let heads = heads.into_iter().chain(["WATCHED BY", "NODE"]);
+    let is_shown = |head: &str| servers.is_some() || !matches!(head, "ADDRESS" | "WATCHED BY");
+    let mut rows = vec![heads.filter(|head| is_shown(head)).map(str::to_owned).collect()];
     for contender in &queue.contenders {
-        let watchers = watchers_of(&contender.path).map_or_else(
-            || "?".to_owned(),
-            |all| {
-                if all.is_empty() { "-".to_owned() } else { all.join(" ") }
-            },
-        );
-        rows.push(vec![
+        let mut row = vec![
             if contender.holds { "holds" } else { "waits" }.to_owned(),
             contender.kind.name().to_owned(),
             contender.client.name().to_owned(),
             contender.place(),
-            contender.session(),
-            show(contender.age()),
-            watchers,
-            contender.name.clone(),
-        ]);
+        ];
+        row.extend(servers.map(|servers| address(servers, contender)));
+        row.extend([contender.session(), show(contender.age())]);
+        row.extend(servers.map(|servers| watchers(servers, contender)));
+        row.push(contender.name.clone());
+        rows.push(row);
     }
     format!("{title}\n{}", table(&rows))
+}
+
+fn address(servers: &ServerAnswers, contender: &Contender) -> String {
+    let nothing = if servers.tell_addresses() { "-" } else { "?" };
+    servers.address_of(&contender.session()).unwrap_or(nothing).to_owned()
+}
+
+fn watchers(servers: &ServerAnswers, contender: &Contender) -> String {
+    match servers.watchers_of(&contender.path) {
+        None => "?".to_owned(),
+        Some(all) if all.is_empty() => "-".to_owned(),
+        Some(all) => all.join(" "),
+    }
 }

@@ -94,7 +94,7 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
     follow(common, args, output, |before, now| {
         if is_screen {
             let text = match now {
-                Some(queue) => show::render(queue, &|_| Some(Vec::new())),
+                Some(queue) => show::render(queue, None),
                 None => format!("{}: nobody holds it or waits for it", args.path),
             };
             return output.result(&format!("\x1b[H\x1b[2J{text}\n\n(ctrl-c ends)"));

@@ -119,6 +119,14 @@ fn libraries_that_do_not_exclude_each_other_are_found() {
         raw.create(&name, b"", raw::EPHEMERAL_SEQUENTIAL).expect("a node");
     }
     assert_finds(&server, &["/lock"], 1, &[("clients", "fault")]);
+    // An identifier such as many programs give kazoo.
+    raw.create("/named", b"", raw::PERSISTENT).expect("a folder");
+    for (name, data) in
+        [(format!("/named/{hex}__lock__"), "h7:1"), (format!("/named/_c_{uuid}-lock-"), "10.0.0.7")]
+    {
+        raw.create(&name, data.as_bytes(), raw::EPHEMERAL_SEQUENTIAL).expect("a node");
+    }
+    assert_finds(&server, &["/named"], 1, &[("clients", "fault")]);
     raw.create("/other", b"", raw::PERSISTENT).expect("a folder");
     for (name, data) in
         [(format!("/other/{hex}__lock__"), ""), (format!("/other/_c_{uuid}-lock-"), "h7:1")]
