@@ -1,4 +1,4 @@
-//! `zk-lock doctor`: looks the ensemble over, and says what to do about each finding.
+//! `zk-lock doctor`: checks the ensemble, and gives advice for each finding.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,7 @@ use super::names::Client;
 use super::queue::Queue;
 use super::servers;
 use crate::cli::{Common, DoctorArgs};
+use crate::connect::ReadingSession;
 use crate::exit::{Failure, NOTHING};
 use crate::output::Output;
 use crate::time::show;
@@ -78,13 +79,17 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     let hosts = check_hosts(servers, &mut findings);
     match builder.connect() {
         Ok(session) => {
-            let examined = examine(&session, args, servers, hosts.conf.as_deref(), &mut findings)
-                .and_then(|()| one_ensemble(common, args, &hosts.serving, &mut findings));
+            let examined = ReadingSession::new(session).and_then(|session| {
+                let conf = hosts.conf.as_deref();
+                let examined = examine(&session, args, servers, conf, &mut findings);
+                let _ = session.close();
+                examined?;
+                one_ensemble(common, args, &hosts.serving, &mut findings)
+            });
             if let Err(failure) = examined {
                 let advice = "the checks behind this were not made";
                 findings.add("session", Level::Fault, failure.message, advice);
             }
-            let _ = session.close();
         }
         Err(e) => {
             let failure = Failure::from(e);
@@ -100,7 +105,7 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     report(&findings, output)
 }
 
-/// What the check of each server by itself gives to the later checks.
+/// The results of the check of each server that later checks need.
 #[derive(Default)]
 struct Hosts {
     /// The hosts that accept connections, and do not say that they cannot serve.
@@ -401,7 +406,7 @@ fn session_at(
     args: &DoctorArgs,
     host: &str,
     findings: &mut Findings,
-) -> Result<Option<ZkSession>, Failure> {
+) -> Result<Option<ReadingSession>, Failure> {
     let chroot = servers::chroot(common.connect.as_deref().unwrap_or_default());
     let common = Common {
         connect: Some(format!("{host}{chroot}")),
@@ -409,7 +414,7 @@ fn session_at(
         ..common.clone()
     };
     match connect::builder(&common, args.session)?.connect() {
-        Ok(session) => Ok(Some(session)),
+        Ok(session) => ReadingSession::new(session).map(Some),
         Err(e) => {
             findings.add(
                 "serving",
