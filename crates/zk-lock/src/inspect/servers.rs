@@ -47,7 +47,7 @@ fn connect(host: &str) -> Result<TcpStream, String> {
     TcpStream::connect_timeout(&address, LIMIT).map_err(|e| e.to_string())
 }
 
-/// What the servers say of their clients, as far as they allow it.
+/// The servers' answers about their clients, as far as they allow these four-letter words.
 pub struct ServerAnswers {
     chroot: String,
     /// Each watched path with a session that watches it (`wchp`); `None` if no server answers.

@@ -42,7 +42,7 @@ pub fn run(common: &Common, args: &PathArgs, output: &Output) -> Result<u8, Fail
     Ok(0)
 }
 
-/// The queue as a table; the columns that only the servers' answers fill are left out without these.
+/// The queue as a table. Without the servers' answers, the columns that need them are left out.
 pub fn render(queue: &Queue, servers: Option<&ServerAnswers>) -> String {
     let permits =
         queue.permits.map_or_else(String::new, |permits| format!(" of {permits} permits"));
