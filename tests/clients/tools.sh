@@ -1,4 +1,4 @@
-# What run and mixed stand on: kazoo from PyPI, Curator from Debian or from the directory that
+# What run, mixed and fleet stand on: kazoo from PyPI, Curator from Debian or from the directory that
 # CURATOR_JARS names, and commands that end with their script. To be sourced in the project's root;
 # builds under ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::clock::Clock;
 use super::engine::Settings;
@@ -46,7 +46,12 @@ impl TestServerBuilder {
             super_digest: None,
             keep_data: true,
             is_virtual: false,
-            options: Options { max_frame: MAX_FRAME, log_capacity: 10_000, tls: None },
+            options: Options {
+                max_frame: MAX_FRAME,
+                log_capacity: 10_000,
+                tls: None,
+                wall_clock: None,
+            },
         }
     }
 
@@ -115,6 +120,14 @@ impl TestServerBuilder {
     /// so.
     pub fn virtual_clock(mut self) -> Self {
         self.is_virtual = true;
+        self
+    }
+
+    /// The time of day by the server's clock when the server starts. The `ctime` and the `mtime` of
+    /// its nodes follow this clock. Default: the time of day by this host's clock. Another time
+    /// makes a server with a wrong clock.
+    pub fn wall_clock(mut self, start: SystemTime) -> Self {
+        self.options.wall_clock = Some(start);
         self
     }
 

@@ -1,5 +1,7 @@
 //! The commands that show locks and free them, on nodes of several client libraries.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use zk_test_server::TestServer;
 use zk_test_support::raw;
@@ -43,6 +45,9 @@ fn show_names_the_contenders_of_every_library() {
     let mut wanted = Vec::new();
     for i in 0..52 {
         let (name, data, client) = match i % 4 {
+            1 if i % 8 == 5 => {
+                (format!("{}__lock__", hex(i)), format!("h7:{i}"), "kazoo or zk-mutex")
+            }
             0 => (format!("_c_{}-lock-", uuid(i)), "10.0.0.7".to_owned(), "Curator"),
             1 => (format!("{}__lock__", hex(i)), String::new(), "kazoo"),
             2 => (format!("_c_{}-lock-", hex(i)), String::new(), "go-zookeeper"),
@@ -67,6 +72,9 @@ fn show_names_the_contenders_of_every_library() {
     );
     assert_eq!((all[3]["host"].as_str(), all[3]["pid"].as_i64()), (Some("h7"), Some(3)));
     assert_eq!(all[0]["session"], format!("0x{:x}", raw.session_id()));
+    let addresses = all.iter().map(|one| one["address"].as_str().expect("text"));
+    let addresses: HashSet<&str> = addresses.collect();
+    assert!(addresses.len() == 1 && addresses.iter().all(|one| one.starts_with("127.0.0.1:")));
     assert_eq!((shown["kind"].as_str(), shown["waiting"].as_i64()), (Some("mutex"), Some(51)));
 
     let text = run(&server, &["show", LOCK]);
