@@ -120,21 +120,18 @@ pub(crate) fn in_order(names: &mut [Name]) {
 /// The names of the contenders that hold the lock: the first, and if that reads, all that read before
 /// the first that writes. (Where numbers carry no order, it may be another than the first.)
 pub(crate) fn holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
-    let mut all = in_line(children);
+    let (mut all, _) = contenders(children, Family::Locks);
+    in_order(&mut all);
     let readers = all.iter().take_while(|name| name.kind == Kind::Read).count();
     all.truncate(readers.max(1));
     all.into_iter().map(|name| name.full).collect()
 }
 
-/// The names of all contenders, in order.
+/// All names, in the order of their numbers: of a folder in which all nodes are holders'.
 pub(crate) fn all_holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
-    in_line(children).into_iter().map(|name| name.full).collect()
-}
-
-fn in_line<'a>(children: &[&'a str]) -> Vec<Name<'a>> {
-    let (mut names, _) = contenders(children, Family::Locks);
-    in_order(&mut names);
-    names
+    let mut all = children.to_vec();
+    all.sort_by_key(|name| name.rsplit('-').next());
+    all
 }
 
 /// The queue's order if some numbers carry none. Names whose numbers carry order come first,
@@ -221,6 +218,18 @@ fn decide<'n, 'a, P: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_holders_are_the_first_or_all_readers_before_the_first_writer() {
+        let of = |kind: &str, number: u32| format!("_c_{:0>36}-{kind}{number:010}", number);
+        let all = [of("__WRIT__", 5), of("__READ__", 2), of("__READ__", 7), of("__READ__", 1)];
+        let names: Vec<&str> = all.iter().map(String::as_str).collect();
+        assert_eq!(holders(&[]), [""; 0]);
+        assert_eq!(holders(&names), [names[3], names[1]]);
+        assert_eq!(holders(&[names[2], names[0], "junk"]), [names[0]]);
+        let leases = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
+        assert_eq!(all_holders(&leases), [leases[2], leases[0], leases[1]]);
+    }
     use crate::queue::name::{new_id, prefix};
     use proptest::prelude::*;
     use std::collections::HashSet;
