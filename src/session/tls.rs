@@ -90,6 +90,11 @@ impl TlsConfig {
         self
     }
 
+    /// Whether the session has a certificate of its own, and so an identity of the scheme `x509`.
+    pub(super) fn has_certificate(&self) -> bool {
+        self.client.is_some()
+    }
+
     /// Finds what can never work before any server is dialled.
     pub(super) fn check(&self, hosts: &[Host]) -> Result<()> {
         let invalid = |reason| Error::InvalidConfig { what: "TLS configuration", reason };

@@ -4,12 +4,12 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::TestServer;
 use super::clock::Clock;
 use super::engine::Settings;
 use super::net::Options;
 #[cfg(feature = "tls")]
 use super::net::tls::ServerTls;
+use super::{Brand, TestServer};
 
 /// ZooKeeper's `jute.maxbuffer`.
 const MAX_FRAME: usize = 0xf_ffff;
@@ -20,6 +20,7 @@ const MAX_FRAME: usize = 0xf_ffff;
 #[must_use = "nothing runs before `start`"]
 pub struct TestServerBuilder {
     address: SocketAddr,
+    brand: Brand,
     tick: Duration,
     min_session: Option<Duration>,
     max_session: Option<Duration>,
@@ -37,6 +38,7 @@ impl TestServerBuilder {
     pub(super) fn new() -> TestServerBuilder {
         TestServerBuilder {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            brand: Brand::default(),
             tick: Duration::from_millis(250),
             min_session: None,
             max_session: None,
@@ -59,6 +61,12 @@ impl TestServerBuilder {
     /// open it to other hosts.
     pub fn host(mut self, host: IpAddr) -> Self {
         self.address.set_ip(host);
+        self
+    }
+
+    /// The server to answer as. Default [`Brand::ZooKeeper38`].
+    pub fn brand(mut self, brand: Brand) -> Self {
+        self.brand = brand;
         self
     }
 
@@ -159,8 +167,9 @@ impl TestServerBuilder {
             return refuse("a shortest session timeout above the longest");
         }
         let reap_interval = self.container_check_interval;
-        let (tick, super_digest) = (self.tick, self.super_digest);
-        let settings = Settings { tick, min_session, max_session, reap_interval, super_digest };
+        let (brand, tick, super_digest) = (self.brand, self.tick, self.super_digest);
+        let settings =
+            Settings { brand, tick, min_session, max_session, reap_interval, super_digest };
         let clock = if self.is_virtual { Clock::manual() } else { Clock::real() };
         TestServer::new(self.address, clock, settings, self.options, self.keep_data)
     }

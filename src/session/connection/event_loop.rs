@@ -21,7 +21,7 @@ use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
 use crate::session::tls::TlsConfig;
 use crate::world::{
-    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
+    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };
 
 const WAKER: Token = Token(0);
@@ -45,6 +45,16 @@ pub(in crate::session) struct EventLoop {
     /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
+    refusals: Refusals,
+}
+
+/// The hosts that have closed the connection right behind the connect request for our session, since
+/// some attempt ended otherwise.
+#[derive(Default)]
+struct Refusals {
+    hosts: HashSet<String>,
+    /// When the first of them did.
+    since: Option<BootTime>,
 }
 
 struct ServerConnection {
@@ -96,6 +106,7 @@ impl EventLoop {
             tls: dialling.tls,
             server: None,
             resolutions: unbounded(),
+            refusals: Refusals::default(),
         };
         thread::Builder::new().name(name).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -158,9 +169,13 @@ impl EventLoop {
         let lease = &generation.lease;
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
-        if let Some(reason) = inner.failed.take() {
-            inner.machine.server_gone(&reason, now);
-            self.drop_server(&mut inner, &reason, now);
+        if let Some(error) = inner.failed.take() {
+            self.closed_by_server(&mut inner, error, now);
+        }
+        if let Refusals { hosts, since: Some(since) } = &self.refusals {
+            if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
+                inner.machine.refused_by_all(*since, now);
+            }
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
@@ -176,7 +191,7 @@ impl EventLoop {
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
-            self.drop_server(&mut inner, &reason, now);
+            self.drop_server(&mut inner, &reason, None, now);
         }
         inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
@@ -192,7 +207,8 @@ impl EventLoop {
                     ),
                     _ => format!("no connection {within}"),
                 };
-                generation.host_failed(&server.host, reason);
+                let host = server.host.clone();
+                self.host_failed(&host, reason, None);
                 self.server = None;
             } else {
                 wake_by(server.since + attempt);
@@ -260,8 +276,9 @@ impl EventLoop {
                             Ok(true) => {}
                             Ok(false) => return, // it waits for the server
                             Err(reason) => {
-                                debug!("{}: {reason}", server.host);
-                                self.generation.host_failed(&server.host, reason);
+                                let host = server.host.clone();
+                                debug!("{host}: {reason}");
+                                self.host_failed(&host, reason, None);
                                 self.server = None;
                                 return;
                             }
@@ -270,6 +287,7 @@ impl EventLoop {
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
+                    self.generation.connected_to(&server.host);
                     (inner.socket, inner.tls) = (Some(server.socket.clone()), server.tls.take());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
@@ -277,7 +295,8 @@ impl EventLoop {
                 }
                 Ok(false) => return, // not yet
                 Err(e) => {
-                    self.generation.host_failed(&server.host, e.to_string());
+                    let host = server.host.clone();
+                    self.host_failed(&host, e.to_string(), None);
                     self.server = None;
                     return;
                 }
@@ -293,11 +312,6 @@ impl EventLoop {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
             match inner.read(&server.socket, &mut buf) {
-                Ok(Some(0)) if !inner.machine.is_greeted() => {
-                    break "closed the connection without an answer; it may not serve yet, or want \
-                           TLS on this port (SessionBuilder::tls)"
-                        .to_owned();
-                }
                 Ok(Some(0)) => break "closed the connection".to_owned(),
                 Ok(Some(n)) => {
                     // After a short read epoll and kqueue announce new bytes again, so another read
@@ -309,19 +323,50 @@ impl EventLoop {
                     }
                 }
                 Ok(None) => return,
-                Err(e) => break e.to_string(),
+                Err(e) => {
+                    // TLS explains its own errors, and they say nothing about the server's data.
+                    if e.kind() == ErrorKind::Other {
+                        inner.machine.cut = Some(e.to_string());
+                    }
+                    break e.to_string();
+                }
             }
         };
         let generation = self.generation.clone();
         let mut inner = generation.connection.inner.lock();
-        let now = BootTime::now();
-        // If the machine gave this connection up while it read, its own reason counts.
-        let reason = inner.machine.cut.take().unwrap_or(end);
-        inner.machine.server_gone(&reason, now);
-        self.drop_server(&mut inner, &reason, now);
+        self.closed_by_server(&mut inner, end, BootTime::now());
     }
 
-    fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
+    /// The server has closed the connection, or it broke.
+    fn closed_by_server(&mut self, inner: &mut super::Inner, end: String, now: BootTime) {
+        // If the machine gave this connection up while it read, its own reason counts.
+        let own = inner.machine.cut.take();
+        let refused_at = (own.is_none() && inner.machine.is_presented()).then_some(now);
+        let reason = own.unwrap_or_else(|| inner.machine.why_closed(end));
+        inner.machine.server_gone(&reason, now);
+        self.drop_server(inner, &reason, refused_at, now);
+    }
+
+    /// An attempt at this host has failed. `refused_at`: when it closed the connection right behind
+    /// the connect request for our session, if it did.
+    fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
+        self.generation.host_failed(host, reason);
+        match refused_at {
+            Some(now) => {
+                self.refusals.since.get_or_insert(now);
+                self.refusals.hosts.insert(host.to_owned());
+            }
+            None => self.refusals = Refusals::default(),
+        }
+    }
+
+    fn drop_server(
+        &mut self,
+        inner: &mut super::Inner,
+        reason: &str,
+        refused_at: Option<BootTime>,
+        now: BootTime,
+    ) {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
         let tls = inner.tls.take();
         #[cfg(unix)]
@@ -335,14 +380,18 @@ impl EventLoop {
         // This wakes a calling thread that waits for the socket.
         let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
-        if carried_the_session && !inner.machine.is_over() {
-            inner
-                .machine
-                .log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
+        if carried_the_session && !inner.machine.is_ending() {
+            let id = self.generation.session_id().unwrap_or_default();
+            let line = format!(
+                "session 0x{id:x}: the connection to {} is lost ({reason}); {}; resuming",
+                server.host,
+                self.generation.lease_left()
+            );
+            inner.machine.log(log::Level::Warn, line);
         } else {
             inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
         }
-        self.generation.host_failed(&server.host, reason.to_owned());
+        self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {
             self.dialer.connection_lost(
                 server.host,
@@ -366,7 +415,7 @@ impl EventLoop {
         let tls = self.tls.as_ref().map(|tls| TlsStream::new(tls, &target.host)).transpose();
         let tls = match tls {
             Ok(tls) => tls.map(Box::new),
-            Err(reason) => return self.generation.host_failed(&target.host, reason),
+            Err(reason) => return self.host_failed(&target.host, reason, None),
         };
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
@@ -380,7 +429,7 @@ impl EventLoop {
                     epoch_before,
                 });
             }
-            Err(e) => self.generation.host_failed(&target.host, e.to_string()),
+            Err(e) => self.host_failed(&target.host, e.to_string(), None),
         }
     }
 

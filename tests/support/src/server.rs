@@ -263,6 +263,20 @@ impl Server {
         }
     }
 
+    /// Kills the server, and starts it on the same address without its data.
+    #[track_caller]
+    pub fn wipe(&self) {
+        match &self.kind {
+            Kind::Real(server) => {
+                server.kill();
+                let data = server.dir().path().join("data/version-2");
+                std::fs::remove_dir_all(&data).unwrap_or_else(|e| panic!("{data:?}: {e}"));
+                self.restart();
+            }
+            Kind::Embedded(server) => server.test_server().wipe(),
+        }
+    }
+
     /// SIGSTOP: the port takes connections, nothing answers.
     pub fn pause(&self) {
         match &self.kind {

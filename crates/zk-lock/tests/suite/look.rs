@@ -226,6 +226,31 @@ fn revoke_asks_the_holder_and_break_deletes_what_it_was_told() {
 }
 
 #[test]
+fn break_takes_the_names_of_each_client() {
+    let server = server();
+    let mut raw = raw(&server);
+    let hex = uuid(7).replace('-', "");
+    for prefix in [
+        format!("_c_{hex}-lock-"), // go-zookeeper
+        format!("{hex}__lock__"),  // kazoo
+        format!("{hex}__rlock__"),
+        format!("_c_{}-lock-", uuid(1)), // Curator
+        format!("_c_{}-__READ__", uuid(2)),
+        format!("_c_{}-__WRIT__", uuid(3)),
+        format!("_c_{}-lock-1", uuid(4)), // a number of eleven digits
+    ] {
+        let node = contend(&mut raw, &prefix, "h7:1");
+        let asked = run(&server, &["revoke", LOCK, "--node", &node]);
+        assert_eq!(asked.code, 0, "{node}: {asked:?}");
+        // The name, or the node's whole path.
+        let path = format!("{LOCK}/{node}");
+        let named = if prefix.contains("lock") { &node } else { &path };
+        let broken = run(&server, &["break", LOCK, "--node", named, "--yes"]);
+        assert_eq!((broken.code, children(&server, LOCK).len()), (0, 0), "{node}: {broken:?}");
+    }
+}
+
+#[test]
 fn a_command_runs_while_its_process_leads() {
     let server = server();
     let notes = Notes::new();

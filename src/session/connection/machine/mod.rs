@@ -50,6 +50,8 @@ pub(crate) struct MachineConfig {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
+    /// If all servers refuse the session for this long, it is given up.
+    pub(crate) after_data_loss: Option<Duration>,
     /// The name of a node that never exists: a delete of it is a write without an effect.
     pub(crate) noop: String,
 }
@@ -108,6 +110,8 @@ pub(crate) enum Output {
     Log(log::Level, String),
     /// These holds are marked as lost: the callbacks of their holders must be run.
     TellLoss(Vec<Arc<LeasedNode>>),
+    /// This node was deleted because it was empty, or does not exist.
+    Pruned(String),
     /// A node may be removed only if no hold stands on this path. The owner answers with
     /// [`Machine::may_remove`].
     MayRemove {

@@ -45,6 +45,7 @@ impl Rig {
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
+            after_data_loss: None,
             noop: "noop".into(),
         };
         Rig {
@@ -167,7 +168,10 @@ impl Rig {
                 let may = self.lease.leased_node(&path).is_none();
                 self.machine.may_remove(task, may, self.now);
             }
-            Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
+            Output::FolderListed(..)
+            | Output::TellLoss(_)
+            | Output::Pruned(_)
+            | Output::Log(..) => {}
         }
     }
 
