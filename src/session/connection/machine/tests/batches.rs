@@ -393,6 +393,28 @@ fn a_node_with_a_fixed_name_whose_caller_left_is_removed_whatever_the_answer_say
     }
 }
 
+/// The server's error leaves it open whether the node was made.
+#[test]
+fn a_caller_that_leaves_behind_a_doubtful_create_has_its_node_removed_once() {
+    for is_named in [true, false] {
+        let mut rig = Rig::up();
+        let create_node = if is_named {
+            contender("/l/_c_id-lock-", "id")
+        } else {
+            let removal = Removal::signed("/l/lock".into(), "id".into(), None);
+            (create("/l/lock", CreateMode::Ephemeral), Some(removal))
+        };
+        let call = rig.call(&[create_node, list("/l")]);
+        let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
+        rig.reply(xids[0], background::THROTTLED, &[]);
+        assert!(rig.abandon(&call));
+        assert_eq!(rig.pending(), ["id"]);
+        rig.acknowledge_noop();
+        let step = if is_named { (op::GET_CHILDREN, "/l") } else { (op::GET_DATA, "/l/lock") };
+        rig.only_requests(&[step]);
+    }
+}
+
 #[test]
 fn a_caller_that_stays_settles_a_lost_create_of_a_fixed_name_itself() {
     let mut rig = Rig::up();
