@@ -309,6 +309,21 @@ fn the_end_answers_every_request_once() {
     }
 }
 
+#[test]
+fn a_failed_event_loop_leaves_nobody_without_an_answer() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let (call, a) = (rig.call(&batches::two()), rig.client_request(op::EXISTS, "/a"));
+    rig.sent();
+    rig.machine.fail(LossReason::Internal, rig.now);
+    rig.deliver_outputs();
+    let answers = call.1.try_recv().unwrap();
+    assert!(answers.all.into_iter().all(|answer| answer.err() == Some(CallError::Expired)));
+    assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
+    assert_eq!(hold.loss(), Some(LossReason::Internal));
+    assert_eq!(close(&mut rig).try_recv(), Ok(false), "the server does not hear of it");
+}
+
 /// The application's logger may block, and no hold may stand too long meanwhile.
 #[test]
 fn the_lease_is_ended_or_shortened_before_any_log_line_is_written() {
