@@ -441,6 +441,7 @@ fn candidate_whose_creates_are_not_answered_says_so_and_tries_on() {
         "{said:?}"
     );
     drop(unanswered);
+    until("it leads", SOON, || candidate.is_leader().then_some(()));
     leads(&candidate);
 }
 
