@@ -236,6 +236,13 @@ fn a_removal_that_is_refused_is_reported_and_tried_again_from_the_start() {
         }
         assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
         assert_eq!(rig.pending(), [nonce.as_str()]);
+        assert_eq!(
+            rig.logged,
+            [
+                "/l/lock: our node could not be deleted (ZooKeeper error -102); it is tried again, and \
+              the server deletes the node when the session ends"
+            ]
+        );
         let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
         let tries = steps.iter().filter(|step| is_refused(step)).count();
         assert!((2..=3).contains(&tries), "{steps:?}");
@@ -345,7 +352,7 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
     let (xid, ..) = rig.sent().pop().unwrap();
     rig.reply(xid, err::NO_AUTH, &[]);
     assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
-    assert_eq!(rig.pending(), ["id"]);
+    assert_eq!((rig.pending(), rig.logged.len()), (vec!["id".to_owned()], 1));
     let mut tries = 0;
     for _ in 0..96 {
         rig.pass_time(T / 48);
@@ -355,6 +362,7 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
         }
     }
     assert!((1..=2).contains(&tries), "{tries}");
+    assert_eq!(rig.logged.len(), 1, "each refused removal is reported once");
 }
 
 /// A server without a leader gives answers without a new zxid.
