@@ -48,6 +48,17 @@ fn a_request_that_is_refused_because_the_session_expired_ends_it_at_once() {
 }
 
 #[test]
+fn a_session_that_is_closed_while_a_server_checks_its_credentials_is_closed_at_the_server() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    let server_knows = close(&mut rig);
+    let xids = rig.only_requests(&[(op::AUTH, ""), (op::CLOSE, "")]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(xids[1], err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+}
+
+#[test]
 fn a_session_that_is_closed_while_a_server_makes_it_is_closed_at_the_server() {
     let mut rig = Rig::new(&[]);
     rig.connect();
