@@ -85,7 +85,6 @@ mod fencing;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod guard;
 pub mod guide;
 mod limit;
 mod local;
@@ -104,17 +103,19 @@ pub use cancel::CancelToken;
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
-pub use guard::Held;
 pub use queue::Contender;
 pub use queue::WaitStrategy;
 pub use queue::name::Layout;
 pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
+pub use recipes::guard::Held;
 pub use recipes::multi::{Member, ZkMultiGuard, ZkMultiLock};
 pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, ZkSession,

@@ -16,11 +16,13 @@ use crate::limit::{Ended, Limit};
 use crate::local::registry::Interned;
 use crate::queue::call::error;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
+use crate::queue::{HeldNode, Queue, QueueRequest};
+use crate::recipes::calls::InQueue;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
+use crate::wait::Mode;
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -36,6 +38,12 @@ pub(super) struct Campaign {
     pub(super) id: Vec<u8>,
     /// The queue of candidates, which all elections of one path on one session share.
     pub(super) queue: Arc<Interned<Queue>>,
+}
+
+impl InQueue for Campaign {
+    fn queue(&self) -> (&Queue, &Core) {
+        (&self.queue, self.session.core())
+    }
 }
 
 impl Campaign {
@@ -65,6 +73,7 @@ impl Campaign {
                 limit,
                 on_overdue: Some(on_trouble),
                 contended: false,
+                warn_after: Duration::MAX, // a candidate that waits is as usual
                 data: &self.id,
                 on_id: &|id| created_nodes.add(self.session.core(), id),
                 on_blocked,
