@@ -306,3 +306,53 @@ fn own_gone(path: &str) -> Stop {
     );
     Stop::Anew
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZkSession;
+    use crate::limit::Limit;
+    use crate::queue::name::{Kind, Layout};
+    use crate::session::acl::Acl;
+    use zk_test_server::TestServer;
+
+    /// The event comes between the listing and the wait, while another contender is ahead.
+    #[test]
+    fn a_waiter_hears_of_its_own_node_at_once_and_forgets_what_its_listing_has_shown() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        for strategy in [WaitStrategy::Predecessor, WaitStrategy::Parent] {
+            let dir = format!("/{strategy:?}");
+            let queue = Queue::new(dir, Layout::Curator, Acl::Open).waiting(strategy);
+            let within = |seconds| QueueRequest {
+                core: session.core(),
+                kind: Kind::Lock,
+                mode: Mode::Wait,
+                limit: Limit::after(Duration::from_secs(seconds)),
+                on_overdue: None,
+                contended: false,
+                data: b"",
+                on_id: &|_| (),
+                on_blocked: &|_| (),
+                on_loss: &|| Box::new(|| ()),
+            };
+            let _ahead = queue.acquire(&within(20)).unwrap().unwrap();
+            let end = |events, seconds| {
+                let request = within(seconds);
+                let mut attempt = QueueAttempt::new(&queue, &request);
+                let mut contender = attempt.enqueue(&generation).ok().unwrap();
+                contender.listed = None;
+                attempt.notifier.notify(events);
+                match strategy {
+                    WaitStrategy::Predecessor => attempt.behind_predecessor(&mut contender),
+                    WaitStrategy::Parent => attempt.before_parent(&mut contender),
+                }
+            };
+            assert!(matches!(end(OWN_GONE, 20), Err(Stop::Anew)), "{strategy:?}");
+            assert!(matches!(end(OWN_CHANGED, 20), Ok(false)), "{strategy:?}");
+            let of_before = AHEAD_GONE | AHEAD_CHANGED | SESSION;
+            assert!(matches!(end(of_before, 1), Err(Stop::Busy)), "{strategy:?}");
+        }
+    }
+}

@@ -350,9 +350,12 @@ pub(crate) fn error(op: &'static str, path: String, e: CallError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::LossReason;
+    use crate::session::generation::{Operation, Removal};
+    use crate::session::leased_node::LeasedNode;
     use crate::{SessionEvent, ZkSession};
     use std::time::Duration;
-    use zk_test_server::TestServer;
+    use zk_test_server::{Op, TestServer};
 
     /// The waiter sleeps, as on a busy computer, until its session is lost and the next one is
     /// connected. No event can come on the old connection any more, so it must not go on waiting
@@ -371,5 +374,35 @@ mod tests {
         while !matches!(events.recv_timeout(soon).unwrap(), SessionEvent::Connected { .. }) {}
         assert_eq!((core.state(), old.epoch()), (SessionState::Connected, epoch));
         assert!(!call.is_undisturbed(&old, epoch));
+    }
+
+    /// An event that comes before the lease has the node reaches the waiter alone, which must pass
+    /// it on.
+    #[test]
+    fn a_held_node_gets_the_event_that_comes_just_before_its_grant() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let call = Call::new(session.core(), "/l", Limit::NONE, false);
+        let mask = EventMask { gone: 1, changed: 2 };
+        let grant = |path: &str, events| {
+            let notifier = Notifier::new();
+            let grant = || {
+                let armed_on = generation.epoch();
+                let leased = LeasedNode::new(path.into(), 5, armed_on, Box::new(|| ()));
+                generation.grant(&leased)?;
+                notifier.notify(events);
+                Ok(HeldNode::new(&generation, leased, Removal::named(path.into(), "id".into())))
+            };
+            call.grant(&generation, &notifier, mask, "/l", grant, || Stop::Anew).ok().unwrap()
+        };
+        assert_eq!(grant("/l/gone", mask.gone).loss(), Some(LossReason::NodeDeleted));
+        // A node gets a new watch if its watch has fired, and only then.
+        let _held = [grant("/l/quiet", 0), grant("/l/changed", mask.changed)];
+        server.wait_request(Op::GetData.on("/l/changed"), Duration::from_secs(20)).unwrap();
+        // The server takes the requests of a connection in order.
+        let behind = Operation::Exists { path: "/l" };
+        assert_eq!(generation.call(behind, &Limit::NONE).err(), Some(CallError::NoNode));
+        assert_eq!(server.count(Op::GetData.on("/l/quiet")), 0);
     }
 }

@@ -221,3 +221,24 @@ impl Release {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ZkSession;
+    use zk_test_server::TestServer;
+
+    /// Without a request it is set when the node has been held for 50 ms.
+    #[test]
+    fn a_watch_that_a_holder_asks_for_is_requested_at_once() {
+        let server = TestServer::start().unwrap();
+        let session = ZkSession::connect(&server.connect_string()).unwrap();
+        let generation = session.core().generation().unwrap();
+        let leased = LeasedNode::new("/l/n".into(), 5, 0, Box::new(|| ()));
+        generation.grant(&leased).unwrap();
+        let removal = Removal::named("/l/n".into(), "id".into());
+        let held = HeldNode::new(&generation, leased, removal);
+        held.ask_for_watch();
+        assert_ne!(held.leased().armed_on(), 0);
+    }
+}

@@ -377,6 +377,16 @@ mod tests {
     }
 
     #[test]
+    fn a_contender_whose_node_belongs_to_no_session_is_persistent() {
+        for (session_id, is_persistent) in [(0, true), (1, false), (-2, false)] {
+            let (name, reads, sequence, data) = (String::new(), false, 0, Vec::new());
+            let created = SystemTime::UNIX_EPOCH;
+            let contender = Contender { name, reads, sequence, data, session_id, created };
+            assert_eq!(contender.is_persistent(), is_persistent);
+        }
+    }
+
+    #[test]
     fn a_time_is_shown_by_its_two_greatest_units() {
         for (seconds, shown) in [
             (0, "0 s"),

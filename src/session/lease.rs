@@ -558,6 +558,41 @@ mod tests {
     }
 
     #[test]
+    fn a_released_node_gets_no_watch() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let node = held(&lease, start);
+        assert!(lease.to_watch(1, start).is_empty());
+        lease.release(&node);
+        assert!(lease.to_watch(1, start + WATCH_AFTER).is_empty());
+    }
+
+    #[test]
+    fn a_node_whose_watch_was_set_on_an_earlier_connection_gets_another_one_at_once() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let grant = |path: &str, armed_on| {
+            let node = LeasedNode::new(path.into(), 0, armed_on, Box::new(|| ()));
+            assert_eq!(lease.grant(&node, start), Ok(()));
+        };
+        let due = |epoch| -> Vec<String> {
+            lease.to_watch(epoch, start).iter().map(|node| node.path().to_owned()).collect()
+        };
+        due(2);
+        grant("/l/set-on-this-one", 2);
+        assert_eq!(lease.next_watch(2), None);
+        grant("/l/not-set", 0);
+        grant("/l/set-before", 1);
+        assert_eq!(lease.next_watch(2), Some(BootTime::default()));
+        assert_eq!(due(2), ["/l/set-before"]);
+        assert_eq!(lease.next_watch(2), Some(start + WATCH_AFTER));
+        // The next connection has none of the watches, and the node without one may wait.
+        let mut all = due(3);
+        all.sort();
+        assert_eq!(all, ["/l/set-before", "/l/set-on-this-one"]);
+    }
+
+    #[test]
     fn a_stale_lease_grants_nothing_until_it_is_renewed() {
         let lease = Lease::default();
         lease.begin(T, ago(T * 13 / 24));

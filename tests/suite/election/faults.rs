@@ -423,6 +423,28 @@ fn candidate_that_the_server_answers_with_an_error_tries_on() {
     leads(&candidate);
 }
 
+/// There is no outage: the connection is cut again and again, and made again at once.
+fn candidate_whose_creates_are_not_answered_says_so_and_tries_on() {
+    let (server, at) = start();
+    let policy = RetryPolicy::default().max_elapsed(Duration::from_secs(1));
+    let timeout = Duration::from_secs(4);
+    let session =
+        ZkSession::builder(&at).session_timeout(timeout).retry_policy(policy).connect().unwrap();
+    let unanswered = server.hold_requests(Op::Create.on(NODE));
+    let candidate = election(&session).join().unwrap();
+    let said = next(candidate.events());
+    assert!(
+        matches!(
+            said,
+            ElectionEvent::Trouble(Error::Unavailable { cause: Cause::NoProgress(_), .. })
+        ),
+        "{said:?}"
+    );
+    drop(unanswered);
+    until("it leads", SOON, || candidate.is_leader().then_some(()));
+    leads(&candidate);
+}
+
 // ---- the runner ----
 
 /// It is elected, and has not called yet (it is kept where it logs), when its leadership ends.
@@ -545,6 +567,7 @@ scenarios![
     candidate_that_leaves_waits_for_no_other_locks_node on embedded,
     refused_candidate_is_out_and_says_why on embedded,
     candidate_that_the_server_answers_with_an_error_tries_on on embedded,
+    candidate_whose_creates_are_not_answered_says_so_and_tries_on on embedded,
     loss_between_the_election_and_the_call_is_never_seen on embedded,
     leader_that_is_expired_while_the_call_runs_is_told_and_stands_again on embedded,
     candidates_node_is_swept_when_the_reply_to_its_create_is_lost,

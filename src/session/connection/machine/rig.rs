@@ -26,6 +26,8 @@ pub(super) struct Rig {
     pub(super) client_answers: Vec<(u64, i32)>,
     /// The watch events, in the place of the watch registry.
     pub(super) watch_events: Vec<(i32, String)>,
+    /// The lines for the log.
+    pub(super) logged: Vec<String>,
     pub(super) server_in: Frames,
     pub(super) client: u64,
     pub(super) zxid: i64,
@@ -57,6 +59,7 @@ impl Rig {
             events: Vec::new(),
             client_answers: Vec::new(),
             watch_events: Vec::new(),
+            logged: Vec::new(),
             server_in: Frames::default(),
             client: 0,
             zxid: 0,
@@ -168,10 +171,8 @@ impl Rig {
                 let may = self.lease.leased_node(&path).is_none();
                 self.machine.may_remove(task, may, self.now);
             }
-            Output::FolderListed(..)
-            | Output::TellLoss(_)
-            | Output::Pruned(_)
-            | Output::Log(..) => {}
+            Output::Log(_, line) => self.logged.push(line),
+            Output::FolderListed(..) | Output::TellLoss(_) | Output::Pruned(_) => {}
         }
     }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use zk_wire::code::event;
 use zk_wire::record::{Reader, request_header};
 
-use self::background::sweep;
+use self::background::{THROTTLED, sweep};
 
 mod background;
 mod batches;
@@ -286,9 +286,92 @@ fn a_throttled_write_proves_nothing() {
     let before = rig.lease.remaining(rig.now);
     rig.client_request(op::DELETE, "/a");
     for (xid, op, _) in rig.sent() {
-        rig.reply(xid, if op == op::DELETE { -127 } else { err::OK }, &[]);
+        rig.reply(xid, if op == op::DELETE { THROTTLED } else { err::OK }, &[]);
     }
     assert_eq!(rig.lease.remaining(rig.now), before);
+}
+
+#[test]
+fn a_refused_sync_shows_nothing_and_no_write_of_a_renewal_follows_it() {
+    for is_held in [false, true] {
+        let mut rig = Rig::up();
+        let made = rig.lease.end_time();
+        let _hold = is_held.then(|| rig.hold("/l/n"));
+        let (mut syncs, until) = (0, rig.now + T / 2);
+        while rig.now < until {
+            rig.pass_time(T / 48);
+            for (xid, op, path) in rig.sent() {
+                let code = if op == op::SYNC { THROTTLED } else { err::OK };
+                let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
+                rig.reply(xid, code, &body);
+                syncs += usize::from(op == op::SYNC);
+                assert!(syncs == 0 || path != "/l/noop");
+            }
+        }
+        rig.client_request(op::SET_DATA, "/x");
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, err::OK, &[0; 68]);
+        assert!(syncs > 0);
+        assert_eq!(rig.lease.end_time(), made, "only the handshake went through the leader");
+    }
+}
+
+#[test]
+fn a_holder_sends_something_in_each_sixteenth_of_the_timeout() {
+    let mut rig = Rig::up();
+    let (_hold, step) = (rig.hold("/l/n"), T / 240);
+    let mut last = rig.now;
+    for _ in 0..480 {
+        rig.pass_time(step);
+        for (xid, op, _) in rig.sent() {
+            last = rig.now;
+            let body = if op == op::GET_DATA { node(b"", 5, 7) } else { Vec::new() };
+            rig.reply(xid, if op == op::DELETE { err::NO_NODE } else { err::OK }, &body);
+        }
+        assert!(rig.now.since(last) <= T / 16 + step);
+    }
+}
+
+/// A hold is granted without the event loop, which must notice it in time for the next ping.
+#[test]
+fn the_event_loop_looks_for_new_holds_in_each_sixteenth_of_the_timeout() {
+    let mut rig = Rig::up();
+    assert!(rig.tick().is_some_and(|next| next <= rig.now + T / 16));
+}
+
+#[test]
+fn a_host_that_does_not_resume_the_session_is_given_up_after_a_sixth_of_the_timeout() {
+    let mut rig = Rig::up();
+    rig.machine.config.attempt = T;
+    assert_eq!((rig.machine.attempt(), rig.machine.redial_cap()), (T / 6, Some(T / 8)));
+    rig.drop_connection();
+    rig.connect();
+    rig.pass_time(T / 6 - MS);
+    assert_eq!(rig.machine.cut, None);
+    rig.pass_time(MS);
+    assert!(rig.machine.cut.is_some());
+}
+
+#[test]
+fn an_outage_is_reported_once_however_many_hosts_fail_in_it() {
+    let mut rig = Rig::up();
+    for _ in 0..3 {
+        rig.drop_connection();
+        rig.connect();
+    }
+    assert_eq!(rig.events(), [SessionEvent::Suspended]);
+}
+
+#[test]
+fn the_same_timeout_granted_anew_is_no_news() {
+    let mut rig = Rig::up();
+    rig.drop_connection();
+    rig.connect();
+    let timeout_ms = T.as_millis() as i32;
+    let reply = ConnectReply { timeout_ms, session_id: 7, password: vec![5; 16] };
+    rig.machine.server_bytes(&reply.frame(), rig.now);
+    let is_news = |output: &Output| matches!(output, Output::Shortened { .. } | Output::Log(..));
+    assert!(!rig.machine.outputs.iter().any(is_news));
 }
 
 #[test]

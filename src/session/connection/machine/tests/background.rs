@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The error code of a server that has too much to do.
+pub(super) const THROTTLED: i32 = -127;
+
 #[test]
 fn a_delete_is_sent_until_it_is_acknowledged() {
     let mut rig = Rig::up();
@@ -233,6 +236,13 @@ fn a_removal_that_is_refused_is_reported_and_tried_again_from_the_start() {
         }
         assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
         assert_eq!(rig.pending(), [nonce.as_str()]);
+        assert_eq!(
+            rig.logged,
+            [
+                "/l/lock: our node could not be deleted (ZooKeeper error -102); it is tried again, and \
+              the server deletes the node when the session ends"
+            ]
+        );
         let is_refused = |(op, path): &(i32, String)| *op == refused && path == "/l/lock";
         let tries = steps.iter().filter(|step| is_refused(step)).count();
         assert!((2..=3).contains(&tries), "{steps:?}");
@@ -342,7 +352,7 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
     let (xid, ..) = rig.sent().pop().unwrap();
     rig.reply(xid, err::NO_AUTH, &[]);
     assert_eq!(outcome.try_recv(), Ok(Err(err::NO_AUTH)));
-    assert_eq!(rig.pending(), ["id"]);
+    assert_eq!((rig.pending(), rig.logged.len()), (vec!["id".to_owned()], 1));
     let mut tries = 0;
     for _ in 0..96 {
         rig.pass_time(T / 48);
@@ -352,6 +362,58 @@ fn a_delete_that_is_refused_is_tried_again_and_never_blocks_us() {
         }
     }
     assert!((1..=2).contains(&tries), "{tries}");
+    assert_eq!(rig.logged.len(), 1, "each refused removal is reported once");
+}
+
+/// A server without a leader gives answers without a new zxid.
+#[test]
+fn a_delete_that_the_leader_has_not_answered_is_sent_again() {
+    for code in [err::OK, err::NO_NODE] {
+        let mut rig = Rig::up();
+        rig.add_task(delete("/l/n", false, None));
+        let xid = rig.only_request(op::DELETE, "/l/n");
+        rig.bytes(&ReplyHeader { xid, zxid: 0, err: code }.frame(&[]));
+        assert_eq!((rig.pending(), rig.sent()), (vec!["id".to_owned()], vec![]), "{code}");
+        rig.pass_time(T / 8);
+        assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/n").count(), 1, "{code}");
+    }
+}
+
+#[test]
+fn a_throttled_delete_or_watch_is_sent_again_after_its_pause() {
+    for is_watch in [false, true] {
+        let mut rig = Rig::up();
+        if is_watch {
+            rig.hold("/l/n");
+            rig.pass_time(WATCH_AFTER);
+        } else {
+            rig.add_task(delete("/l/n", false, None));
+        }
+        let (xid, ..) = rig.sent().pop().unwrap();
+        rig.reply(xid, THROTTLED, &[]);
+        let due = rig.now + T / 8;
+        // Other requests go meanwhile, so no ping is due at the same time.
+        for _ in 0..5 {
+            rig.pass_time(T / 48);
+            assert!(rig.sent().iter().all(|s| s.2 != "/l/n"));
+            rig.client_request(op::EXISTS, "/x");
+        }
+        assert_eq!(rig.tick_until_quiet(), Some(due));
+        rig.pass_time(due.since(rig.now));
+        assert_eq!(rig.sent().iter().filter(|s| s.2 == "/l/n").count(), 1);
+    }
+}
+
+#[test]
+fn the_next_connection_ends_the_pause_of_a_delete_unless_it_was_refused() {
+    for (code, is_sent) in [(THROTTLED, true), (err::NO_AUTH, false)] {
+        let mut rig = Rig::up();
+        rig.add_task(delete("/l/n", false, None));
+        let xid = rig.only_request(op::DELETE, "/l/n");
+        rig.reply(xid, code, &[]);
+        rig.cut();
+        assert_eq!(rig.sent().iter().any(|s| s.2 == "/l/n"), is_sent, "{code}");
+    }
 }
 
 #[test]

@@ -393,6 +393,28 @@ fn a_node_with_a_fixed_name_whose_caller_left_is_removed_whatever_the_answer_say
     }
 }
 
+/// The server's error leaves it open whether the node was made.
+#[test]
+fn a_caller_that_leaves_behind_a_doubtful_create_has_its_node_removed_once() {
+    for is_named in [true, false] {
+        let mut rig = Rig::up();
+        let create_node = if is_named {
+            contender("/l/_c_id-lock-", "id")
+        } else {
+            let removal = Removal::signed("/l/lock".into(), "id".into(), None);
+            (create("/l/lock", CreateMode::Ephemeral), Some(removal))
+        };
+        let call = rig.call(&[create_node, list("/l")]);
+        let xids: Vec<i32> = rig.sent().into_iter().map(|(xid, ..)| xid).collect();
+        rig.reply(xids[0], background::THROTTLED, &[]);
+        assert!(rig.abandon(&call));
+        assert_eq!(rig.pending(), ["id"]);
+        rig.acknowledge_noop();
+        let step = if is_named { (op::GET_CHILDREN, "/l") } else { (op::GET_DATA, "/l/lock") };
+        rig.only_requests(&[step]);
+    }
+}
+
 #[test]
 fn a_caller_that_stays_settles_a_lost_create_of_a_fixed_name_itself() {
     let mut rig = Rig::up();
@@ -405,20 +427,25 @@ fn a_caller_that_stays_settles_a_lost_create_of_a_fixed_name_itself() {
 
 #[test]
 fn a_caller_that_leaves_when_all_answers_are_there_gets_them() {
-    let mut rig = Rig::up();
-    let call = rig.enter();
-    let xids = rig.only_requests(&ENTER);
-    for (xid, body) in xids.into_iter().zip([created(NODE, 9), listing(&["_c_id-lock-0000000003"])])
-    {
-        // The event loop has read the answers, and has not delivered them.
-        let frame = ReplyHeader { xid, zxid: 9, err: err::OK }.frame(&body);
-        rig.machine.server_bytes(&frame, rig.now);
+    for takes_them_itself in [false, true] {
+        let mut rig = Rig::up();
+        let call = rig.enter();
+        let xids = rig.only_requests(&ENTER);
+        let bodies = [created(NODE, 9), listing(&["_c_id-lock-0000000003"])];
+        for (xid, body) in xids.into_iter().zip(bodies) {
+            // The event loop has read the answers, and has not delivered them.
+            let frame = ReplyHeader { xid, zxid: 9, err: err::OK }.frame(&body);
+            rig.machine.server_bytes(&frame, rig.now);
+        }
+        assert!(!rig.machine.abandon(call.0, rig.now));
+        assert!(call.1.is_empty());
+        let taken = takes_them_itself.then(|| rig.machine.take_answers(call.0).unwrap());
+        rig.deliver_outputs();
+        let answers = taken.unwrap_or_else(|| call.1.try_recv().unwrap());
+        assert_eq!(errors(&answers), [None, None]);
+        assert!(is_unanswered(&call), "it was answered once");
+        assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
     }
-    assert!(!rig.machine.abandon(call.0, rig.now));
-    assert!(call.1.is_empty());
-    rig.deliver_outputs();
-    assert_eq!(errors(&call.1.try_recv().unwrap()), [None, None]);
-    assert_eq!((rig.sent(), rig.pending()), (vec![], vec![]));
 }
 
 #[test]

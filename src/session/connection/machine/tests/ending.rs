@@ -19,6 +19,7 @@ fn an_expired_session_ends_everything_at_once() {
         [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]
     );
     assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
+    assert_eq!(rig.logged, ["session 0x7: expired"]);
     let c = rig.client_request(op::EXISTS, "/c");
     assert_eq!(rig.client_answers(), [(c, err::SESSION_EXPIRED)]);
     assert!(!rig.machine.wants_connection());
@@ -30,6 +31,43 @@ fn another_session_never_takes_the_place_of_ours() {
     rig.drop_connection();
     rig.attach(8);
     assert_eq!(rig.events()[1..], [SessionEvent::Lost(LossReason::SessionExpired)]);
+}
+
+#[test]
+fn a_request_that_is_refused_because_the_session_expired_ends_it_at_once() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let a = rig.client_request(op::EXISTS, "/a");
+    let xid = rig.only_request(op::EXISTS, "/a");
+    rig.reply(xid, err::SESSION_EXPIRED, &[]);
+    assert_eq!(rig.events(), [SessionEvent::Lost(LossReason::SessionExpired)]);
+    assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
+    assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
+    assert!(rig.machine.is_over(), "the server has nothing to close");
+    assert_eq!(rig.sent(), []);
+}
+
+#[test]
+fn a_session_that_is_closed_while_a_server_checks_its_credentials_is_closed_at_the_server() {
+    let mut rig = Rig::new(&[("digest", "a:b")]);
+    rig.attach(7);
+    let server_knows = close(&mut rig);
+    let xids = rig.only_requests(&[(op::AUTH, ""), (op::CLOSE, "")]);
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.reply(xids[1], err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
+}
+
+#[test]
+fn a_session_that_is_closed_while_a_server_makes_it_is_closed_at_the_server() {
+    let mut rig = Rig::new(&[]);
+    rig.connect();
+    let server_knows = close(&mut rig);
+    assert!(server_knows.is_empty() && !rig.machine.is_over());
+    rig.greet(7, T.as_millis() as i32);
+    let xid = rig.only_request(op::CLOSE, "");
+    rig.reply(xid, err::OK, &[]);
+    assert_eq!(server_knows.try_recv(), Ok(true));
 }
 
 #[test]
@@ -178,12 +216,32 @@ fn a_close_that_deletes_nodes_sends_the_credentials_first() {
 
 #[test]
 fn refused_credentials_are_not_sent_again_to_close_the_session() {
+    for has_lasting_node in [false, true] {
+        let mut rig = Rig::new(&[("digest", "a:b")]);
+        rig.attach(7);
+        rig.reply(xid::AUTH, err::OK, &[]);
+        if has_lasting_node {
+            rig.persist();
+        }
+        rig.cut();
+        rig.sent();
+        rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
+        rig.sent();
+        rig.cut(); // the server hangs up
+        let sent = rig.sent();
+        assert_eq!(sent.last().map(|s| s.1), Some(op::CLOSE));
+        assert!(sent.iter().all(|s| s.1 != op::AUTH));
+    }
+}
+
+#[test]
+fn a_close_that_deletes_nothing_needs_no_credentials() {
     let mut rig = Rig::new(&[("digest", "a:b")]);
     rig.attach(7);
-    rig.sent();
-    rig.reply(xid::AUTH, err::AUTH_FAILED, &[]);
-    rig.sent();
-    rig.cut(); // the server hangs up
+    rig.reply(xid::AUTH, err::OK, &[]);
+    rig.drop_connection();
+    close(&mut rig);
+    rig.attach(7);
     rig.only_request(op::CLOSE, "");
 }
 
@@ -261,6 +319,21 @@ fn the_end_answers_every_request_once() {
             assert!(rig.machine.is_over() && rig.machine.batches.is_empty());
         }
     }
+}
+
+#[test]
+fn a_failed_event_loop_leaves_nobody_without_an_answer() {
+    let mut rig = Rig::up();
+    let hold = rig.hold("/l/n");
+    let (call, a) = (rig.call(&batches::two()), rig.client_request(op::EXISTS, "/a"));
+    rig.sent();
+    rig.machine.fail(LossReason::Internal, rig.now);
+    rig.deliver_outputs();
+    let answers = call.1.try_recv().unwrap();
+    assert!(answers.all.into_iter().all(|answer| answer.err() == Some(CallError::Expired)));
+    assert_eq!(rig.client_answers(), [(a, err::SESSION_EXPIRED)]);
+    assert_eq!(hold.loss(), Some(LossReason::Internal));
+    assert_eq!(close(&mut rig).try_recv(), Ok(false), "the server does not hear of it");
 }
 
 /// The application's logger may block, and no hold may stand too long meanwhile.

@@ -3,6 +3,7 @@
 use super::background::sweep;
 use super::ending::close;
 use super::*;
+use crate::error::TOO_LONG_ADVICE;
 use zk_wire::frame::MAX_FRAME;
 
 /// The length of a long answer without its head.
@@ -184,6 +185,12 @@ fn a_sweep_whose_listing_is_too_long_is_retried_seldom_and_finds_its_node_later(
     rig.add_task(sweep());
     let listed = rig.serve(T * 20, |op| op == op::GET_CHILDREN);
     assert!((2..=3).contains(&listed.len()), "{listed:?}");
+    let [line] = &rig.logged[..] else { panic!("{:?}", rig.logged) };
+    let said = format!(
+        "/l/_c_id-lock-: its directory could not be listed, to find and delete our node \
+         ({TOO_LONG_ADVICE})"
+    );
+    assert!(line.starts_with(&said), "{line}");
     assert_eq!(rig.machine.cut, None);
     // A cut of the connection does not shorten the pause.
     rig.cut();
