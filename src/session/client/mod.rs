@@ -102,6 +102,9 @@ impl ClientEnd {
             Some(Err(e)) => return Err(loopback.give_up(&e.to_string())),
             None => return Err(loopback.give_up("its start panicked")),
         };
+        if !loopback.is_admitted() {
+            return Err(loopback.give_up("it did not connect"));
+        }
         let mut state = self.state.lock();
         if let Some(running) = &mut state.running {
             running.client = Arc::downgrade(&client);

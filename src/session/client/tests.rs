@@ -62,6 +62,31 @@ fn answers_to_a_client_with_a_full_socket_wait_without_the_event_loop() {
     until("end of the thread", || Arc::strong_count(&loopback) == 1);
 }
 
+/// A request that comes while the crate's io thread registers the channel of requests can be missed,
+/// and its call blocks for ever. The connect request shows that the io thread has registered it.
+#[test]
+fn the_application_gets_its_client_only_when_the_connect_request_has_come() {
+    let (loopback, address, secret) = start(Box::new(|_, _, _| ()));
+    let (sender, admitted) = unbounded();
+    let waits = loopback.clone();
+    let waiter = std::thread::spawn(move || sender.send(waits.is_admitted()).unwrap());
+    let mut peer = TcpStream::connect(address).unwrap();
+    assert!(admitted.recv_timeout(Duration::from_millis(50)).is_err());
+    let timeout_ms = secret.as_millis() as i32;
+    let hello = ConnectRequest { last_zxid: 0, timeout_ms, session_id: 0, password: &[0; 16] };
+    peer.write_all(&hello.frame()).unwrap();
+    assert_eq!(admitted.recv_timeout(SOON), Ok(true));
+    waiter.join().unwrap();
+    peer.write_all(&Writer::request(0, op::CLOSE).frame()).unwrap();
+    peer.read_exact(&mut [0; 4 + 37 + 4 + 16]).unwrap();
+    drop(peer);
+    until("end of the thread", || Arc::strong_count(&loopback) == 1);
+
+    let (given_up, ..) = start(Box::new(|_, _, _| ()));
+    given_up.give_up("on purpose");
+    assert!(!given_up.is_admitted());
+}
+
 #[test]
 fn strangers_are_turned_away_and_the_port_is_closed_once_the_client_is_in() {
     let (loopback, address, secret) = start(Box::new(|_, _, _| ()));

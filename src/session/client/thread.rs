@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use parking_lot::Mutex;
@@ -33,6 +34,8 @@ const END_CLIENT_WITHIN: Duration = Duration::from_secs(4);
 pub(super) struct Loopback {
     pub(super) machine: Mutex<ClientMachine>,
     waker: Waker,
+    /// Gets a message when the client was admitted, and is disconnected when the thread has ended.
+    admitted: Receiver<()>,
 }
 
 impl Loopback {
@@ -49,11 +52,12 @@ impl Loopback {
         let address = listener.local_addr()?;
         // 30 random bits, with bit 30 set: no other client requests this timeout by chance.
         let secret = (1 << 30) | (uuid::Uuid::new_v4().as_u128() & 0x3fff_ffff) as i32;
-        let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker });
+        let (admits, admitted) = bounded(1);
+        let loopback = Arc::new(Loopback { machine: Mutex::new(machine), waker, admitted });
         let accept = Some(Accept::new(listener, secret));
         let mut thread =
             LoopbackThread { loopback: loopback.clone(), poll, submit, accept, client: None };
-        let body = move || thread.run(address);
+        let body = move || thread.run(address, &admits);
         std::thread::Builder::new().name(format!("zkm-client-{number}")).spawn(body)?;
         Ok((loopback, address, Duration::from_millis(u64::from(secret.unsigned_abs()))))
     }
@@ -72,6 +76,15 @@ impl Loopback {
         if has_work {
             self.wake();
         }
+    }
+
+    /// Waits until the client was admitted. False: it will not be.
+    ///
+    /// Until then the application must not use the client. The crate's io thread registers the
+    /// channel of the client's requests, and then connects. A request that comes while it registers
+    /// can be missed: nothing wakes the io thread for it, and the call blocks for ever.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admitted.recv().is_ok()
     }
 
     /// Closes the machine because the client did not start; gives the error for the application.
@@ -102,9 +115,10 @@ struct ClientStream {
 }
 
 impl LoopbackThread {
-    fn run(&mut self, address: SocketAddr) {
+    fn run(&mut self, address: SocketAddr, admits: &Sender<()>) {
         let end = catch_unwind(AssertUnwindSafe(|| {
             let Some(first) = self.admit()? else { return Ok(()) };
+            let _ = admits.send(()); // there is room for it
             self.serve(&first)
         }));
         self.loopback.machine.lock().close();
