@@ -156,8 +156,18 @@ impl Inner {
             None => write_some(&mut &**socket, bytes),
         };
         if let Err(e) = written {
-            self.failed = Some(e.to_string());
+            self.fail(&e);
         }
+    }
+
+    /// Keeps the error of the socket for the event loop. TLS explains its own errors: they count as
+    /// reasons of ours, and say nothing about the server's data.
+    fn fail(&mut self, error: &io::Error) {
+        let reason = error.to_string();
+        if error.kind() == ErrorKind::Other {
+            self.machine.cut = Some(reason.clone());
+        }
+        self.failed = Some(reason);
     }
 
     /// Reads once, and gives the bytes to the machine. The result is that of `read_some`.

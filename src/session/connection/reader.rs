@@ -142,7 +142,7 @@ impl Reading<'_> {
             Ok(Some(_)) => {}
             Ok(None) => return AfterRead::GoOn,
             // The socket reports this error only once, so it is kept for the event loop.
-            Err(e) => inner.failed = Some(e.to_string()),
+            Err(e) => inner.fail(&e),
         }
         inner.flush(&connection.registry);
         let is_light = |output: &&Output| self.generation.is_light(output);
