@@ -114,6 +114,8 @@ pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 pub use session::{
     Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
     SessionState, ZkSession,

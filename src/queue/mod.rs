@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use self::attempt::QueueAttempt;
-pub(crate) use self::call::{Call, Step, Stop, query};
+pub(crate) use self::call::{Call, Step, Stop, WhoHolds, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
@@ -67,6 +67,8 @@ pub(crate) struct QueueRequest<'a> {
     /// Somebody held the lock, or was ahead at the server, while this request waited for its turn
     /// in this process.
     pub(crate) contended: bool,
+    /// After this time the log says who holds the lock.
+    pub(crate) warn_after: Duration,
     pub(crate) data: &'a [u8],
     /// Called with the id of each node before the node is made.
     pub(crate) on_id: &'a dyn Fn(&str),

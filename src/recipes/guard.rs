@@ -203,7 +203,8 @@ impl Held {
     }
 
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost.
-    /// Each renewal of the lease makes this time longer again.
+    /// Each renewal of the lease makes this time longer again, up to the end of the lock's
+    /// [`max_hold`](crate::LockBuilder::max_hold).
     pub fn valid_for(&self) -> Duration {
         self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }

@@ -18,6 +18,11 @@ pub(crate) mod notifier;
 mod parents;
 pub(crate) mod path;
 pub(crate) mod retry;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +33,8 @@ pub use builder::SessionBuilder;
 pub use event::{EventHandler, SessionEvent, SessionState};
 pub use leased_node::{LostSignal, RevokeSignal};
 pub use retry::RetryPolicy;
+#[cfg(feature = "tls")]
+pub use tls::TlsConfig;
 
 use self::core::Core;
 use crate::clock::BootTime;

@@ -73,6 +73,7 @@ impl Campaign {
                 limit,
                 on_overdue: Some(on_trouble),
                 contended: false,
+                warn_after: Duration::MAX, // a candidate that waits is as usual
                 data: &self.id,
                 on_id: &|id| created_nodes.add(self.session.core(), id),
                 on_blocked,

@@ -100,10 +100,10 @@ impl CandidateState {
                 };
             }
             let until = match outage {
-                Some((since, Some(spent))) if Instant::now() >= spent => {
-                    return Err(unavailable(Cause::Outage(since.elapsed())));
+                Some(Some(spent)) if Instant::now() >= spent => {
+                    return Err(unavailable(Cause::Outage(core.failures())));
                 }
-                Some((_, Some(spent))) => limit.or_at(spent),
+                Some(Some(spent)) => limit.or_at(spent),
                 _ => *limit,
             };
             match notifier.wait(&until) {

@@ -127,6 +127,7 @@ impl Acquire for Arc<ExclusiveHandle> {
         })
         .run()?;
         let Some(node) = attempt else { return Ok(None) };
+        node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();

@@ -108,7 +108,8 @@ guard! {
 
 lock_at_a_path! {
     ZkExclusiveLock, |lock| lock.lock,
-    made by |settings| Ok(ZkExclusiveLock { lock: ExclusiveHandle::new(settings)?.into() });
+    made by |settings| Ok(ZkExclusiveLock { lock: ExclusiveHandle::new(settings)?.into() }),
+    HasGuards;
     shown by describe
 }
 

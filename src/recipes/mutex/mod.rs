@@ -163,7 +163,7 @@ impl ZkMutexGuard {
 lock_at_a_path! {
     ZkMutex, |mutex| mutex.lock,
     made by |settings| Ok(ZkMutex { lock: MutexHandle::new(settings)?.into() }),
-    HasLayout, HandsOver, Keeps, HasWaitStrategy;
+    HasGuards, HasLayout, HandsOver, Keeps, HasWaitStrategy;
     shown by describe
 }
 

@@ -17,6 +17,7 @@ use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
+use crate::session::lease::HoldBounds;
 use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
@@ -42,13 +43,15 @@ struct SharedRead {
     node: HeldNode,
     /// The second part of the fencing token.
     fence: u64,
+    /// Only threads with these bounds share it.
+    bounds: HoldBounds,
     members: Mutex<usize>,
 }
 
 impl SharedRead {
     /// A shared read with its first member.
-    fn new(node: HeldNode, fence: u64) -> Arc<Self> {
-        Arc::new(SharedRead { node, fence, members: Mutex::new(1) })
+    fn new(node: HeldNode, fence: u64, bounds: HoldBounds) -> Arc<Self> {
+        Arc::new(SharedRead { node, fence, bounds, members: Mutex::new(1) })
     }
 
     /// Adds a member; false if the last one has left already.
@@ -133,7 +136,8 @@ impl RwLockHandle {
         }
         let (queue, core) = (&self.shared.local.queue, self.settings.session.core());
         let held_node = queue.downgrade(core, &local_hold.node, &self.settings.data, &limit)?;
-        Ok(SharedRead::new(held_node, local_hold.node.hand_overs()))
+        held_node.bind(&self.settings.bounds);
+        Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
     }
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
@@ -151,12 +155,14 @@ impl RwLockHandle {
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
-                Some(Admission::Share(shared_read)) if shared_read.node.is_held() => {
+                Some(Admission::Share(shared_read))
+                    if shared_read.bounds == self.settings.bounds && shared_read.node.is_held() =>
+                {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // The shared read was lost before this thread got it. Its node is released with
-                    // its last member.
+                    // The shared read was lost before this thread got it, or has other bounds. Its
+                    // node is released with its last member.
                     shared_read.leave();
                     continue;
                 }
@@ -171,7 +177,7 @@ impl RwLockHandle {
             let Some(held_node) = shared.local.share(&request, Kind::Read, &turn)? else {
                 return Ok(None);
             };
-            let shared_read = SharedRead::new(held_node, 0);
+            let shared_read = SharedRead::new(held_node, 0, self.settings.bounds);
             *shared.newest.lock() = Arc::downgrade(&shared_read);
             self.let_in(&shared_read, &turn);
             return Ok(Some(shared_read));
@@ -181,7 +187,8 @@ impl RwLockHandle {
     /// Whether threads may still join this shared read.
     fn is_open(&self, shared_read: &SharedRead) -> bool {
         let held_node = &shared_read.node;
-        held_node.is_held()
+        shared_read.bounds == self.settings.bounds
+            && held_node.is_held()
             && !held_node.leased().is_revoked()
             && held_node.age() < self.settings.hand_over
     }

@@ -134,7 +134,7 @@ lock_at_a_path! {
         let half = |kind| Half { lock: lock.clone(), kind };
         Ok(ZkRwLock { read: half(Kind::Read), write: half(Kind::Write) })
     },
-    HasLayout, HandsOver, HasWaitStrategy;
+    HasGuards, HasLayout, HandsOver, HasWaitStrategy;
     shown by describe
 }
 

@@ -10,10 +10,13 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
 use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, HeldNode, Queue, Release, Stop, revoke_contender};
+use crate::queue::{
+    Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, revoke_contender, rule,
+};
 use crate::recipes::calls::Acquire;
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
+use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 use crate::wait::Mode;
 use crate::world::Instant;
@@ -80,8 +83,13 @@ impl SemaphoreHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, &limit)?;
-        let call =
-            Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
+        let leases = &self.shared.leases;
+        let call = Call::new(self.settings.session.core(), leases.count.path(), limit, false)
+            .reporting(WhoHolds {
+                dir: leases.dir(),
+                names: rule::all_holders,
+                after: self.settings.warn_waiting_after,
+            });
         let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
@@ -165,6 +173,8 @@ impl SemaphoreHandle {
             mode: Mode::Wait,
             limit,
             data: &self.settings.data,
+            bounds: HoldBounds::default(),
+            warn_after: self.settings.warn_waiting_after,
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
         };
@@ -187,6 +197,7 @@ impl SemaphoreHandle {
     /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
     fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
+        leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
         let mut leases = leases.into_iter();
         let first = leases.next()?;
         Some(Held::new(Arc::new(PermitHold {

@@ -16,7 +16,7 @@ pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
 use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
 use crate::recipes::guard::guard;
-use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
 use crate::wait::Wait;
 
@@ -260,6 +260,8 @@ contender_calls! {
     /// ask for all.
     attempt_revoke;
 }
+
+impl HasGuards for ZkSemaphore {}
 
 impl HandsOver for ZkSemaphore {}
 

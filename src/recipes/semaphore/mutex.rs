@@ -78,7 +78,7 @@ lock_at_a_path! {
         let lock = SemaphoreHandle::new(settings, "semaphore mutex", true)?.into();
         Ok(ZkSemaphoreMutex { permit: Permits { lock, number: 1 } })
     },
-    HandsOver
+    HasGuards, HandsOver
 }
 
 lock_calls! {

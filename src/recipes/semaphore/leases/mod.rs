@@ -52,6 +52,11 @@ impl Leases {
         Leases { count, dir: path::join(dir, "leases"), acl }
     }
 
+    /// The full path of the leases' parent.
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
+    }
+
     /// Before a caller that only tries: two reads show whether too few leases are free, so that
     /// nothing is written then.
     pub(crate) fn is_full(&self, request: &LeaseRequest<'_>) -> Result<bool> {

@@ -229,7 +229,7 @@ impl<'a> Taking<'a> {
             }
             None => {
                 warn!(
-                    "{}: our waiting node was deleted by somebody; making another",
+                    "{}: our waiting node is gone (deleted by hand, or its session expired); making another",
                     self.leases.dir
                 );
                 Err(Stop::Anew)

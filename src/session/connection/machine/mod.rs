@@ -50,6 +50,8 @@ pub(crate) struct MachineConfig {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
+    /// If all servers refuse the session for this long, it is given up.
+    pub(crate) after_data_loss: Option<Duration>,
     /// The name of a node that never exists: a delete of it is a write without an effect.
     pub(crate) noop: String,
 }
@@ -303,6 +305,11 @@ impl Machine {
     /// resumed in time.
     pub(super) fn redial_cap(&self) -> Option<Duration> {
         self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
+    }
+
+    /// Whether the server has answered the connect request of this connection.
+    pub(super) fn is_greeted(&self) -> bool {
+        !matches!(self.phase, Phase::Handshake(_))
     }
 
     pub(super) fn is_over(&self) -> bool {

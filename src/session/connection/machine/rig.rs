@@ -45,6 +45,7 @@ impl Rig {
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
+            after_data_loss: None,
             noop: "noop".into(),
         };
         Rig {
