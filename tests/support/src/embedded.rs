@@ -3,10 +3,9 @@
 use super::{Raw, brand, logged, raw, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
-use zk_test_server::Brand;
 #[cfg(feature = "tls")]
 use zk_test_server::ServerTls;
-use zk_test_server::TestServer;
+use zk_test_server::{Brand, TestServer};
 
 pub struct Embedded {
     server: TestServer,
