@@ -332,6 +332,7 @@ mod tests {
                 limit: Limit::after(Duration::from_secs(seconds)),
                 on_overdue: None,
                 contended: false,
+                warn_after: Duration::MAX,
                 data: b"",
                 on_id: &|_| (),
                 on_blocked: &|_| (),
