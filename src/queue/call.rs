@@ -161,9 +161,15 @@ impl<'a> Call<'a> {
             Ok(answers) => answers,
             Err(ended) => return ended,
         };
-        let listed = listing.as_mut().and_then(|answers| answers.listed(0).ok());
-        let children = listed.iter().flat_map(|listed| listed.children.names()).collect::<Vec<_>>();
-        let all = names(&children);
+        let seconds = lasted.as_secs();
+        let Some(listed) = listing.as_mut().and_then(|answers| answers.listed(0).ok()) else {
+            warn!("{dir}: waiting for {seconds} s; who holds it could not be read");
+            return Ended::Deadline;
+        };
+        let all = names(&listed.children.names());
+        if all.is_empty() {
+            return Ended::Deadline; // it has become free just now
+        }
         let paths: Vec<String> =
             all.iter().take(SHOWN_HOLDERS).map(|name| path::join(dir, name)).collect();
         let reads = paths.iter().map(|path| Operation::GetData { path, watch: false });
@@ -179,15 +185,13 @@ impl<'a> Call<'a> {
                 holders.push(Contender::of(path::name(path), false, 0, node).to_string());
             }
         }
-        let seconds = lasted.as_secs();
-        match (holders.join("; "), all.len().saturating_sub(holders.len())) {
-            (held_by, _) if held_by.is_empty() => {
-                warn!("{dir}: waiting for {seconds} s; who holds it could not be read");
-            }
-            (held_by, 0) => warn!("{dir}: waiting for {seconds} s; held by {held_by}"),
-            (held_by, more) => {
-                warn!("{dir}: waiting for {seconds} s; held by {held_by}, and {more} more");
-            }
+        let more = match all.len().saturating_sub(paths.len()) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        if !holders.is_empty() {
+            let held_by = holders.join("; ");
+            warn!("{dir}: waiting for {seconds} s; held by {held_by}{more}");
         }
         Ended::Deadline
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::held_node::HeldNode;
-use super::rule::RENEW_PARENT_ABOVE;
+use super::rule;
 use crate::session::generation::{Generation, Listed, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::{LeasedNode, OnLoss};
@@ -69,7 +69,7 @@ impl ContenderNode {
         leased.note_data(&self.data);
         self.is_granted = true;
         let mut removal = Removal::named(self.path.clone(), self.id.clone());
-        removal.renew_parent = self.sequence > RENEW_PARENT_ABOVE || self.sequence < 0;
+        removal.renew_parent = rule::renews_parent(self.sequence);
         Ok(HeldNode::new(&self.generation, leased, removal))
     }
 }

@@ -129,11 +129,12 @@ fn split_mark(name: &str) -> Option<(&str, Layout, Kind)> {
 
 /// The number, if it is written exactly as ZooKeeper writes it: an `i32` by Java's "%010d"
 /// (`PrepRequestProcessor.pRequest2TxnCreate`). That is ten characters with the sign, or eleven
-/// from -1000000000 down.
+/// from -1000000000 down. Other servers count on, with more than ten digits.
 fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     let well_formed = match digits.len() {
         9 => is_negative,
         10 => !is_negative || !digits.starts_with('0'),
+        11.. => !is_negative && !digits.starts_with('0'),
         _ => false,
     };
     if !well_formed {
@@ -141,7 +142,7 @@ fn sequence(digits: &str, is_negative: bool) -> Option<i64> {
     }
     let size: i64 = digits.parse().ok()?;
     let number = if is_negative { -size } else { size };
-    let is_written_so = i32::try_from(number).is_ok() && (size != 0 || !is_negative);
+    let is_written_so = number >= i32::MIN.into() && (size != 0 || !is_negative);
     is_written_so.then_some(number)
 }
 
@@ -276,6 +277,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_more_than_ten_digits_are_parsed() {
+        for number in [1 << 31, 9_999_999_999, 10_000_000_000, i64::MAX] {
+            for mark in ["lock-", "__READ__", "__WRIT__", "latch-", "__lock__", "__rlock__"] {
+                let child = format!("{mark}{number}");
+                assert_eq!(parse(&child).map(|name| name.sequence), Some(number), "{child}");
+            }
+            assert_eq!(super::number(&format!("_c_{UUID}-lease-{number}")), number);
+        }
+    }
+
+    #[test]
     fn other_nodes_are_not_contenders() {
         for child in [
             "",
@@ -291,8 +303,9 @@ mod tests {
             "my_lock-0000000001",
             "lock-000000001",
             "lock-00000000001",
+            "lock--10000000000",
+            "lock-9223372036854775808",
             "lock-+000000001",
-            "lock-2147483648",
             "lock--2147483649",
             "lock--000000000",
             "lock--0000000001",
@@ -360,7 +373,7 @@ mod tests {
                 if let Some(name) = parse(&child) {
                     let written = format!("{:010}", name.sequence);
                     prop_assert!(child.ends_with(&written), "{:?}", child);
-                    prop_assert!(i32::try_from(name.sequence).is_ok());
+                    prop_assert!(name.sequence >= i32::MIN.into());
                 }
             }
         }

@@ -3,13 +3,17 @@
 
 use super::name::{self, Family, Kind, Layout, Name};
 
-/// If a node's number is above this, its release also tries to delete the lock's node, so that the
-/// numbers start anew. This is half of all numbers.
-pub(crate) const RENEW_PARENT_ABOVE: i64 = 1 << 30;
+/// Numbers above this use up more than half of all numbers.
+const RENEW_PARENT_ABOVE: i64 = 1 << 30;
 
-/// Numbers above this carry no order. They may have stopped (creates one by one all get 2147483647)
-/// or wrapped (creates in a pipeline go on at -2147483648), or do so while this listing is read.
+/// Numbers above this carry no order, up to `LAST_OF_32_BITS`. They may have stopped (creates one by one all
+/// get 2147483647) or wrapped (creates in a pipeline go on at -2147483648), or do so while this
+/// listing is read.
 pub(crate) const UNORDERED_ABOVE: i64 = (1 << 31) - (1 << 20);
+
+/// A server that gives out a greater number counts in 64 bits: its numbers neither stop nor wrap.
+/// (ZooKeeper's last number is 2147483647.)
+const LAST_OF_32_BITS: i64 = u32::MAX as i64;
 
 /// What a listing says about our contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +82,20 @@ impl Claim {
 
 /// Whether this number carries no order.
 pub(crate) fn is_unordered(sequence: i64) -> bool {
-    !(0..=UNORDERED_ABOVE).contains(&sequence)
+    !(0..=UNORDERED_ABOVE).contains(&sequence) && sequence <= LAST_OF_32_BITS
+}
+
+/// Whether the release of a node with this number is also to try to delete the lock's node, so that
+/// the numbers start anew.
+pub(crate) fn renews_parent(sequence: i64) -> bool {
+    !(0..=RENEW_PARENT_ABOVE).contains(&sequence) && sequence <= LAST_OF_32_BITS
 }
 
 /// Whether some number carries no order. If so, use [`order_by_czxid`] and [`verdict_in_order`].
+/// A number beyond 32 bits shows that the server counts on: then all numbers carry order.
 pub(crate) fn unordered(names: &[Name]) -> bool {
     names.iter().any(|name| is_unordered(name.sequence))
+        && names.iter().all(|name| name.sequence <= LAST_OF_32_BITS)
 }
 
 /// A contender's place in the queue.
@@ -108,21 +120,18 @@ pub(crate) fn in_order(names: &mut [Name]) {
 /// The names of the contenders that hold the lock: the first, and if that reads, all that read before
 /// the first that writes. (Where numbers carry no order, it may be another than the first.)
 pub(crate) fn holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
-    let mut all = in_line(children);
+    let (mut all, _) = contenders(children, Family::Locks);
+    in_order(&mut all);
     let readers = all.iter().take_while(|name| name.kind == Kind::Read).count();
     all.truncate(readers.max(1));
     all.into_iter().map(|name| name.full).collect()
 }
 
-/// The names of all contenders, in order.
+/// All names, in the order of their numbers: of a folder in which all nodes are holders'.
 pub(crate) fn all_holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
-    in_line(children).into_iter().map(|name| name.full).collect()
-}
-
-fn in_line<'a>(children: &[&'a str]) -> Vec<Name<'a>> {
-    let (mut names, _) = contenders(children, Family::Locks);
-    in_order(&mut names);
-    names
+    let mut all = children.to_vec();
+    all.sort_by_key(|name| name.rsplit('-').next());
+    all
 }
 
 /// The queue's order if some numbers carry none. Names whose numbers carry order come first,
@@ -209,6 +218,18 @@ fn decide<'n, 'a, P: Ord>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_holders_are_the_first_or_all_readers_before_the_first_writer() {
+        let of = |kind: &str, number: u32| format!("_c_{:0>36}-{kind}{number:010}", number);
+        let all = [of("__WRIT__", 5), of("__READ__", 2), of("__READ__", 7), of("__READ__", 1)];
+        let names: Vec<&str> = all.iter().map(String::as_str).collect();
+        assert_eq!(super::holders(&[]), [""; 0]);
+        assert_eq!(super::holders(&names), [names[3], names[1]]);
+        assert_eq!(super::holders(&[names[2], names[0], "junk"]), [names[0]]);
+        let leases = ["_c_b-lease-0000000003", "_c_a-lease-0000000012", "_c_c-lease-0000000001"];
+        assert_eq!(all_holders(&leases), [leases[2], leases[0], leases[1]]);
+    }
     use crate::queue::name::{new_id, prefix};
     use proptest::prelude::*;
     use std::collections::HashSet;
@@ -374,9 +395,19 @@ mod tests {
             (i64::from(i32::MAX), true),
             (i64::from(i32::MIN), true),
             (-1, true),
+            (i64::from(i32::MAX) + 1, true),
+            (i64::from(u32::MAX), true),
+            (i64::from(u32::MAX) + 1, false),
+            (10_000_000_000, false),
         ] {
             assert_eq!(unordered(&parsed(&[lock(3), lock(sequence)])), expected, "{sequence}");
         }
+        // A server whose numbers go on gives out those that carry no order elsewhere. A waiter behind
+        // a contender with such a number must not take that for one that has wrapped.
+        let children = [lock(i64::from(u32::MAX) + 1), lock(i64::from(i32::MAX))];
+        let names = parsed(&children);
+        assert!(!unordered(&names));
+        assert_waits(mutex(&names, &children[0], &never_pending), &children[1], true);
         assert!(!unordered(&[]));
     }
 
@@ -386,6 +417,12 @@ mod tests {
         // lock's node.
         let many = (1 << 29)..UNORDERED_ABOVE - (1 << 29);
         assert!(many.contains(&RENEW_PARENT_ABOVE));
+        for (sequence, expected) in
+            [(0, false), (RENEW_PARENT_ABOVE, false), (i32::MAX.into(), true), (-1, true)]
+        {
+            assert_eq!(renews_parent(sequence), expected, "{sequence}");
+        }
+        assert!(!renews_parent(LAST_OF_32_BITS + 1), "such numbers do not end");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispat
 use super::generation::{Chroot, Generation, operation_timeout};
 use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
+use super::parents::Parents;
 use super::retry::{Retry, RetryPolicy};
 use super::tls::TlsConfig;
 use crate::clock::BootTime;
@@ -67,6 +68,8 @@ pub(crate) struct Core {
     number: u64,
     ensemble: ConnectString,
     config: Config,
+    /// What is known of the server's containers.
+    parents: Arc<Parents>,
     state: Mutex<CoreState>,
     /// Notified at each change of state.
     pub(crate) changes: WatchRegistry<()>,
@@ -116,6 +119,7 @@ impl Core {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             ensemble,
             config,
+            parents: Arc::default(),
             state: Mutex::new(CoreState {
                 state: SessionState::Connecting,
                 current: None,
@@ -537,8 +541,10 @@ impl Core {
             tls: config.tls.clone(),
         };
         let chroot = Chroot { path: self.chroot().into(), is_required: config.requires_chroot };
-        let generation = Generation::start(number, settings, dialling, chroot, report, alive)
-            .map_err(|e| format!("thread or poll for a connection ({e})"))?;
+        let parents = self.parents.clone();
+        let generation =
+            Generation::start(number, settings, dialling, chroot, report, parents, alive)
+                .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
             // The session was closed meanwhile. No thread can have a node in this generation yet.

@@ -25,6 +25,7 @@ use super::event::SessionEvent;
 use super::lease::{self, HoldBounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::{Notifier, WatchRegistry};
+use super::parents::Parents;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
@@ -69,6 +70,7 @@ pub(crate) struct Generation {
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// The functions to call at some time, on the event loop's thread.
     timers: Mutex<Timers>,
+    parents: Arc<Parents>,
 }
 
 /// The path below which all paths of the session are, or "".
@@ -133,6 +135,7 @@ impl Generation {
         dialling: Dialling,
         chroot: Chroot,
         report: Report,
+        parents: Arc<Parents>,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
         EventLoop::start(format!("zkm-loop-{number}"), config, dialling, alive, |connection| {
@@ -153,6 +156,7 @@ impl Generation {
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
                 timers: Mutex::default(),
+                parents,
             }
         })
     }
@@ -332,7 +336,8 @@ impl Generation {
         }
     }
 
-    /// Creates a container, and the containers above it that are missing.
+    /// Creates a container, and the containers above it that are missing. Where the server has no
+    /// containers, they are persistent nodes (`parents.rs`).
     pub(crate) fn make_parents(
         &self,
         dir: &str,
@@ -341,31 +346,53 @@ impl Generation {
     ) -> Result<(), CallError> {
         // Begins at the bottom: an ACL further up may not allow us to create nodes, and need not if
         // the parents exist.
-        let is_chroot = dir == self.chroot.path;
-        if is_chroot && self.chroot.is_required {
-            return Err(CallError::Other(format!("NoNode (the chroot {dir} does not exist)")));
-        }
-        let create = || {
-            let mode = CreateMode::Container;
-            let made = self.call(Operation::Create { path: dir, data: &[], acl, mode }, limit);
-            if is_chroot && made.is_ok() {
-                info!("{dir}: the chroot did not exist and was made");
-            }
-            made
-        };
-        match create() {
-            Ok(_) | Err(CallError::NodeExists) => Ok(()),
+        match self.make_parent(dir, acl, limit) {
+            Ok(()) | Err(CallError::NodeExists) => Ok(()),
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
-                match create() {
+                match self.make_parent(dir, acl, limit) {
                     // Somebody may delete the parent meanwhile. Then the caller's own create fails,
                     // and the caller begins again.
-                    Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
+                    Ok(()) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),
                     Err(e) => Err(e),
                 }
             }
             Err(e) => Err(e),
         }
+    }
+
+    fn make_parent(&self, dir: &str, acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
+        let is_chroot = dir == self.chroot.path;
+        if is_chroot && self.chroot.is_required {
+            return Err(CallError::Other(format!("NoNode (the chroot {dir} does not exist)")));
+        }
+        let create = |mode| {
+            let create = Operation::Create { path: dir, data: &[], acl, mode };
+            let made = self.call(create, limit).map(drop);
+            if is_chroot && made.is_ok() {
+                info!("{dir}: the chroot did not exist and was made");
+            }
+            made
+        };
+        if !self.parents.are_persistent() {
+            let created = create(CreateMode::Container);
+            if !self.parents.is_refusal(&created) {
+                return created;
+            }
+        }
+        create(CreateMode::Persistent)?;
+        self.parents.made(dir, BootTime::now());
+        self.connection.wake(); // the event loop learns when it is to look for empty parents
+        Ok(())
+    }
+
+    /// Deletes those of the persistent parents that are empty, if it is time. Gives the time of the
+    /// next look.
+    fn delete_empty_parents(&self, now: BootTime) -> Option<BootTime> {
+        for path in self.parents.due(now) {
+            self.connection.with(|machine, now| machine.add_task(Task::Prune { path }, now));
+        }
+        self.parents.next_look()
     }
 
     /// Lists a node's children. With `watch`, sets a watch on the list, if the node exists.
@@ -442,12 +469,13 @@ impl Generation {
 
     /// Calls the functions that are due. Returns the time of the next one.
     pub(super) fn run_timers(&self, now: BootTime) -> Option<BootTime> {
+        let next_look = self.delete_empty_parents(now);
         loop {
             let mut timers = self.timers.lock();
-            let first = timers.all.first_entry()?;
+            let Some(first) = timers.all.first_entry() else { return next_look };
             let (time, _) = *first.key();
             if time > now {
-                return Some(time);
+                return Some(next_look.map_or(time, |look| look.min(time)));
             }
             let act = first.remove();
             drop(timers);
@@ -480,7 +508,14 @@ impl Generation {
         // then.
         let lost = self.lease.mark_ended(LossReason::SessionClosed);
         let (done, told) = bounded(1);
-        self.connection.with(|machine, now| machine.close(done, now));
+        self.connection.with(|machine, now| {
+            // These requests go behind the deletes of all that was released, and so find the
+            // folders of those locks empty.
+            for path in self.parents.all() {
+                machine.add_task(Task::Prune { path }, now);
+            }
+            machine.close(done, now);
+        });
         (lost, told)
     }
 
@@ -561,6 +596,7 @@ impl Generation {
                 }
             }
             Output::HoldRead(node, _) => self.lease.node_gone(&node, BootTime::now()),
+            Output::Pruned(path) => self.parents.gone(&path),
             Output::TellLoss(lost) => lease::notify_lost(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.notify_folder(

@@ -15,6 +15,7 @@ pub(crate) mod lease;
 pub(crate) mod leased_node;
 pub(crate) mod nonce;
 pub(crate) mod notifier;
+mod parents;
 pub(crate) mod path;
 pub(crate) mod retry;
 #[cfg(feature = "tls")]

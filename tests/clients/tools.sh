@@ -1,6 +1,6 @@
-# What run and mixed stand on: kazoo from PyPI, Curator from Debian, and commands that end with
-# their script. To be sourced in the project's root; builds under
-# ${CARGO_TARGET_DIR:-target}/clients.
+# What run, mixed and fleet stand on: kazoo from PyPI, Curator from Debian or from the directory that
+# CURATOR_JARS names, and commands that end with their script. To be sourced in the project's root;
+# builds under ${CARGO_TARGET_DIR:-target}/clients.
 # shellcheck shell=bash
 
 KAZOO=2.11.0
@@ -63,13 +63,20 @@ kazoo() {
     echo "== kazoo $KAZOO, $("$python" --version)"
 }
 
-# Sets `java` to the command that runs our classes beside Curator's, all but the class.
+# Sets `java` to the command that runs our classes beside Curator's, all but the class. From 5.5 on a
+# writer of Curator's keeps others out while it becomes a reader: then its members do that.
 curator() {
     local jars=() missing=() jar path classes=$target/classes version
-    for jar in curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava \
-        slf4j-api slf4j-nop; do
-        jars+=("/usr/share/java/$jar.jar")
-    done
+    if [ -n "${CURATOR_JARS:-}" ]; then
+        jars=("$CURATOR_JARS"/*.jar)
+        compgen -G "$CURATOR_JARS/curator-recipes-*.jar" >/dev/null ||
+            die "CURATOR_JARS: no curator-recipes-VERSION.jar in $CURATOR_JARS"
+    else
+        for jar in curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava \
+            slf4j-api slf4j-nop; do
+            jars+=("/usr/share/java/$jar.jar")
+        done
+    fi
     java=${JAVA_HOME:+$JAVA_HOME/bin/}java
     command -v "${java}c" >/dev/null || missing+=(default-jdk-headless)
     for jar in "${jars[@]}"; do
@@ -77,7 +84,7 @@ curator() {
     done
     [ ${#missing[@]} = 0 ] || install "${missing[@]}"
     path=$(IFS=:; echo "${jars[*]}")
-    if [ ! -e "$classes/built" ] ||
+    if [ "$(cat "$classes/built" 2>/dev/null)" != "$path" ] ||
         [ -n "$(find tests/clients -newer "$classes/built" -name '*.java')" ]; then
         rm -rf "$classes"
         mkdir "$classes"
@@ -86,10 +93,18 @@ curator() {
             xargs -0 "${java}c" --release 17 -nowarn -Xlint:none -cp "$path" -d "$classes" \
                 2>"$target/javac.log" ||
             { cat "$target/javac.log" >&2; die "javac fails"; }
-        touch "$classes/built"
+        echo "$path" >"$classes/built"
     fi
-    version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null ||
-        echo "of unknown version")
+    if [ -n "${CURATOR_JARS:-}" ]; then
+        version=$(cd "$CURATOR_JARS" && ls curator-recipes-*.jar)
+        version=${version#curator-recipes-} version=${version%.jar}
+    else
+        version=$(dpkg-query -W -f '${Version}' libcurator-recipes-java 2>/dev/null ||
+            echo "0 (of unknown version)")
+    fi
     echo "== Curator $version, $("$java" -version 2>&1 | head -n 1)"
-    java=("$java" -Xmx256m -XX:+UseSerialGC -cp "$classes:$path")
+    java=("$java" -Xmx256m -XX:+UseSerialGC -Dlog4j2.level=off -cp "$classes:$path")
+    if [ "$(printf '%s\n' 5.5 "$version" | sort -V | head -n 1)" = 5.5 ]; then
+        java+=(-Dcurator.downgrades=true)
+    fi
 }

@@ -59,5 +59,28 @@ fn main() -> std::process::ExitCode {
         Some(storm::worker::NAME) => return storm::worker::main(),
         _ => {}
     }
-    support::runner::main(tests, runner::traps::tests)
+    support::runner::main(on_this_brand, runner::traps::tests)
+}
+
+/// The scenarios that can be run on the embedded server as it is: some need what a Keeper has not.
+fn on_this_brand() -> Vec<support::Test> {
+    let mut all = tests();
+    let lines = include_str!("not_on_a_keeper.txt").lines();
+    let listed: Vec<&str> = lines.filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    let is_meant = |line: &str, name: &str| match line.strip_suffix("::") {
+        Some(_) => name.starts_with(line),
+        None => name == line,
+    };
+    let names: Vec<String> = all.iter().map(support::Test::full_name).collect();
+    for line in &listed {
+        let is_known = names.iter().any(|name| is_meant(line, name));
+        // Without the feature `client` there are fewer scenarios.
+        assert!(is_known || *line == "client::", "not_on_a_keeper.txt: no scenario is {line}");
+    }
+    if support::brand::chosen() == Ok(zk_test_server::Brand::Keeper) {
+        all.retain(|test| !listed.iter().any(|line| is_meant(line, &test.full_name())));
+        let left_out = names.len() - all.len();
+        eprintln!("{left_out} scenarios are left out: tests/suite/not_on_a_keeper.txt says why");
+    }
+    all
 }

@@ -1,9 +1,12 @@
 //! The session, from the arguments that all commands have.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use zk_mutex::TlsConfig;
+use zk_mutex::zookeeper::ZooKeeper;
 use zk_mutex::{SessionBuilder, ZkSession};
 
 #[cfg(feature = "tls")]
@@ -11,7 +14,7 @@ use crate::cli::TlsArgs;
 use crate::cli::{Common, Credentials, Source};
 use crate::exit::Failure;
 
-/// The session to be connected, and no word sent yet.
+/// A session's settings; nothing is sent yet.
 pub fn builder(common: &Common, session: Duration) -> Result<SessionBuilder, Failure> {
     let Some(connect) = common.connect.as_deref().filter(|text| !text.is_empty()) else {
         return Err(Failure::usage(
@@ -60,12 +63,35 @@ pub fn has_identity(common: &Common) -> bool {
     !common.auth.is_empty()
 }
 
-/// A session for a command that looks, and holds nothing.
-pub fn session(common: &Common) -> Result<ZkSession, Failure> {
-    Ok(builder(common, Duration::from_secs(10))?.connect()?)
+/// A session for a command that reads nodes, and holds no lock.
+pub fn session(common: &Common) -> Result<ReadingSession, Failure> {
+    ReadingSession::new(builder(common, Duration::from_secs(10))?.connect()?)
 }
 
-/// The secret itself stands in no argument, where every user of the host could read it.
+/// A session whose client stays open as long as this value. The client ends with its last handle:
+/// without this handle each request would start a client, with its threads and its connection.
+pub struct ReadingSession {
+    // Dropped first: the end of the client is a request on the session.
+    _client: Arc<ZooKeeper>,
+    session: ZkSession,
+}
+
+impl ReadingSession {
+    pub fn new(session: ZkSession) -> Result<ReadingSession, Failure> {
+        let client = session.client()?;
+        Ok(ReadingSession { _client: client, session })
+    }
+}
+
+impl Deref for ReadingSession {
+    type Target = ZkSession;
+
+    fn deref(&self) -> &ZkSession {
+        &self.session
+    }
+}
+
+/// Reads the secret. It is in no argument, because every user of the host can read the arguments.
 fn read(credentials: &Credentials) -> Result<Vec<u8>, Failure> {
     let Credentials { scheme, source } = credentials;
     let (mut secret, place) = match source {

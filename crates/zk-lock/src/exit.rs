@@ -1,4 +1,4 @@
-//! Exit statuses, and which of them an error means.
+//! Exit statuses, and the status of each error.
 
 use zk_mutex::{Cause, Error};
 
@@ -23,7 +23,7 @@ pub const CANNOT_RUN: u8 = 126;
 /// As in shells: the command was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// As in shells: what ended by this signal.
+/// As in shells: the status of a process that this signal ended.
 pub fn of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(255)
 }

@@ -1,12 +1,12 @@
 //! `zk-lock`: locks over ZooKeeper for scripts, cron jobs and operators.
 //!
-//! `cli.rs` has the arguments, `run/` runs a command under a lock, `look/` has the commands that
+//! `cli.rs` has the arguments, `run/` runs a command under a lock, `inspect/` has the commands that
 //! show and free locks. README.md of this crate shows each command.
 
 mod cli;
 mod connect;
 mod exit;
-mod look;
+mod inspect;
 mod output;
 mod run;
 mod time;
@@ -45,19 +45,19 @@ fn main() -> ExitCode {
 fn command(cli: &Cli, output: &Output) -> Result<u8, Failure> {
     match &cli.command {
         Command::Run(args) => run::run(&cli.common, args, output),
-        Command::Elect(args) if args.observe => look::watch::observe(
+        Command::Elect(args) if args.observe => inspect::watch::observe(
             &cli.common,
             &WatchArgs { path: args.path.clone(), duration: args.duration },
             output,
         ),
         Command::Elect(args) => run::elect::elect(&cli.common, args, output),
-        Command::Ls(args) => look::list::run(&cli.common, args, output),
-        Command::Show(args) => look::show::run(&cli.common, args, output),
-        Command::Watch(args) => look::watch::run(&cli.common, args, output),
-        Command::Revoke(args) => look::free::revoke(&cli.common, args, output),
-        Command::Break(args) => look::free::break_lock(&cli.common, args, output),
-        Command::Doctor(args) => look::doctor::run(&cli.common, args, output),
-        Command::Bench(args) => look::bench::run(&cli.common, args, output),
+        Command::Ls(args) => inspect::list::run(&cli.common, args, output),
+        Command::Show(args) => inspect::show::run(&cli.common, args, output),
+        Command::Watch(args) => inspect::watch::run(&cli.common, args, output),
+        Command::Revoke(args) => inspect::free::revoke(&cli.common, args, output),
+        Command::Break(args) => inspect::free::break_lock(&cli.common, args, output),
+        Command::Doctor(args) => inspect::doctor::run(&cli.common, args, output),
+        Command::Bench(args) => inspect::bench::run(&cli.common, args, output),
         Command::Man => cli::print_man(),
         Command::Completions { shell } => cli::print_completions(*shell),
     }

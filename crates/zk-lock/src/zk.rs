@@ -5,7 +5,7 @@ use zk_mutex::zookeeper::{Acl, Stat, ZkError};
 
 use crate::exit::{DENIED, Failure, SOFTWARE, UNREACHABLE};
 
-/// What the server knows of a node, as far as this program asks.
+/// The part of a node's metadata that this program needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The number of its creation.
@@ -13,7 +13,7 @@ pub struct Meta {
     /// When it was made, in milliseconds since 1970 by the server's clock.
     pub ctime: i64,
     pub version: i32,
-    /// The session that it goes with; 0 of none.
+    /// The session with which the node ends; 0 if it belongs to none.
     pub owner: i64,
 }
 
@@ -39,7 +39,7 @@ pub fn acl(session: &ZkSession, path: &str) -> Result<Option<Vec<Acl>>, Failure>
     Ok(found("read the ACL of", path, session.client()?.get_acl(path))?.map(|(acl, _)| acl))
 }
 
-/// Deletes a node of this version; false if there is none, or one of another version.
+/// Deletes a node of this version; false if there is no node, or a node of another version.
 pub fn delete(session: &ZkSession, path: &str, version: i32) -> Result<bool, Failure> {
     match session.client()?.delete(path, Some(version)) {
         Err(ZkError::BadVersion) => Ok(false),
@@ -47,7 +47,7 @@ pub fn delete(session: &ZkSession, path: &str, version: i32) -> Result<bool, Fai
     }
 }
 
-/// What a failed request means.
+/// The failure of the program after a failed request.
 pub fn failure(op: &str, path: &str, error: ZkError) -> Failure {
     let (code, kind, advice) = match error {
         ZkError::NoAuth | ZkError::AuthFailed => {

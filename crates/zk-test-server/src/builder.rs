@@ -2,14 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::TestServer;
 use super::clock::Clock;
 use super::engine::Settings;
 use super::net::Options;
 #[cfg(feature = "tls")]
 use super::net::tls::ServerTls;
+use super::{Brand, TestServer};
 
 /// ZooKeeper's `jute.maxbuffer`.
 const MAX_FRAME: usize = 0xf_ffff;
@@ -20,6 +20,7 @@ const MAX_FRAME: usize = 0xf_ffff;
 #[must_use = "nothing runs before `start`"]
 pub struct TestServerBuilder {
     address: SocketAddr,
+    brand: Brand,
     tick: Duration,
     min_session: Option<Duration>,
     max_session: Option<Duration>,
@@ -37,6 +38,7 @@ impl TestServerBuilder {
     pub(super) fn new() -> TestServerBuilder {
         TestServerBuilder {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            brand: Brand::default(),
             tick: Duration::from_millis(250),
             min_session: None,
             max_session: None,
@@ -44,7 +46,12 @@ impl TestServerBuilder {
             super_digest: None,
             keep_data: true,
             is_virtual: false,
-            options: Options { max_frame: MAX_FRAME, log_capacity: 10_000, tls: None },
+            options: Options {
+                max_frame: MAX_FRAME,
+                log_capacity: 10_000,
+                tls: None,
+                wall_clock: None,
+            },
         }
     }
 
@@ -59,6 +66,12 @@ impl TestServerBuilder {
     /// open it to other hosts.
     pub fn host(mut self, host: IpAddr) -> Self {
         self.address.set_ip(host);
+        self
+    }
+
+    /// The server to answer as. Default [`Brand::ZooKeeper38`].
+    pub fn brand(mut self, brand: Brand) -> Self {
+        self.brand = brand;
         self
     }
 
@@ -107,6 +120,14 @@ impl TestServerBuilder {
     /// so.
     pub fn virtual_clock(mut self) -> Self {
         self.is_virtual = true;
+        self
+    }
+
+    /// The time of day by the server's clock when the server starts. The `ctime` and the `mtime` of
+    /// its nodes follow this clock. Default: the time of day by this host's clock. Another time
+    /// makes a server with a wrong clock.
+    pub fn wall_clock(mut self, start: SystemTime) -> Self {
+        self.options.wall_clock = Some(start);
         self
     }
 
@@ -159,8 +180,9 @@ impl TestServerBuilder {
             return refuse("a shortest session timeout above the longest");
         }
         let reap_interval = self.container_check_interval;
-        let (tick, super_digest) = (self.tick, self.super_digest);
-        let settings = Settings { tick, min_session, max_session, reap_interval, super_digest };
+        let (brand, tick, super_digest) = (self.brand, self.tick, self.super_digest);
+        let settings =
+            Settings { brand, tick, min_session, max_session, reap_interval, super_digest };
         let clock = if self.is_virtual { Clock::manual() } else { Clock::real() };
         TestServer::new(self.address, clock, settings, self.options, self.keep_data)
     }

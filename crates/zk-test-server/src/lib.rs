@@ -3,7 +3,7 @@
 //!
 //! [`TestServer`] is a ZooKeeper server inside the process: no JVM and nothing to install. It
 //! speaks ZooKeeper's protocol on a loopback port, to any client, and answers as ZooKeeper 3.8
-//! does. A test can tell it to fail exactly once, at exactly one request. No real server can do
+//! does, or as another [`Brand`] of server. A test can tell it to fail exactly once, at exactly one request. No real server can do
 //! that.
 //!
 //! **It is for development and tests only.** It is a single server, and keeps everything in memory
@@ -188,6 +188,7 @@
 #[macro_use]
 mod logging; // first: its macros are for all that follow
 
+mod brand;
 mod builder;
 mod clock;
 mod engine;
@@ -205,6 +206,7 @@ mod request;
 mod server;
 mod words;
 
+pub use brand::Brand;
 pub use builder::TestServerBuilder;
 pub use held::HeldRequests;
 pub use info::SessionInfo;

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::limit::Limit;
 use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
-use crate::queue::{Call, HeldNode, Step, Stop, WhoHolds};
+use crate::queue::{Call, HeldNode, Step, Stop, WhoHolds, rule};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
 use crate::session::lease::Refused;
@@ -70,8 +70,11 @@ impl<'a> ExclusiveAttempt<'a> {
         let dir = path::parent(request.node);
         let call =
             Call::new(request.local.session.core(), dir, request.local.limit, request.contended);
-        let names: for<'n> fn(&[&'n str]) -> Vec<&'n str> = |children| children.to_vec();
-        let call = call.reporting(WhoHolds { dir, names, after: request.local.warn_after });
+        let call = call.reporting(WhoHolds {
+            dir,
+            names: rule::all_holders,
+            after: request.local.warn_after,
+        });
         ExclusiveAttempt { request, call, notifier: Notifier::new() }
     }
 

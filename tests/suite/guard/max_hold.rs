@@ -9,6 +9,7 @@ use crate::support::{
     scene::{SOON, queue, session, session_of, until_empty},
     until,
 };
+use crossbeam_channel::bounded;
 use log::Level;
 use std::{
     thread::{self, sleep},
@@ -24,7 +25,7 @@ const LOCK: &str = "/locks/orders";
 /// The longest time of a hold. It is so long that a busy machine gets the guard well within it.
 const MOST: Duration = Duration::from_millis(1_500);
 
-fn bounded(session: &ZkSession) -> LockBuilder<ZkMutex> {
+fn short_lock(session: &ZkSession) -> LockBuilder<ZkMutex> {
     ZkMutex::builder(session, LOCK).max_hold(MOST)
 }
 
@@ -42,7 +43,7 @@ fn held_too_long(held: &Held, held_since: Instant) {
 fn guard_ends_at_its_time_and_others_get_the_lock_when_it_is_dropped() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
-    let (mine, other) = (bounded(&ours).build().unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
+    let (mine, other) = (short_lock(&ours).build().unwrap(), ZkMutex::new(&theirs, LOCK).unwrap());
     let start = Instant::now();
     let guard = mine.lock().unwrap();
     let nested = mine.lock().unwrap();
@@ -70,7 +71,7 @@ fn guard_ends_at_its_time_and_others_get_the_lock_when_it_is_dropped() {
 fn overdue_hold_is_released_for_others_though_its_guard_lives() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
-    let mine = bounded(&ours).release_overdue().build().unwrap();
+    let mine = short_lock(&ours).release_overdue().build().unwrap();
     let other = ZkMutex::new(&theirs, LOCK).unwrap();
     let start = Instant::now();
     let guard = mine.lock().unwrap();
@@ -94,7 +95,7 @@ fn overdue_hold_is_released_for_others_though_its_guard_lives() {
 fn hold_ends_in_time_in_a_black_hole() {
     let (server, at) = start();
     let ours = session_of(&at, Duration::from_secs(60));
-    let mine = bounded(&ours).release_overdue().build().unwrap();
+    let mine = short_lock(&ours).release_overdue().build().unwrap();
     let start = Instant::now();
     let guard = mine.lock().unwrap();
     server.black_hole(true);
@@ -114,7 +115,7 @@ fn hold_ends_in_time_in_a_black_hole() {
 fn each_thread_has_its_own_time_when_the_lock_is_handed_over() {
     let at = Shared::chroot();
     let ours = session(&at);
-    let mine = bounded(&ours).hand_over(Duration::from_secs(60)).build().unwrap();
+    let mine = short_lock(&ours).hand_over(Duration::from_secs(60)).build().unwrap();
     let first = mine.lock().unwrap();
     thread::scope(|scope| {
         let next = spawn_waiting(scope, || {
@@ -139,7 +140,7 @@ fn each_thread_has_its_own_time_when_the_lock_is_handed_over() {
 fn kept_lock_has_no_end() {
     let at = Shared::chroot();
     let ours = session(&at);
-    let mine = bounded(&ours).keep(Duration::from_secs(60)).build().unwrap();
+    let mine = short_lock(&ours).keep(Duration::from_secs(60)).build().unwrap();
     // The first hold asks whether anybody else is there.
     let kept = until("it is kept", SOON, || {
         mine.lock().unwrap().unlock().unwrap();
@@ -162,18 +163,22 @@ fn readers_that_share_a_node_share_its_end() {
     let start = Instant::now();
     let first = short.read().unwrap();
     thread::scope(|scope| {
-        let shares = scope.spawn(|| {
+        let (tell, has_joined) = bounded(1);
+        let (short, first) = (&short, &first);
+        let shares = scope.spawn(move || {
             let second = short.read().unwrap();
+            tell.send(()).unwrap();
             assert_eq!(second.path(), first.path());
             held_too_long(&second, start);
         });
+        has_joined.recv_timeout(SOON).unwrap();
         let other = scope.spawn(|| {
             let third = long.read().unwrap();
             assert_ne!(third.path(), first.path(), "it has another end");
             sleep(MOST * 3 / 2);
             assert!(third.is_held());
         });
-        held_too_long(&first, start);
+        held_too_long(first, start);
         shares.join().unwrap();
         other.join().unwrap();
     });

@@ -179,7 +179,41 @@ fn both_layouts_in_one_queue_are_an_error_in_the_log_once() {
     until_empty(&at, LOCK);
 }
 
+/// Go's, kazoo's and Curator's names, and a number of eleven digits.
+fn an_admin_calls_the_nodes_by_each_clients_names() {
+    let at = Shared::chroot();
+    let mut raw = Raw::connect(&at).unwrap();
+    raw.mkdirs(&full_path(&at, LOCK)).unwrap();
+    let session = session(&at);
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    for name in [
+        format!("_c_{HEX}-lock-0000000001"),
+        format!("{HEX}__lock__0000000002"),
+        format!("{HEX}__rlock__0000000003"),
+        format!("_c_{UUID}-lock-0000000004"),
+        format!("_c_{UUID}-__READ__0000000005"),
+        format!("_c_{UUID}-__WRIT__0000000006"),
+        format!("{HEX}__lock__10000000007"),
+        format!("_c_{UUID}-lock-10000000008"),
+    ] {
+        let path = full_path(&at, &format!("{LOCK}/{name}"));
+        let data = |raw: &mut Raw| raw.get_data(&path).unwrap().0;
+        raw.create(&path, b"theirs", PERSISTENT).unwrap();
+        let contender = mutex.contenders().unwrap().remove(0);
+        assert_eq!((&contender.name, contender.is_persistent()), (&name, true));
+        assert_eq!(mutex.attempt_revoke(&contender).unwrap(), Some(b"theirs".to_vec()), "{name}");
+        assert_eq!(data(&mut raw), b"__REVOKE__");
+        raw.set_data(&path, b"again").unwrap();
+        let by_path = session.attempt_revoke(&format!("{LOCK}/{name}")).unwrap();
+        assert_eq!((by_path, data(&mut raw)), (Some(b"again".to_vec()), b"__REVOKE__".to_vec()));
+        assert!(mutex.release_persistent(&name).unwrap(), "{name}");
+        assert!(queue(&at, LOCK).is_empty(), "{name}");
+    }
+    session.close().unwrap();
+}
+
 scenarios![
+    an_admin_calls_the_nodes_by_each_clients_names,
     a_curator_node_ahead_is_waited_for,
     a_kazoo_node_ahead_is_waited_for,
     a_node_without_an_id_ahead_is_waited_for,

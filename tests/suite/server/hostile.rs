@@ -1,7 +1,7 @@
 //! Hostile clients at the embedded server: the bad connection ends with a log line, memory stays
 //! bounded, the others are served.
 use crate::support::{
-    Raw,
+    Raw, brand,
     logged::logged,
     raw::{EPHEMERAL, PERSISTENT, SEQUENTIAL},
     scenarios,
@@ -40,7 +40,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        Stage::on(TestServer::builder().max_session_timeout(LONG).start().unwrap())
+        Stage::on(brand::embedded().max_session_timeout(LONG).start().unwrap())
     }
 
     fn on(server: TestServer) -> Stage {
@@ -337,7 +337,7 @@ fn garbage_harms_nobody() {
 // ---- those who take their time ----
 
 fn slow_loris_keeps_nobody_waiting_and_is_closed() {
-    let server = TestServer::builder()
+    let server = brand::embedded()
         .tick(Duration::from_millis(500))
         .min_session_timeout(Duration::from_secs(1))
         .start()
@@ -414,8 +414,7 @@ fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
     if ran_with_descriptors(2_500) {
         return;
     }
-    let server =
-        TestServer::builder().max_session_timeout(Duration::from_secs(300)).start().unwrap();
+    let server = brand::embedded().max_session_timeout(Duration::from_secs(300)).start().unwrap();
     let mut stage = Stage::on(server);
     let (grown, idle) = growth(|| {
         let mut idle: Vec<TcpStream> = (0..500).map(|_| stage.dial()).collect();
@@ -597,7 +596,7 @@ fn client_that_reads_gets_it_all() {
 }
 
 fn large_answer_is_no_flood() {
-    let server = TestServer::builder().max_frame(64 * MB).start().unwrap();
+    let server = brand::embedded().max_frame(64 * MB).start().unwrap();
     let mut client = Raw::connect(&server.connect_string()).unwrap();
     client.create("/big", &vec![7; 34 * MB], PERSISTENT).unwrap();
     assert_eq!(client.get_data("/big").unwrap().0.len(), 34 * MB);

@@ -3,7 +3,7 @@
 use crate::{
     server::faults::mutex,
     support::{
-        Raw,
+        Raw, brand,
         contend::{session, until_queue},
         embedded::{attach, exists, is_connected, lost_by_expiry, raw, start},
         raw::{self, CONTAINER, EPHEMERAL, PERSISTENT, SEQUENTIAL, SESSION_EXPIRED},
@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{LossReason, SessionEvent, SessionState};
-use zk_test_server::{EventKind, Op, TestServer};
+use zk_test_server::{EventKind, Op};
 
 const LOCK: &str = "/locks/orders";
 
@@ -73,7 +73,7 @@ fn waiter_waits_on_over_restarts() {
 }
 
 fn restart_without_data_is_a_new_server_at_the_old_address() {
-    let server = TestServer::builder().keep_data(false).start().unwrap();
+    let server = brand::embedded().keep_data(false).start().unwrap();
     let at = server.connect_string();
     let mut client = raw(&at);
     client.create("/gone", b"", PERSISTENT).unwrap();
@@ -154,7 +154,7 @@ fn lock_keeps_its_order_past_the_last_number() {
 // ---- time ----
 
 fn virtual_hours_pass_at_once() {
-    let server = TestServer::builder().virtual_clock().start().unwrap();
+    let server = brand::embedded().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let mut owner = Raw::connect_timeout(&at, Duration::from_secs(20)).unwrap();
     let timeout = owner.timeout();
@@ -176,7 +176,7 @@ fn virtual_hours_pass_at_once() {
 }
 
 fn advance_hears_those_who_came_before() {
-    let server = TestServer::builder().virtual_clock().start().unwrap();
+    let server = brand::embedded().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let timeout = Duration::from_secs(10);
     for _ in 0..20 {
@@ -215,7 +215,7 @@ fn event_is_waited_for() {
 }
 
 fn holder_loses_a_lock_by_virtual_time() {
-    let server = TestServer::builder().virtual_clock().start().unwrap();
+    let server = brand::embedded().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let session = session_of(&at, Duration::from_secs(30));
     let mutex = mutex(&session);
@@ -231,7 +231,7 @@ fn holder_loses_a_lock_by_virtual_time() {
 }
 
 fn containers_go_by_virtual_time() {
-    let server = TestServer::builder().virtual_clock().start().unwrap();
+    let server = brand::embedded().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let mut client = raw(&at);
     client.create("/box", b"", CONTAINER).unwrap();
@@ -273,7 +273,7 @@ fn waiter_arms_one_watch_and_is_sent_one_event() {
 }
 
 fn log_keeps_the_newest_and_forgets_when_told() {
-    let server = TestServer::builder().log_capacity(5).start().unwrap();
+    let server = brand::embedded().log_capacity(5).start().unwrap();
     let mut client = raw(&server.connect_string());
     for i in 0..10 {
         client.create(&format!("/n{i}"), b"", PERSISTENT).unwrap();
@@ -329,7 +329,7 @@ fn servers_of_one_process_have_nothing_in_common() {
     let (one, first) = start();
     let (_other, second) = start();
     assert_ne!(first, second);
-    let third = TestServer::builder().port(one.address().port()).start();
+    let third = brand::embedded().port(one.address().port()).start();
     assert_eq!(third.map(drop).unwrap_err().kind(), ErrorKind::AddrInUse);
     raw(&first).create("/here", b"", PERSISTENT).unwrap();
     assert!(!exists(&second, "/here"));

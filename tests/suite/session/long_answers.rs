@@ -1,7 +1,7 @@
 //! Answers that are longer than the library reads: the operation that asked fails with what to do,
 //! and the others go on undisturbed.
 use crate::support::{
-    Raw, Server,
+    Raw, Server, brand,
     logged::logged,
     raw::PERSISTENT,
     scenarios,
@@ -15,7 +15,7 @@ use zk_mutex::{
     ElectionEvent, Error, SessionEvent, ZkElection, ZkExclusiveLock, ZkMutex, ZkRwLock,
     ZkSemaphore, ZkSession,
 };
-use zk_test_server::{Op, TestServer};
+use zk_test_server::Op;
 
 const BAD: &str = "/locks/bad";
 const GOOD: &str = "/locks/good";
@@ -203,7 +203,7 @@ fn a_lost_create_in_a_folder_that_is_too_long_is_swept_once_it_is_cleaned_up() {
 
 /// Servers can be configured to keep nodes that are longer than what is read.
 fn a_node_that_is_too_long_fails_alone() {
-    let server = TestServer::builder().max_frame(64 << 20).start().unwrap();
+    let server = brand::embedded().max_frame(64 << 20).start().unwrap();
     let at = server.connect_string();
     let session = session_of(&at, T);
     let events = session.subscribe();

@@ -1,12 +1,12 @@
 //! A server of the scenario's own, always embedded, and what scenarios do with it.
-use super::{Raw, contend::stat, raw, scene::SOON, until};
+use super::{Raw, brand, contend::stat, raw, scene::SOON, until};
 use std::{thread, time::Duration};
 use zk_mutex::{LossReason, SessionEvent, ZkMutexGuard};
 use zk_test_server::{Matcher, TestServer};
 
 /// A server on a port of its own, which serves over TLS too where the run's switch says so.
 pub fn start() -> (TestServer, String) {
-    let server = TestServer::builder();
+    let server = brand::embedded();
     #[cfg(feature = "tls")]
     let server = match super::tls::for_loopback() {
         Some(tls) => server.tls(tls),

@@ -134,6 +134,22 @@ fn many_waiting_threads_are_answered() {
     });
 }
 
+/// An answer that is longer than one read comes in one TLS record. A calling thread reads it, and
+/// nothing else comes that would announce the rest of it.
+fn a_long_listing_is_read_to_its_end_at_once() {
+    let stage = Stage::new();
+    let mut raw = crate::support::Raw::connect(&stage.server.connect_string()).unwrap();
+    raw.mkdirs(LOCK).unwrap();
+    for i in 0..200 {
+        raw.create(&format!("{LOCK}/somebody-elses-node-with-a-long-name-{i}"), b"", 0).unwrap();
+    }
+    let session = stage.session(stage.trust());
+    let mutex = ZkMutex::new(&session, LOCK).unwrap();
+    let begun = Instant::now();
+    (0..30).for_each(|_| mutex.lock().unwrap().unlock().unwrap());
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+}
+
 fn a_cut_session_is_resumed_over_tls() {
     let stage = Stage::new();
     // Longer than a busy machine takes to start a server.
@@ -243,6 +259,7 @@ pub fn tests() -> Vec<crate::support::Test> {
         tls_1_3_without_a_client_certificate_is_refused_with_advice on real,
         a_host_name_is_checked_against_the_certificate,
         many_waiting_threads_are_answered,
+        a_long_listing_is_read_to_its_end_at_once,
         a_cut_session_is_resumed_over_tls,
         locks_are_exact_while_connections_are_cut on embedded,
         a_close_ends_the_session_at_the_server,

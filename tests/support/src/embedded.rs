@@ -1,8 +1,9 @@
 //! The embedded server in the place of a real one: what a test does to a process, done to
 //! `TestServer`.
-use super::{Raw, logged, raw, server::Builder};
+use super::{Raw, brand, logged, raw, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
+use zk_test_server::Brand;
 #[cfg(feature = "tls")]
 use zk_test_server::ServerTls;
 use zk_test_server::TestServer;
@@ -17,7 +18,7 @@ impl Embedded {
         if let Some((key, _)) = real_only {
             return Err(format!("only a real server has {key}: the scenario is `on real`"));
         }
-        let mut server = TestServer::builder();
+        let mut server = brand::embedded();
         if let Some(digest) = &builder.super_digest {
             server = server.super_digest(digest);
         }
@@ -40,8 +41,10 @@ impl Embedded {
             .start()
             .map_err(|e| format!("the embedded server at {address}: {e}"))?;
         if let Some((path, next)) = &builder.counter {
+            // A Keeper knows no containers.
+            let mode = if brand::current() == Brand::Keeper { 0 } else { raw::CONTAINER };
             Raw::connect(&server.connect_string())
-                .and_then(|mut raw| raw.create(path, b"", raw::CONTAINER))
+                .and_then(|mut raw| raw.create(path, b"", mode))
                 .map_err(|e| format!("{path}: {e}"))?;
             server.set_sequence(path, *next).map_err(|e| format!("the counter of {path}: {e}"))?;
         }

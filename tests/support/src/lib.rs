@@ -2,6 +2,7 @@
 //! client. It does not know the lock library: what of it scenarios share stands in
 //! `tests/suite/support`.
 pub mod ask;
+pub mod brand;
 mod child;
 mod embedded;
 pub mod ensemble;

@@ -55,6 +55,7 @@ impl Real {
             "-XX:-UsePerfData",
             "-Dzookeeper.jmx.log4j.disable=true",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dlog4j2.level=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             "-Dzookeeper.forceSync=no",

@@ -3,7 +3,7 @@
 #[cfg(feature = "tls")]
 use super::pki;
 use super::{
-    child, residue, scratch, shared, tls,
+    brand, child, residue, scratch, shared, tls,
     variant::{self, On, Variant},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -43,7 +43,8 @@ pub struct Test {
 }
 
 impl Test {
-    fn full_name(&self) -> String {
+    /// Its modules and its name, as they stand behind the server's name.
+    pub fn full_name(&self) -> String {
         let module = self.module.split_once("::").map_or(&*self.module, |(_, rest)| rest);
         format!("{module}::{}", self.name)
     }
@@ -158,7 +159,8 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if let Some(why) = tls::refusal(!variants.contains(&Variant::Real)) {
+    let refused = tls::refusal(!variants.contains(&Variant::Real)).map(str::to_owned);
+    if let Some(why) = refused.or_else(|| brand::chosen().err()) {
         eprintln!("{why}");
         return ExitCode::from(2);
     }

@@ -1,4 +1,4 @@
-//! The way to the lock: which one it is, and how long it is waited for.
+//! Makes the locks of a run and waits for them.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ pub struct Locks {
     all: ZkMultiLock,
 }
 
-/// One of them.
+/// A lock of one of the kinds.
 #[derive(Clone)]
 enum Lock {
     Mutex(ZkMutex),
@@ -100,8 +100,8 @@ impl Locks {
         Ok(Locks { session: session.clone(), paths: args.paths.clone(), locks, all })
     }
 
-    /// All of them, or `None` if others have one. A signal ends the wait, and nothing stays in a
-    /// queue.
+    /// Acquires all locks, or gives `None` if another client holds one of them. A signal ends the
+    /// wait, and nothing stays in a queue.
     pub fn acquire(
         &self,
         wait_limit: &WaitLimit,
@@ -118,8 +118,8 @@ impl Locks {
                 pause *= 2;
             }
         };
-        // This thread is not waited for: it may be stuck in an outage. If it cannot be started,
-        // only the messages are missing.
+        // Nothing joins this thread, because an outage can block it. If it cannot be started, only
+        // the messages are missing.
         let _ = std::thread::Builder::new().name("report".into()).spawn(report);
         let acquired = self.all.lock_with(wait_limit.wait(signals));
         drop(done);
@@ -134,7 +134,7 @@ impl Locks {
     }
 }
 
-/// Tells the holders that we wait for.
+/// Reports the holders for which this process waits.
 fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output) {
     for (path, lock) in paths.iter().zip(locks) {
         let holders = match lock {
@@ -163,9 +163,9 @@ fn report(session: &ZkSession, paths: &[String], locks: &[Lock], output: &Output
     }
 }
 
-/// The number that stands in the semaphore's node.
+/// The number of permits in the semaphore's node.
 fn standing_permits(session: &ZkSession, path: &str) -> Result<u32, Failure> {
-    // What the path breaks is said before anything is read.
+    // An invalid path is reported before anything is read.
     ZkSemaphore::new(session, path, 1)?;
     let none = || {
         Failure::usage(format!(

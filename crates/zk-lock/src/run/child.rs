@@ -21,7 +21,7 @@ const ON_LOSS_LIMIT: Duration = Duration::from_secs(30);
 const ABORT_LIMIT: Duration = Duration::from_secs(3);
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
-/// How the command ended.
+/// The end of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Exited(i32),
@@ -42,10 +42,10 @@ pub struct Child {
     pub pid: Pid,
     pub guard: Guard,
     has_guard: bool,
-    /// One that is gone has ended the command.
+    /// A guard that has ended since has ended the command.
     guard_has_acted: bool,
     terminal: Option<Terminal>,
-    /// Gone once the command has begun.
+    /// `None` once the command has begun.
     gate: Option<UnixStream>,
     pub status: Option<Status>,
     /// The signal that has stopped it.
@@ -62,7 +62,7 @@ impl Child {
         mut guard: Guard,
     ) -> Result<Child, Failure> {
         let failed = |e: std::io::Error| Failure::system(format!("cannot start a process: {e}"));
-        // Orphans of the group become children of ours, so that their end is noticed.
+        // Orphans of the group become children of this process, so that it notices their end.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let (gate, theirs) = UnixStream::pair().map_err(failed)?;
@@ -133,7 +133,7 @@ impl Child {
         self.guard_has_acted || self.guard.has_acted()
     }
 
-    /// Whether no process of the group is left. It is not asked for before the command was reaped.
+    /// Whether no process of the group is left. Before the command was reaped this is false.
     pub fn group_is_gone(&self) -> bool {
         self.status.is_some() && guard::is_gone(self.pid)
     }

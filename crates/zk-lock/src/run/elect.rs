@@ -29,7 +29,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     let leadership = match candidate.wait_leader_with(wait_limit.wait(&signals)) {
         Ok(Some(leadership)) => leadership,
         other => {
-            // Nothing of ours stays in the queue, however the wait ended.
+            // No node of this process stays in the queue, however the wait ended.
             let left = candidate.leave();
             return match other {
                 Ok(_) => {
@@ -51,7 +51,7 @@ pub fn elect(common: &Common, args: &ElectArgs, output: &Output) -> Result<u8, F
     code
 }
 
-/// One term of ours.
+/// One term of this process as the leader.
 struct Term {
     path: String,
     candidate: ZkCandidate,

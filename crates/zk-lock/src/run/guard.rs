@@ -1,7 +1,7 @@
 //! The process that ends the command if zk-lock cannot.
 //!
 //! zk-lock may be killed with SIGKILL, or stopped, in which case its session expires at the server
-//! and somebody else gets the lock. The guard is a process of this program in a session of its own.
+//! and another client gets the lock. The guard is a process of this program in a session of its own.
 //! It reads a socket whose other end only zk-lock has, and ends the command's process group
 //!
 //! * when the socket ends, for then zk-lock has gone;
@@ -31,7 +31,7 @@ pub const NAME: &str = "__guard";
 const KNOWS: u8 = b'k';
 const ACTED: u8 = b'a';
 
-/// How long the guard waits for a word before it looks at the clock again.
+/// How long the guard waits for a message before it reads the clock again.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
@@ -141,7 +141,7 @@ struct Watch {
     group: Option<Pid>,
     /// On the boot-time clock, in milliseconds.
     lease: Option<u64>,
-    /// The group has been asked to end.
+    /// The group has got the signal that ends it.
     is_ending: bool,
 }
 

@@ -17,7 +17,7 @@ pub trait Hold {
 
     fn lost_reason(&self) -> Option<LossReason>;
 
-    /// A signal for each node, that somebody asks for it.
+    /// A signal for each node: another client asks the holder to release it.
     fn revoke_requests(&self) -> Vec<RevokeSignal>;
 
     /// What the command sees in its environment.

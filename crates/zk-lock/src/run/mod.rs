@@ -66,7 +66,7 @@ pub fn run(common: &Common, args: &RunArgs, output: &Output) -> Result<u8, Failu
     let hold = match locks.acquire(&wait, &signals, output) {
         Ok(Some(hold)) => hold,
         other => {
-            // The thread that reports may still hold on to the session.
+            // The reporting thread may still have a handle of the session.
             let _ = session.close();
             other?;
             output.hint(
@@ -96,7 +96,7 @@ pub fn hold_and_run(
     let fields: serde_json::Map<_, _> =
         variables.iter().map(|(name, value)| (name.to_lowercase(), json!(value))).collect();
     output.note("acquired", &format!("{} is held", hold.name()), fields.into());
-    // It came while the lock was waited for, too late to end the wait.
+    // A signal came during the wait for the lock, too late to end the wait.
     if let Some(signal) = signals.ending() {
         return Err(Failure::signalled(signal));
     }
@@ -121,7 +121,7 @@ pub fn release(hold: Box<dyn Hold>, session: &ZkSession, output: &Output) {
             );
             output.warn("release_unconfirmed", &text, json!({}));
         }
-        // The loss was told when it happened.
+        // There was a message about the loss when it happened.
         Err(_) => {}
     }
     let _ = session.close();

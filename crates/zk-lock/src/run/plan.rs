@@ -1,4 +1,4 @@
-//! What was asked for, checked before anything is done.
+//! The arguments of a run, checked before anything is done.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ pub const PASSED: [i32; 2] = [SIGUSR1, SIGUSR2];
 /// Ctrl-z in a terminal.
 pub const STOP: i32 = SIGTSTP;
 
-/// More than arrive before the main thread has looked; beyond that, they are as good as one.
+/// More signals than arrive before the main thread reads them; further ones change nothing.
 const BACKLOG: usize = 64;
 
 /// The signals, as a thread receives them.

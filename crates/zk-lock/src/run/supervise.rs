@@ -134,7 +134,7 @@ fn watch(
         };
         if let Some(why) = why {
             let begun = ending.get_or_insert_with(|| {
-                // The signal first: stderr may be a pipe that nobody reads.
+                // The signal comes first: a write to stderr blocks if that is a full pipe.
                 child.end(plan.signal);
                 tell(hold, plan, why, end.map(|end| end.saturating_duration_since(now)), output);
                 Ending { why, since: now, killed: None }
@@ -267,7 +267,7 @@ pub fn keep_for_min_hold(
 ) {
     let Some(until) = plan.min_hold.map(|least| since + least) else { return };
     if hold.valid_until().is_none() {
-        return; // which was told
+        return; // there was a message about the loss
     }
     let lost = hold.lost();
     // A signal that was passed on to the command was meant for zk-lock too.

@@ -1,7 +1,7 @@
 //! The program as a process, against the embedded server.
 
 mod doctor;
-mod look;
+mod inspect;
 mod run;
 mod run_faults;
 mod run_processes;

@@ -3,10 +3,11 @@
 //! `IPAuthenticationProvider`, `X509AuthenticationProvider`).
 
 use super::HashSet;
+use crate::Brand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha1::{Digest, Sha1};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, LazyLock};
 use zk_wire::Malformed;
 use zk_wire::code::err;
@@ -68,10 +69,13 @@ impl Id {
     }
 
     /// Whether an entry of a list may say this.
-    fn is_valid(&self) -> bool {
+    fn is_valid(&self, brand: Brand) -> bool {
         match self.scheme.as_str() {
             "digest" => self.id.trim_end_matches(':').split(':').count() == 2,
-            "ip" => parse_network(&self.id).is_some(),
+            "ip" => {
+                let is_v6 = || brand.knows_ipv6() && self.id.parse::<Ipv6Addr>().is_ok();
+                parse_network(&self.id).is_some() || is_v6()
+            }
             // The real server reads the name as Java does.
             "x509" => cfg!(feature = "tls") && self.id.split(',').all(|part| part.contains('=')),
             _ => false,
@@ -132,11 +136,11 @@ pub(crate) struct Wanted {
     id: Option<String>,
 }
 
-pub(crate) fn read_list(r: &mut Reader<'_>) -> Result<Vec<Wanted>, Malformed> {
-    let list = r.nullable_vector(|r| {
+/// `None` is jute's null.
+pub(crate) fn read_list(r: &mut Reader<'_>) -> Result<Option<Vec<Wanted>>, Malformed> {
+    r.nullable_vector(|r| {
         Ok(Wanted { perms: r.i32()?, scheme: r.nullable_string()?, id: r.nullable_string()? })
-    })?;
-    Ok(list.unwrap_or_default())
+    })
 }
 
 pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a Acl>) -> Writer {
@@ -148,10 +152,14 @@ pub(crate) fn write_list<'a>(w: Writer, list: impl ExactSizeIterator<Item = &'a 
 
 /// Checks a list that a client with these identities wants, and puts its identities in place of
 /// `auth`.
-pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32> {
+pub(crate) fn fix_up(
+    wanted: Option<Vec<Wanted>>,
+    who: &[Id],
+    brand: Brand,
+) -> Result<Arc<[Acl]>, i32> {
     let mut list: Vec<Acl> = Vec::new();
     let mut seen: HashSet<_> = HashSet::default();
-    for entry in wanted {
+    for entry in wanted.unwrap_or_default() {
         if !seen.insert(entry.clone()) {
             continue;
         }
@@ -170,7 +178,7 @@ pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32>
             || cfg!(feature = "tls") && scheme == "x509";
         let id = entry.id.ok_or(if known { err::MARSHALLING_ERROR } else { err::INVALID_ACL })?;
         let id = Id { scheme, id };
-        if !id.is_anyone() && !id.is_valid() {
+        if !id.is_anyone() && !id.is_valid(brand) {
             return Err(err::INVALID_ACL);
         }
         list.push(Acl { perms: entry.perms, id });
@@ -234,7 +242,7 @@ mod tests {
             assert_eq!(client.matches(&id("ip", expression)), meant, "{expression}");
         }
         for invalid in ["", "1.2.3", "1.2.3.4/33", "1.2.3.4/-1", "1.2.3.4/x", "1.2.3.256"] {
-            assert!(!id("ip", invalid).is_valid(), "{invalid}");
+            assert!(!id("ip", invalid).is_valid(Brand::ZooKeeper38), "{invalid}");
         }
     }
 }

@@ -9,6 +9,7 @@ use super::conn::{Conn, Last, State};
 use super::tree::Tree;
 use super::txn::Store;
 use super::watch::{Event, Watches};
+use crate::Brand;
 use sha1::{Digest, Sha1};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ impl Front {
     pub(crate) fn new(
         identity: Identity,
         limits: TimeoutLimits,
+        brand: Brand,
         super_digest: Option<String>,
     ) -> Front {
         // Ids go on with the time, so that no session of an earlier server comes back to life in
@@ -101,7 +103,7 @@ impl Front {
             limits,
             super_digest,
             now: Duration::ZERO,
-            store: Store { tree: Tree::new(), watches: Watches::default() },
+            store: Store { tree: Tree::new(), watches: Watches::new(brand), brand },
             conns: HashMap::default(),
             attached: HashMap::default(),
             next_session,
@@ -162,7 +164,7 @@ impl Front {
         self.conns.clear();
         self.attached.clear();
         self.outputs.clear();
-        self.store.watches = Watches::default();
+        self.store.watches = Watches::new(self.store.brand);
     }
 
     /// The data is gone, and with it all connections.
@@ -202,7 +204,7 @@ impl Front {
         let Some(client) = self.conns.get_mut(&conn) else { return Ok(Greeting::Refused) };
         (client.timeout, client.old_client) = (timeout, !knows_read_only);
         client.state = State::Connecting;
-        if session_id == 0 {
+        if session_id == 0 || !self.store.brand.resumes_sessions() {
             let session = self.next_session;
             self.next_session += 1;
             client.session = session;
@@ -363,7 +365,10 @@ impl Front {
             let Some(client) = self.conns.get_mut(&conn).filter(may_hear) else { continue };
             client.sent += 1;
             self.sent += 1;
-            let header = Writer::bare().i32(xid::EVENT).i64(-1).i32(err::OK);
+            // An event without an ACL is one that a `setWatches` found missed.
+            let is_live = acl.is_some() && self.store.brand.events_have_a_zxid();
+            let zxid = if is_live { self.last_zxid } else { -1 };
+            let header = Writer::bare().i32(xid::EVENT).i64(zxid).i32(err::OK);
             let bytes = header.i32(kind).i32(event::SYNC_CONNECTED).buffer(path.as_bytes()).frame();
             self.outputs.push(Output::Event { conn, session: client.session, kind, path, bytes });
         }

@@ -56,6 +56,7 @@ struct World {
 impl World {
     fn new() -> World {
         let settings = Settings {
+            brand: Brand::default(),
             tick: Duration::from_millis(100),
             min_session: Duration::from_millis(200),
             max_session: Duration::from_secs(10),

@@ -29,7 +29,9 @@ use self::finish::Pending;
 use self::front::{Front, Greeting, TimeoutLimits};
 pub(crate) use self::front::{Identity, Output};
 use self::order::{Order, Submitted};
+use self::request::is_unnumbered;
 use self::session::{Owner, Sessions};
+use crate::Brand;
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::net::SocketAddr;
@@ -47,6 +49,7 @@ pub type ConnId = u64;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
+    pub brand: Brand,
     pub tick: Duration,
     pub min_session: Duration,
     pub max_session: Duration,
@@ -72,8 +75,8 @@ impl Engine {
         let limits = TimeoutLimits { min: settings.min_session, max: settings.max_session };
         let sessions = Sessions::new(settings.tick, err::UNKNOWN_SESSION);
         Engine {
-            front: Front::new(identity, limits, settings.super_digest.clone()),
-            order: Order::new(sessions, 0, settings.reap_interval, Duration::ZERO),
+            front: Front::new(identity, limits, settings.brand, settings.super_digest.clone()),
+            order: Order::new(sessions, 0, settings.reap_interval, Duration::ZERO, settings.brand),
             settings,
             queue: VecDeque::new(),
         }
@@ -111,9 +114,12 @@ impl Engine {
         }
         let Some(request) = self.front.receive(conn, frame, tag)? else { return Ok(()) };
         let front::Request { session, timeout, xid, op, body } = request;
+        let brand = self.settings.brand;
         if !self.order.sessions.touch(session, timeout, self.front.now) {
             debug!("test server: dropped a request of {session:#x}, which has ended");
-        } else if is_known(op) {
+        } else if brand.hangs_up_at(op) {
+            return Err(Malformed("an operation that this server does not know"));
+        } else if is_known(op, brand) {
             self.submit(Some(conn), session, xid, op, tag, body);
         } else {
             self.front.refuse_operation(conn, &request, tag);
@@ -220,7 +226,8 @@ impl Engine {
         self.queue.clear();
         self.front.wipe();
         let sessions = Sessions::new(self.settings.tick, err::UNKNOWN_SESSION);
-        self.order = Order::new(sessions, 0, self.settings.reap_interval, self.front.now);
+        let Settings { reap_interval, brand, .. } = self.settings;
+        self.order = Order::new(sessions, 0, reap_interval, self.front.now, brand);
     }
 
     /// Lets the next sequential child of `parent` have the number `next`; false if there is no such
@@ -241,8 +248,11 @@ impl Engine {
         body: &[u8],
     ) {
         let who = conn.map(|conn| self.front.who(conn)).unwrap_or_default();
+        let is_write = prep::is_write(op);
         let (mut txn, mut refused, mut rest) = (None, None, Vec::new());
-        if prep::is_write(op) {
+        if conn.is_some() && is_write && is_unnumbered(op, body, self.settings.brand) {
+            refused = Some(err::MARSHALLING_ERROR);
+        } else if is_write {
             let write = Submitted { session, owner: Owner::Me, op, body, who: &who };
             txn = Some(self.order.prepare(&self.front.store.tree, write, self.front.wall_ms()));
         } else {
@@ -264,8 +274,8 @@ impl Engine {
 }
 
 /// `Request.isValid`.
-pub(crate) fn is_known(op: i32) -> bool {
-    prep::is_write(op)
+pub(crate) fn is_known(op: i32, brand: Brand) -> bool {
+    prep::is_write(op) && !(op == op::CHECK && brand.refuses_a_single_check())
         || matches!(
             op,
             op::EXISTS

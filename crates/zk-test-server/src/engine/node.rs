@@ -1,6 +1,7 @@
 //! One znode (`DataNode`) and what its owner field says (`EphemeralType`).
 
 use super::acl::Acl;
+use crate::Brand;
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub(crate) struct Stat {
     pub(crate) ctime: i64,
     pub(crate) mtime: i64,
     pub(crate) version: i32,
-    /// Counts creates only, and numbers sequential children; clients are told [`Node::stat`]'s.
+    /// Counts creates only, and numbers sequential children; clients are told [`Brand::cversion`].
     pub(crate) cversion: i32,
     pub(crate) aversion: i32,
     pub(crate) owner: i64,
@@ -82,12 +83,9 @@ impl ClientStat {
     pub(crate) fn write(&self, w: Writer) -> Writer {
         let Stat { czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, pzxid } =
             self.stat;
-        // From the count of creates to that of changes: each child that is not here any more was
-        // deleted once.
-        let changes = cversion.wrapping_mul(2).wrapping_sub(self.children);
         let owner = if Kind::of(owner) == Kind::Ephemeral { owner } else { 0 };
         let w =
-            w.i64(czxid).i64(mzxid).i64(ctime).i64(mtime).i32(version).i32(changes).i32(aversion);
+            w.i64(czxid).i64(mzxid).i64(ctime).i64(mtime).i32(version).i32(cversion).i32(aversion);
         w.i64(owner).i32(self.data_length).i32(self.children).i64(pzxid)
     }
 }
@@ -122,12 +120,13 @@ impl Node {
         if Kind::of(self.stat.owner) == Kind::Ephemeral { self.stat.owner } else { 0 }
     }
 
-    pub(crate) fn client_stat(&self) -> ClientStat {
+    pub(crate) fn client_stat(&self, brand: Brand) -> ClientStat {
         let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+        let children = count(self.children.len());
         ClientStat {
-            stat: self.stat,
+            stat: Stat { cversion: brand.cversion(self.stat.cversion, children), ..self.stat },
             data_length: count(self.data.as_ref().map_or(0, |data| data.len())),
-            children: count(self.children.len()),
+            children,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::prep::Prep;
 use super::session::{Owner, Sessions};
 use super::tree::Tree;
 use super::txn::{Stamp, Txn};
-use crate::clock;
+use crate::{Brand, clock};
 use std::sync::Arc;
 use std::time::Duration;
 use zk_wire::code::op;
@@ -21,6 +21,7 @@ pub(crate) struct Order {
     pub(crate) zxid: i64,
     reap_interval: Duration,
     next_reaping: Duration,
+    brand: Brand,
 }
 
 /// A write, as it is prepared.
@@ -40,9 +41,11 @@ impl Order {
         zxid: i64,
         reap_interval: Duration,
         now: Duration,
+        brand: Brand,
     ) -> Order {
         let next_reaping = now.saturating_add(reap_interval);
-        Order { sessions, outstanding: Outstanding::default(), zxid, reap_interval, next_reaping }
+        let outstanding = Outstanding::default();
+        Order { sessions, outstanding, zxid, reap_interval, next_reaping, brand }
     }
 
     /// Makes a write a transaction. `tree` is as far as it is applied, `time` the wall clock.
@@ -50,8 +53,8 @@ impl Order {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
         let Submitted { session, owner, op, body, who } = write;
-        let Order { sessions, outstanding, .. } = self;
-        let prep = Prep { tree, sessions, outstanding, session, owner, who, stamp };
+        let Order { sessions, outstanding, brand, .. } = self;
+        let prep = Prep { tree, sessions, outstanding, session, owner, who, stamp, brand: *brand };
         let txn = prep.write(op, body);
         if op == op::CLOSE {
             self.sessions.set_closing(session);
@@ -69,9 +72,17 @@ impl Order {
     ) -> (Stamp, Txn) {
         self.zxid += 1;
         let stamp = Stamp { zxid: self.zxid, time };
-        let Order { sessions, outstanding, .. } = self;
-        let prep =
-            Prep { tree, sessions, outstanding, session: 0, owner: Owner::Me, who: &[], stamp };
+        let Order { sessions, outstanding, brand, .. } = self;
+        let prep = Prep {
+            tree,
+            sessions,
+            outstanding,
+            session: 0,
+            owner: Owner::Me,
+            who: &[],
+            stamp,
+            brand: *brand,
+        };
         (stamp, prep.set_sequence(path, next))
     }
 

@@ -8,6 +8,7 @@ use super::request::{Multi, Write};
 use super::session::{Owner, Sessions};
 use super::tree::{self, NewNode, Tree};
 use super::txn::{Stamp, Txn};
+use crate::Brand;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zk_wire::Malformed;
@@ -25,6 +26,7 @@ pub(crate) struct Prep<'a> {
     pub(crate) owner: Owner,
     pub(crate) who: &'a [Id],
     pub(crate) stamp: Stamp,
+    pub(crate) brand: Brand,
 }
 
 /// Whether a request is numbered.
@@ -97,7 +99,7 @@ impl Prep<'_> {
                 r.i64().map_err(garbled)?;
                 Err(err::RECONFIG_DISABLED)
             }
-            op::MULTI => match Multi::read(body).map_err(garbled)? {
+            op::MULTI => match Multi::read(body, self.brand).map_err(garbled)? {
                 Multi::Writes(writes) => Ok(self.multi(writes)),
                 Multi::Reads(_) => Err(err::MARSHALLING_ERROR),
             },
@@ -152,7 +154,7 @@ impl Prep<'_> {
         op: i32,
         mut path: String,
         data: Option<Arc<[u8]>>,
-        acl: Vec<Wanted>,
+        acl: Option<Vec<Wanted>>,
         flags: i32,
         ttl: i64,
     ) -> Result<Txn, i32> {
@@ -167,12 +169,12 @@ impl Prep<'_> {
         self.sessions.check(self.session, self.owner)?;
         let (parent_path, _) = cut(&path)?;
         let parent_path = parent_path.to_owned();
-        let acl = acl::fix_up(acl, self.who)?;
+        let acl = acl::fix_up(acl, self.who, self.brand)?;
         let (mut parent, mut parent_stat) = self.record(&parent_path)?;
         acl::check(&parent.acl, perm::CREATE, self.who)?;
         let number = parent_stat.cversion;
         if mode.sequential {
-            path = format!("{path}{number:010}");
+            path += &self.brand.number(number);
         }
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
         if self.record(&path).is_ok() {
@@ -262,10 +264,15 @@ impl Prep<'_> {
         Ok(Txn::SetData { path, data, version })
     }
 
-    fn set_acl(&mut self, path: String, acl: Vec<Wanted>, version: i32) -> Result<Txn, i32> {
+    fn set_acl(
+        &mut self,
+        path: String,
+        acl: Option<Vec<Wanted>>,
+        version: i32,
+    ) -> Result<Txn, i32> {
         self.sessions.check(self.session, self.owner)?;
         path::check(&path).map_err(|_| err::BAD_ARGUMENTS)?;
-        let acl: Arc<[Acl]> = acl::fix_up(acl, self.who)?;
+        let acl: Arc<[Acl]> = acl::fix_up(acl, self.who, self.brand)?;
         let (node, mut stat) = self.record(&path)?;
         acl::check(&node.acl, perm::ADMIN, self.who)?;
         let version = next_version(stat.aversion, version)?;

@@ -7,6 +7,7 @@ use super::node::Node;
 use super::request::{Multi, Read, Watched, path, path_and_code, paths};
 use super::txn::Store;
 use super::watch::{Event, Mode, Which};
+use crate::Brand;
 use std::sync::Arc;
 use zk_wire::Malformed;
 use zk_wire::code::{err, event, op};
@@ -61,7 +62,7 @@ impl Reading<'_> {
             op::GET_DATA => {
                 let Watched { path, watch } = Watched::read(body)?;
                 let node = self.readable(&path)?;
-                let w = data_and_stat(node, w);
+                let w = data_and_stat(node, self.store.brand, w);
                 if watch {
                     self.store.watches.data.add(&path, self.conn, Mode::OneShot);
                 }
@@ -71,7 +72,11 @@ impl Reading<'_> {
                 let Watched { path, watch } = Watched::read(body)?;
                 let node = self.readable(&path)?;
                 let w = names(node, w);
-                let w = if op == op::GET_CHILDREN2 { node.client_stat().write(w) } else { w };
+                let w = if op == op::GET_CHILDREN2 {
+                    node.client_stat(self.store.brand).write(w)
+                } else {
+                    w
+                };
                 if watch {
                     self.store.watches.children.add(&path, self.conn, Mode::OneShot);
                 }
@@ -108,7 +113,7 @@ impl Reading<'_> {
             }
             op::CHECK_WATCHES | op::REMOVE_WATCHES => {
                 let (path, which) = path_and_code(body)?;
-                let which = Which::of(which).ok_or(err::MARSHALLING_ERROR)?;
+                let which = Which::of(which, self.store.brand).ok_or(err::MARSHALLING_ERROR)?;
                 let watches = &mut self.store.watches;
                 let found = match op {
                     op::CHECK_WATCHES => {
@@ -127,11 +132,16 @@ impl Reading<'_> {
         if path.contains('\0') {
             return Err(err::BAD_ARGUMENTS.into());
         }
+        if self.store.brand.exists_needs_read() {
+            if let Some(node) = self.store.tree.get(&path) {
+                acl::check(&node.acl, perm::READ, self.who)?;
+            }
+        }
         if watch {
             self.store.watches.data.add(&path, self.conn, Mode::OneShot);
         }
         let node = self.store.tree.get(&path).ok_or(err::NO_NODE)?;
-        Ok(node.client_stat().write(w))
+        Ok(node.client_stat(self.store.brand).write(w))
     }
 
     fn acl(&self, path: &str, w: Writer) -> Result<Writer> {
@@ -141,11 +151,11 @@ impl Reading<'_> {
             Ok(()) => acl::write_list(w, node.acl.iter()),
             Err(_) => acl::write_list(w, acl::masked(&node.acl).iter()),
         };
-        Ok(node.client_stat().write(w))
+        Ok(node.client_stat(self.store.brand).write(w))
     }
 
     fn multi(&self, body: &[u8], mut w: Writer) -> Result<Writer> {
-        let reads = match Multi::read(body)? {
+        let reads = match Multi::read(body, self.store.brand)? {
             Multi::Reads(reads) => reads,
             Multi::Writes(writes) if writes.is_empty() => Vec::new(),
             // The real server has begun its answer when it sees that.
@@ -164,7 +174,9 @@ impl Reading<'_> {
                 Read::Data(path) => (op::GET_DATA, path),
             };
             w = match self.readable(path) {
-                Ok(node) if op == op::GET_DATA => data_and_stat(node, multi_header(w, op)),
+                Ok(node) if op == op::GET_DATA => {
+                    data_and_stat(node, self.store.brand, multi_header(w, op))
+                }
                 Ok(node) => names(node, multi_header(w, op)),
                 Err(failed) => multi_error(w, failed.code),
             };
@@ -181,7 +193,7 @@ impl Reading<'_> {
             op::SET_WATCHES2 => (paths(&mut r)?, paths(&mut r)?),
             _ => (Vec::new(), Vec::new()),
         };
-        let Store { tree, watches } = &mut *self.store;
+        let Store { tree, watches, .. } = &mut *self.store;
         let conn = self.conn;
         let mut fire = |kind, path: String| {
             self.events.push(Event { conn, kind, path: Arc::from(path), acl: None });
@@ -227,8 +239,8 @@ fn nullable(w: Writer, bytes: Option<&[u8]>) -> Writer {
     }
 }
 
-fn data_and_stat(node: &Node, w: Writer) -> Writer {
-    node.client_stat().write(nullable(w, node.data.as_deref()))
+fn data_and_stat(node: &Node, brand: Brand, w: Writer) -> Writer {
+    node.client_stat(brand).write(nullable(w, node.data.as_deref()))
 }
 
 fn names(node: &Node, w: Writer) -> Writer {

@@ -1,6 +1,7 @@
 //! Reads the requests of clients from their bytes (zookeeper.jute, `MultiOperationRecord`).
 
 use super::acl::{self, Wanted};
+use crate::Brand;
 use std::sync::Arc;
 use zk_wire::Malformed;
 use zk_wire::code::op;
@@ -9,6 +10,9 @@ use zk_wire::record::Reader;
 type Result<T> = std::result::Result<T, Malformed>;
 
 const NULL: Malformed = Malformed("a null string");
+
+/// Why ZooKeeper 3.9 refuses a multi before it numbers it.
+const NULL_ACL: Malformed = Malformed("a null ACL in a multi");
 
 /// A path: the real server fails at a null one, as at a truncated record.
 pub(crate) fn path(r: &mut Reader<'_>) -> Result<String> {
@@ -50,7 +54,7 @@ pub(crate) enum Write {
         op: i32,
         path: String,
         data: Option<Arc<[u8]>>,
-        acl: Vec<Wanted>,
+        acl: Option<Vec<Wanted>>,
         flags: i32,
         ttl: i64,
     },
@@ -65,7 +69,7 @@ pub(crate) enum Write {
     },
     SetAcl {
         path: String,
-        acl: Vec<Wanted>,
+        acl: Option<Vec<Wanted>>,
         version: i32,
     },
     Check {
@@ -107,20 +111,28 @@ impl Write {
         }
     }
 
-    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that a
-    /// create2 is a create.
-    fn in_multi(self) -> Write {
+    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that in 3.8
+    /// a create2 is a create.
+    fn in_multi(self, brand: Brand) -> Result<Write> {
         let Write::Create { op, path, data, acl, flags, ttl } = self else {
-            return self;
+            return Ok(self);
         };
+        let is_strict = brand.is_strict_in_multi() && op != op::CREATE_TTL;
+        if is_strict && !(0..=4).contains(&flags) {
+            return Err(Malformed("flags that do not fit the operation"));
+        }
+        if is_strict && acl.is_none() {
+            return Err(NULL_ACL);
+        }
         let op = match (op, flags) {
             (op::CREATE_TTL, 5 | 6) => op::CREATE_TTL,
-            (_, 5 | 6) => return Write::Timeless { path },
+            (_, 5 | 6) => return Ok(Write::Timeless { path }),
             (_, 4) => op::CREATE_CONTAINER,
+            (op::CREATE2 | op::CREATE_CONTAINER, _) if brand.is_strict_in_multi() => op,
             _ => op::CREATE,
         };
         let ttl = if op == op::CREATE_TTL { ttl } else { -1 };
-        Write::Create { op, path, data, acl, flags, ttl }
+        Ok(Write::Create { op, path, data, acl, flags, ttl })
     }
 }
 
@@ -130,6 +142,19 @@ pub(crate) enum Read {
     Data(String),
 }
 
+/// Whether a client's write is refused before it gets a zxid.
+pub(crate) fn is_unnumbered(op: i32, body: &[u8], brand: Brand) -> bool {
+    if !brand.reads_before_numbering() {
+        return false;
+    }
+    match op {
+        op::MULTI => matches!(Multi::read(body, brand), Err(NULL_ACL)),
+        op::CREATE_SESSION | op::CLOSE | op::RECONFIG => false,
+        // Also a `deleteContainer`, which is for the server itself.
+        op => Write::read(op, &mut Reader::new(body)).is_err(),
+    }
+}
+
 /// The operations of a multi: writes or reads, never both.
 pub(crate) enum Multi {
     Writes(Vec<Write>),
@@ -137,7 +162,7 @@ pub(crate) enum Multi {
 }
 
 impl Multi {
-    pub(crate) fn read(body: &[u8]) -> Result<Multi> {
+    pub(crate) fn read(body: &[u8], brand: Brand) -> Result<Multi> {
         let mut r = Reader::new(body);
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         loop {
@@ -156,7 +181,7 @@ impl Multi {
                     });
                 }
                 op::SET_ACL => return Err(Malformed("an operation that a multi cannot do")),
-                op => writes.push(Write::read(op, &mut r)?.in_multi()),
+                op => writes.push(Write::read(op, &mut r)?.in_multi(brand)?),
             }
             if !writes.is_empty() && !reads.is_empty() {
                 return Err(Malformed("reads and writes in one multi"));

@@ -14,6 +14,7 @@ struct Scene {
 impl Scene {
     fn new() -> Scene {
         let settings = Settings {
+            brand: Brand::default(),
             tick: Duration::from_millis(100),
             min_session: Duration::from_millis(200),
             max_session: Duration::from_secs(10),

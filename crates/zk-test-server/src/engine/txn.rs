@@ -5,6 +5,7 @@ use super::acl::Acl;
 use super::node::ClientStat;
 use super::tree::{NewNode, Tree, split};
 use super::watch::{Event, Place, Watches};
+use crate::Brand;
 use std::sync::Arc;
 use zk_wire::code::{err, op};
 
@@ -82,6 +83,7 @@ pub(crate) struct Stamp {
 pub(crate) struct Store {
     pub(crate) tree: Tree,
     pub(crate) watches: Watches,
+    pub(crate) brand: Brand,
 }
 
 impl Store {
@@ -160,7 +162,7 @@ impl Store {
         node.stat.mtime = stamp.time;
         node.stat.mzxid = stamp.zxid;
         node.stat.version = version;
-        let stat = node.client_stat();
+        let stat = node.client_stat(self.brand);
         self.watches.data_changed(Place { path, acl: &node.acl }, events);
         Ok(Done::DataSet(stat))
     }
@@ -169,7 +171,7 @@ impl Store {
         let node = self.tree.get_mut(path).ok_or(err::NO_NODE)?;
         node.acl = acl;
         node.stat.aversion = version;
-        Ok(Done::AclSet(node.client_stat()))
+        Ok(Done::AclSet(node.client_stat(self.brand)))
     }
 
     /// All, or, if one was found wrong when they were checked, none: then each is answered with an
@@ -185,6 +187,6 @@ impl Store {
     }
 
     fn stat(&self, path: &str) -> Result<ClientStat, i32> {
-        self.tree.get(path).map(|node| node.client_stat()).ok_or(err::NO_NODE)
+        self.tree.get(path).map(|node| node.client_stat(self.brand)).ok_or(err::NO_NODE)
     }
 }

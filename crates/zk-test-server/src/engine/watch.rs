@@ -4,15 +4,16 @@
 use super::ConnId;
 use super::acl::Acl;
 use super::{HashMap, HashSet};
-use std::collections::BTreeSet;
+use crate::Brand;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zk_wire::code::event;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    OneShot,
-    Persistent,
-    Recursive,
+    OneShot = 1,
+    Persistent = 2,
+    Recursive = 4,
 }
 
 impl Mode {
@@ -24,6 +25,15 @@ impl Mode {
         }
     }
 }
+
+/// The modes in which one connection watches one path, as bits of [`Mode`]. Never empty. In
+/// ZooKeeper 3.8 it is one mode.
+type Modes = u8;
+
+const ONE_SHOT: Modes = Mode::OneShot as Modes;
+const PERSISTENT: Modes = Mode::Persistent as Modes;
+const RECURSIVE: Modes = Mode::Recursive as Modes;
+const ANY: Modes = ONE_SHOT | PERSISTENT | RECURSIVE;
 
 /// An event for one connection.
 #[derive(Clone, Debug)]
@@ -44,42 +54,63 @@ pub(crate) struct Place<'a> {
 }
 
 /// One of the two tables.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
-    by_path: HashMap<Arc<str>, BTreeSet<ConnId>>,
+    by_path: HashMap<Arc<str>, BTreeMap<ConnId, Modes>>,
     by_conn: HashMap<ConnId, HashSet<Arc<str>>>,
-    /// Only those that are not one-shot.
-    modes: HashMap<ConnId, HashMap<Arc<str>, Mode>>,
     recursive: usize,
+    /// Otherwise the later mode takes the place of the former.
+    modes_coexist: bool,
 }
 
 impl Table {
+    fn new(brand: Brand) -> Table {
+        Table {
+            by_path: HashMap::default(),
+            by_conn: HashMap::default(),
+            recursive: 0,
+            modes_coexist: brand.watch_modes_coexist(),
+        }
+    }
+
     pub(crate) fn add(&mut self, path: &str, conn: ConnId, mode: Mode) {
         let path = self
             .by_path
             .get_key_value(path)
             .map_or_else(|| path.into(), |(key, _)| Arc::clone(key));
-        self.by_path.entry(Arc::clone(&path)).or_default().insert(conn);
         self.by_conn.entry(conn).or_default().insert(Arc::clone(&path));
-        self.set_mode(conn, path, mode);
+        let modes = self.by_path.entry(path).or_default().entry(conn).or_default();
+        let old = *modes;
+        *modes = mode as Modes | if self.modes_coexist { old } else { 0 };
+        self.recursive += usize::from(*modes & RECURSIVE != 0);
+        self.recursive -= usize::from(old & RECURSIVE != 0);
     }
 
-    /// A one-shot watch takes the place of a persistent one on the same path.
-    fn set_mode(&mut self, conn: ConnId, path: Arc<str>, mode: Mode) {
-        let modes = self.modes.entry(conn).or_default();
-        let old = match mode {
-            Mode::OneShot => modes.remove(&path),
-            mode => modes.insert(path, mode),
-        };
-        if modes.is_empty() {
-            self.modes.remove(&conn);
+    /// The modes in which this connection watches `path`.
+    fn modes(&self, path: &str, conn: ConnId) -> Modes {
+        self.by_path.get(path).and_then(|watching| watching.get(&conn)).copied().unwrap_or(0)
+    }
+
+    /// Takes these modes away; false if there was none of them.
+    fn take(&mut self, path: &str, conn: ConnId, taken: Modes) -> bool {
+        let Some(watching) = self.by_path.get_mut(path) else { return false };
+        let Some(modes) = watching.get_mut(&conn) else { return false };
+        let old = *modes;
+        *modes &= !taken;
+        self.recursive -= usize::from(old & taken & RECURSIVE != 0);
+        if *modes == 0 {
+            watching.remove(&conn);
+            if watching.is_empty() {
+                self.by_path.remove(path);
+            }
+            if let Some(paths) = self.by_conn.get_mut(&conn) {
+                paths.remove(path);
+                if paths.is_empty() {
+                    self.by_conn.remove(&conn);
+                }
+            }
         }
-        self.recursive += usize::from(mode == Mode::Recursive);
-        self.recursive -= usize::from(old == Some(Mode::Recursive));
-    }
-
-    fn mode(&self, conn: ConnId, path: &str) -> Mode {
-        self.modes.get(&conn).and_then(|modes| modes.get(path)).copied().unwrap_or(Mode::OneShot)
+        old & taken != 0
     }
 
     /// Tells those who watch `path`, and gives them back; not again those in `told`.
@@ -92,19 +123,19 @@ impl Table {
     ) -> BTreeSet<ConnId> {
         let mut meant = BTreeSet::new();
         if let Some(watching) = self.by_path.get(path) {
-            for conn in watching.clone() {
-                match self.mode(conn, path) {
-                    Mode::Recursive if kind == event::CHILDREN_CHANGED => continue,
-                    Mode::OneShot => self.forget(path, conn),
-                    Mode::Persistent | Mode::Recursive => {}
+            for (conn, modes) in watching.clone() {
+                if modes == RECURSIVE && kind == event::CHILDREN_CHANGED {
+                    continue;
                 }
+                self.take(path, conn, ONE_SHOT);
                 meant.insert(conn);
             }
         }
         if self.recursive > 0 && kind != event::CHILDREN_CHANGED {
             for above in parents(path) {
                 let watching = self.by_path.get(above).into_iter().flatten();
-                meant.extend(watching.filter(|conn| self.mode(**conn, above) == Mode::Recursive));
+                let recursive = watching.filter(|(_, modes)| **modes & RECURSIVE != 0);
+                meant.extend(recursive.map(|(conn, _)| *conn));
             }
         }
         let path: Arc<str> = path.into();
@@ -118,87 +149,56 @@ impl Table {
         meant
     }
 
-    fn forget(&mut self, path: &str, conn: ConnId) {
-        if let Some(watching) = self.by_path.get_mut(path) {
-            watching.remove(&conn);
-            if watching.is_empty() {
-                self.by_path.remove(path);
-            }
+    /// Whether this connection watches `path` in one of these modes. As 3.8 has it, somebody else's
+    /// watch and any mode will do. `None`: it fails at a path that leads to no root.
+    fn contains(&self, path: &str, conn: ConnId, wanted: Modes) -> Option<bool> {
+        if self.modes_coexist {
+            return Some(self.modes(path, conn) & wanted != 0);
         }
-        if let Some(paths) = self.by_conn.get_mut(&conn) {
-            paths.remove(path);
-            if paths.is_empty() {
-                self.by_conn.remove(&conn);
-            }
-        }
-    }
-
-    /// Whether this connection watches `path`; as the real server has it, somebody else's watch
-    /// will do. `None`: it fails at a path that leads to no root.
-    fn contains(&self, path: &str, conn: ConnId) -> Option<bool> {
         if path.is_empty() {
             return Some(false);
         }
         if !path.contains('/') {
             return None;
         }
-        if self.by_path.contains_key(path) || self.mode(conn, path) == Mode::Recursive {
+        if self.by_path.contains_key(path) {
             return Some(true);
         }
         (path.starts_with('/') || self.recursive == 0).then_some(false)
     }
 
-    fn remove(&mut self, path: &str, conn: ConnId) -> bool {
-        let Some((path, _)) =
-            self.by_path.get_key_value(path).filter(|(_, conns)| conns.contains(&conn))
-        else {
-            return false;
-        };
-        let path = Arc::clone(path);
-        self.forget(&path, conn);
-        self.set_mode(conn, path, Mode::OneShot);
-        true
-    }
-
     fn hang_up(&mut self, conn: ConnId) {
         for path in self.by_conn.remove(&conn).into_iter().flatten() {
             if let Some(watching) = self.by_path.get_mut(&path) {
-                watching.remove(&conn);
+                let modes = watching.remove(&conn).unwrap_or(0);
+                self.recursive -= usize::from(modes & RECURSIVE != 0);
                 if watching.is_empty() {
                     self.by_path.remove(&path);
                 }
             }
         }
-        let modes = self.modes.remove(&conn).into_iter().flatten();
-        self.recursive -= modes.filter(|(_, mode)| *mode == Mode::Recursive).count();
     }
 
     /// Panics where its parts do not fit together.
     #[cfg(any(test, fuzzing))]
     fn check(&self, is_here: impl Fn(ConnId) -> bool) {
-        let mut watches = 0;
+        let (mut watches, mut recursive) = (0, 0);
         for (path, conns) in &self.by_path {
             assert!(!conns.is_empty());
             watches += conns.len();
-            for conn in conns {
+            for (conn, modes) in conns {
                 assert!(is_here(*conn), "{path}: a watch of a connection that is gone");
                 assert!(self.by_conn.get(conn).is_some_and(|paths| paths.contains(path)), "{path}");
+                assert!(*modes != 0 && *modes & !ANY == 0, "{path}: a watch of no mode");
+                assert!(self.modes_coexist || modes.is_power_of_two(), "{path}: two modes");
+                recursive += usize::from(*modes & RECURSIVE != 0);
             }
         }
         assert_eq!(watches, self.by_conn.values().map(HashSet::len).sum());
-        let modes = || {
-            self.modes.iter().flat_map(|(conn, modes)| modes.iter().map(move |mode| (conn, mode)))
-        };
-        let is_watch =
-            |conn, path| self.by_conn.get(conn).is_some_and(|paths| paths.contains(path));
-        assert!(modes().all(|(conn, (path, _))| is_watch(conn, path)), "the mode of no watch");
-        assert_eq!(
-            modes().filter(|(_, (_, mode))| **mode == Mode::Recursive).count(),
-            self.recursive
-        );
+        assert_eq!(recursive, self.recursive);
     }
 
-    pub(crate) fn by_path(&self) -> &HashMap<Arc<str>, BTreeSet<ConnId>> {
+    pub(crate) fn by_path(&self) -> &HashMap<Arc<str>, BTreeMap<ConnId, Modes>> {
         &self.by_path
     }
 
@@ -207,7 +207,7 @@ impl Table {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_path.values().map(BTreeSet::len).sum()
+        self.by_path.values().map(BTreeMap::len).sum()
     }
 }
 
@@ -227,30 +227,42 @@ pub(crate) enum Which {
     Children,
     Data,
     Any,
+    Persistent,
+    Recursive,
 }
 
 impl Which {
-    pub(crate) fn of(code: i32) -> Option<Which> {
+    pub(crate) fn of(code: i32, brand: Brand) -> Option<Which> {
         match code {
             1 => Some(Which::Children),
             2 => Some(Which::Data),
             3 => Some(Which::Any),
+            4 if brand.watch_modes_coexist() => Some(Which::Persistent),
+            5 if brand.watch_modes_coexist() => Some(Which::Recursive),
             _ => None,
         }
     }
 }
 
 /// All watches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watches {
     pub(crate) data: Table,
     pub(crate) children: Table,
 }
 
 impl Watches {
+    pub(crate) fn new(brand: Brand) -> Watches {
+        Watches { data: Table::new(brand), children: Table::new(brand) }
+    }
+
+    /// Adds a lasting watch. Where modes coexist, a recursive one stands among the data watches
+    /// only.
     pub(crate) fn add(&mut self, path: &str, conn: ConnId, mode: Mode) {
         self.data.add(path, conn, mode);
-        self.children.add(path, conn, mode);
+        if !(self.children.modes_coexist && mode == Mode::Recursive) {
+            self.children.add(path, conn, mode);
+        }
     }
 
     pub(crate) fn created(&mut self, node: Place<'_>, parent: Place<'_>, events: &mut Vec<Event>) {
@@ -278,23 +290,33 @@ impl Watches {
         );
     }
 
-    /// `None` where the real server fails.
-    pub(crate) fn contains(&self, path: &str, which: Which, conn: ConnId) -> Option<bool> {
+    /// The modes that are meant in the table of the children and in that of the data. `None`: that
+    /// table is not looked at.
+    fn meant(&self, which: Which) -> (Option<Modes>, Option<Modes>) {
+        // In 3.8 any mode will do.
+        let one_shot = if self.data.modes_coexist { ONE_SHOT } else { ANY };
         match which {
-            Which::Children => self.children.contains(path, conn),
-            Which::Data => self.data.contains(path, conn),
-            Which::Any => {
-                Some(self.children.contains(path, conn)? | self.data.contains(path, conn)?)
-            }
+            Which::Children => (Some(one_shot), None),
+            Which::Data => (None, Some(one_shot)),
+            Which::Any => (Some(ANY), Some(ANY)),
+            Which::Persistent => (Some(PERSISTENT), Some(PERSISTENT)),
+            Which::Recursive => (None, Some(RECURSIVE)),
         }
     }
 
+    /// `None` where the real server fails.
+    pub(crate) fn contains(&self, path: &str, which: Which, conn: ConnId) -> Option<bool> {
+        let (children, data) = self.meant(which);
+        let in_children = children.map(|modes| self.children.contains(path, conn, modes));
+        let in_data = data.map(|modes| self.data.contains(path, conn, modes));
+        Some(in_children.unwrap_or(Some(false))? | in_data.unwrap_or(Some(false))?)
+    }
+
     pub(crate) fn remove(&mut self, path: &str, which: Which, conn: ConnId) -> bool {
-        match which {
-            Which::Children => self.children.remove(path, conn),
-            Which::Data => self.data.remove(path, conn),
-            Which::Any => self.children.remove(path, conn) | self.data.remove(path, conn),
-        }
+        let (children, data) = self.meant(which);
+        let in_children = children.is_some_and(|modes| self.children.take(path, conn, modes));
+        let in_data = data.is_some_and(|modes| self.data.take(path, conn, modes));
+        in_children | in_data
     }
 
     pub(crate) fn hang_up(&mut self, conn: ConnId) {
@@ -326,15 +348,19 @@ mod tests {
 
     #[test]
     fn nothing_is_left_of_a_connection_that_is_gone() {
-        let mut watches = Watches::default();
-        watches.add("/a", 1, Mode::Recursive);
-        watches.add("/a", 2, Mode::Persistent);
-        watches.data.add("/b", 1, Mode::OneShot);
-        watches.hang_up(1);
-        watches.hang_up(2);
-        for table in [&watches.data, &watches.children] {
-            assert!(table.by_path.is_empty() && table.by_conn.is_empty() && table.modes.is_empty());
-            assert_eq!(table.recursive, 0);
+        for brand in Brand::ALL {
+            let mut watches = Watches::new(brand);
+            watches.add("/a", 1, Mode::Recursive);
+            watches.add("/a", 2, Mode::Persistent);
+            watches.add("/a", 2, Mode::Recursive);
+            watches.data.add("/b", 1, Mode::OneShot);
+            watches.check(|_| true);
+            watches.hang_up(1);
+            watches.hang_up(2);
+            for table in [&watches.data, &watches.children] {
+                assert!(table.by_path.is_empty() && table.by_conn.is_empty());
+                assert_eq!(table.recursive, 0);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! allow them (`ZooKeeperServer.authWriteRequest`). It does not ask the leader, and answers with
 //! zxid 0.
 
+use crate::Brand;
 use crate::engine::acl::{self, Id, perm};
 use crate::engine::request::Write;
 use crate::engine::tree::{self, Tree};
@@ -21,7 +22,9 @@ pub(super) fn refusal(tree: &Tree, op: i32, body: &[u8], who: &[Id]) -> Option<i
         Write::SetAcl { path, acl, .. } => (path, Some(acl), perm::ADMIN),
         Write::Check { .. } | Write::Timeless { .. } => return None,
     };
-    if wanted.is_some_and(|wanted| acl::fix_up(wanted, who) == Err(err::INVALID_ACL)) {
+    if wanted
+        .is_some_and(|wanted| acl::fix_up(wanted, who, Brand::default()) == Err(err::INVALID_ACL))
+    {
         return Some(err::INVALID_ACL);
     }
     acl::check(&tree.get(&path)?.acl, perms, who).err()

@@ -8,6 +8,7 @@ use super::learner::Learner;
 use super::message::{Channel, Message, Notification, Packet, State};
 use super::server::Server;
 use super::{Notice, Output, Reason};
+use crate::Brand;
 use crate::engine::conn::State as ConnState;
 use crate::engine::finish::Pending;
 use crate::engine::front::{Greeting, Request};
@@ -212,7 +213,7 @@ impl Member {
         let Some(request) = self.server.front.receive(conn, frame, 0)? else { return Ok(()) };
         if !self.touch(request.session, request.timeout) {
             // The real server drops the requests of a session that has ended.
-        } else if !is_known(request.op) {
+        } else if !is_known(request.op, Brand::default()) {
             self.server.front.refuse_operation(conn, &request, 0);
         } else if !self.server.refuse_eagerly(conn, &request) {
             self.submit(conn, &request);

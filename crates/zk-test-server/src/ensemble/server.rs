@@ -3,6 +3,7 @@
 use super::message::{Channel, Entry, Link, Message, Notification, Packet, Snapshot, State, Vote};
 use super::pipeline::Pipeline;
 use super::{Notice, Output, Settings};
+use crate::Brand;
 use crate::engine::ConnId;
 use crate::engine::conn::State as ConnState;
 use crate::engine::finish::Pending;
@@ -58,7 +59,7 @@ impl Server {
             members: settings.members,
             settings,
             now: Duration::ZERO,
-            front: Front::new(identity, limits, None),
+            front: Front::new(identity, limits, Brand::default(), None),
             sessions: BTreeMap::new(),
             applied: 0,
             tail: VecDeque::new(),

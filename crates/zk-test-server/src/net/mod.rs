@@ -92,6 +92,8 @@ pub(super) struct Options {
     /// How many requests, and how many events, the log keeps.
     pub(super) log_capacity: usize,
     pub(super) tls: Option<ServerTls>,
+    /// The time of day at the start; `None`: as this host's clock has it.
+    pub(super) wall_clock: Option<SystemTime>,
 }
 
 impl Core {
@@ -143,7 +145,8 @@ impl Shared {
         let waker = Waker::new(&registry, WAKER)?;
         let listener = Listener::bind(wanted, &registry)?;
         let address = listener.address();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let start = options.wall_clock.unwrap_or_else(SystemTime::now);
+        let since = start.duration_since(UNIX_EPOCH).unwrap_or_default();
         let epoch = i64::try_from(since.as_millis()).unwrap_or(0);
         let identity = Identity { server: 0, epoch, secret: fastrand::u128(..) };
         let core = Core {

@@ -103,7 +103,7 @@ pub(super) fn watches_by_path(engine: &Engine, text: &mut Text) {
     let by_path: BTreeMap<_, _> = engine.data_watches().by_path().iter().collect();
     for (path, conns) in by_path {
         text.line(format_args!("{path}"));
-        for conn in conns {
+        for conn in conns.keys() {
             text.line(format_args!("\t{:#x}", engine.session_of(*conn)));
         }
     }

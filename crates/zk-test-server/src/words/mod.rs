@@ -9,8 +9,12 @@ use std::net::SocketAddr;
 
 use super::engine::{ConnId, Engine};
 
-/// Clients read the first three numbers, and people the rest.
-const VERSION: &str = concat!("3.8.0-zk-mutex-test-server-", env!("CARGO_PKG_VERSION"));
+/// The name of the version in `srvr`, and the version. Clients read the first numbers, and people
+/// the rest.
+fn version(engine: &Engine) -> (&'static str, String) {
+    let (name, version) = engine.settings().brand.version();
+    (name, format!("{version}-zk-mutex-test-server-{}", env!("CARGO_PKG_VERSION")))
+}
 
 /// All that the real server takes for words.
 const KNOWN: [&[u8; 4]; 18] = [
@@ -39,7 +43,7 @@ pub(super) fn answer(engine: &mut Engine, word: [u8; 4], asked: Asked) -> String
         b"stat" => server(engine, Some(asked.conn), &mut text),
         b"mntr" => monitor(engine, &mut text),
         b"conf" => config(engine, asked.address, &mut text),
-        b"envi" => environment(&mut text),
+        b"envi" => environment(engine, &mut text),
         b"cons" => {
             dump::connections(engine, asked.conn, true, &mut text);
             text.line(format_args!(""));
@@ -81,7 +85,8 @@ impl Text {
 /// `srvr`, and, with the clients, `stat`. Requests are answered within the millisecond in which
 /// they are read: the latency is zero.
 fn server(engine: &Engine, with_clients: Option<ConnId>, text: &mut Text) {
-    text.line(format_args!("Zookeeper version: {VERSION}"));
+    let (name, version) = version(engine);
+    text.line(format_args!("{name}: {version}"));
     if let Some(asking) = with_clients {
         text.line(format_args!("Clients:"));
         dump::connections(engine, asking, false, text);
@@ -101,7 +106,7 @@ fn server(engine: &Engine, with_clients: Option<ConnId>, text: &mut Text) {
 fn monitor(engine: &Engine, text: &mut Text) {
     let (received, sent) = engine.packets();
     let mut line = |key: &str, value: Arguments<'_>| text.line(format_args!("zk_{key}\t{value}"));
-    line("version", format_args!("{VERSION}"));
+    line("version", format_args!("{}", version(engine).1));
     line("server_state", format_args!("standalone"));
     line("ephemerals_count", format_args!("{}", engine.ephemeral_count()));
     line("num_alive_connections", format_args!("{}", engine.connections().len()));
@@ -136,9 +141,9 @@ fn config(engine: &Engine, address: SocketAddr, text: &mut Text) {
     text.line(format_args!("serverId=0"));
 }
 
-fn environment(text: &mut Text) {
+fn environment(engine: &Engine, text: &mut Text) {
     text.line(format_args!("Environment:"));
-    text.line(format_args!("zookeeper.version={VERSION}"));
+    text.line(format_args!("zookeeper.version={}", version(engine).1));
     text.line(format_args!("host.name=localhost"));
     text.line(format_args!("os.name={}", std::env::consts::OS));
     text.line(format_args!("os.arch={}", std::env::consts::ARCH));
@@ -147,6 +152,7 @@ fn environment(text: &mut Text) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Brand;
     use crate::engine::{Identity, Settings};
     use std::time::Duration;
 
@@ -158,8 +164,15 @@ mod tests {
     fn every_word_has_an_answer() {
         let tick = Duration::from_millis(250);
         let (min_session, max_session) = (2 * tick, 20 * tick);
-        let settings =
-            Settings { tick, min_session, max_session, reap_interval: tick, super_digest: None };
+        let brand = Brand::ZooKeeper38;
+        let settings = Settings {
+            brand,
+            tick,
+            min_session,
+            max_session,
+            reap_interval: tick,
+            super_digest: None,
+        };
         let mut engine =
             Engine::new(settings, Identity { server: 0, epoch: 1_700_000_000_000, secret: 7 });
         engine.accept(7, ([127, 0, 0, 1], 40_000).into());

@@ -7,20 +7,32 @@ use super::{
     requests::*,
 };
 use std::slice::from_ref;
-use zk_test_support::{Shared, scenarios};
+use zk_test_support::{Shared, Test, scenarios};
 
-scenarios![
-    a_persistent_watch_fires_for_data_and_children,
-    a_recursive_watch_fires_for_all_below_but_not_for_children,
-    watches_of_several_kinds_on_one_node,
-    the_later_mode_takes_the_place_of_the_former,
-    a_one_shot_watch_takes_the_place_of_a_lasting_one,
-    add_watch_needs_no_node_and_a_known_mode,
-    watches_are_removed_by_kind,
-    whoever_watches_a_node_makes_a_check_succeed,
-    a_lasting_watch_is_filtered_by_permission,
-    removed_watches_are_silent,
-];
+/// What watches of several modes on one node do to each other has changed with 3.9.
+pub fn tests() -> Vec<Test> {
+    let mut all = scenarios![@list
+        a_persistent_watch_fires_for_data_and_children,
+        a_recursive_watch_fires_for_all_below_but_not_for_children,
+        watches_of_several_kinds_on_one_node,
+        add_watch_needs_no_node_and_a_known_mode,
+        a_lasting_watch_is_filtered_by_permission,
+    ];
+    let of_38 = scenarios![@list
+        the_later_mode_takes_the_place_of_the_former,
+        a_one_shot_watch_takes_the_place_of_a_lasting_one,
+        watches_are_removed_by_kind,
+        whoever_watches_a_node_makes_a_check_succeed,
+        removed_watches_are_silent,
+    ];
+    let of_39 = scenarios![@list
+        modes_stand_beside_each_other,
+        each_mode_is_removed_by_itself,
+        a_check_sees_only_the_clients_own_watches,
+    ];
+    all.extend(if is_39() { of_39 } else { of_38 });
+    all
+}
 
 /// Makes each write, and compares the events the client hears after it.
 #[track_caller]
@@ -118,10 +130,15 @@ fn watches_of_several_kinds_on_one_node() {
     );
     // Two recursive ones.
     client.good(&add_watch("/p/c", RECURSIVE_WATCH));
+    // In 3.9 the persistent one stands beside them.
+    let with_children = |event| if is_39() { vec![event, children("/p/c")] } else { vec![event] };
     after_each(
         &mut client,
         &mut other,
-        &[(create("/p/c/d"), vec![created("/p/c/d")]), (delete("/p/c/d"), vec![deleted("/p/c/d")])],
+        &[
+            (create("/p/c/d"), with_children(created("/p/c/d"))),
+            (delete("/p/c/d"), with_children(deleted("/p/c/d"))),
+        ],
     );
 }
 
@@ -350,4 +367,96 @@ fn removed_watches_are_silent() {
     );
     client.good(&remove_watches("/p", ANY_WATCHES));
     after_each(&mut client, &mut other, &[(create("/p"), vec![]), (delete("/p"), vec![])]);
+}
+
+fn modes_stand_beside_each_other() {
+    let address = Shared::chroot();
+    let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
+    make(&mut other, &["/p"]);
+    client.good(&add_watch("/p", PERSISTENT_WATCH));
+    client.good(&add_watch("/p", RECURSIVE_WATCH));
+    client.good(&watch_data("/p"));
+    client.good(&watch_children("/p"));
+    // One event for each change; the one-shot watches go, and the others stay.
+    for _ in 0..2 {
+        after_each(
+            &mut client,
+            &mut other,
+            &[
+                (set_data("/p", b""), vec![changed("/p")]),
+                (create("/p/c"), vec![created("/p/c"), children("/p")]),
+                (set_data("/p/c", b""), vec![changed("/p/c")]),
+                (delete("/p/c"), vec![deleted("/p/c"), children("/p")]),
+            ],
+        );
+    }
+    after_each(&mut client, &mut other, &[(delete("/p"), vec![deleted("/p")])]);
+}
+
+fn each_mode_is_removed_by_itself() {
+    let address = Shared::chroot();
+    let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
+    make(&mut other, &["/p"]);
+    let kinds = [CHILD_WATCHES, DATA_WATCHES, ANY_WATCHES, PERSISTENT_WATCHES, RECURSIVE_WATCHES];
+    for kind in kinds {
+        codes(
+            &mut client,
+            &[
+                (remove_watches("/p", kind), NO_WATCHER),
+                (check_watches("/p", kind), NO_WATCHER),
+                (remove_watches("/nothing", kind), NO_WATCHER),
+            ],
+        );
+    }
+    for kind in [0, -1, 6] {
+        codes(
+            &mut client,
+            &[(remove_watches("/p", kind), MARSHALLING), (check_watches("/p", kind), MARSHALLING)],
+        );
+    }
+    let set = [
+        (CHILD_WATCHES, watch_children("/p")),
+        (DATA_WATCHES, watch_data("/p")),
+        (PERSISTENT_WATCHES, add_watch("/p", PERSISTENT_WATCH)),
+        (RECURSIVE_WATCHES, add_watch("/p", RECURSIVE_WATCH)),
+    ];
+    for removed in kinds {
+        for (_, watch) in &set {
+            client.good(watch);
+        }
+        client.good(&remove_watches("/p", removed));
+        assert_eq!(client.code(&remove_watches("/p", removed)), NO_WATCHER, "{removed}");
+        for (kind, _) in &set {
+            let is_left = removed != ANY_WATCHES && removed != *kind;
+            let code = if is_left { 0 } else { NO_WATCHER };
+            assert_eq!(client.code(&check_watches("/p", *kind)), code, "{kind} after {removed}");
+        }
+        let any = if removed == ANY_WATCHES { NO_WATCHER } else { 0 };
+        codes(&mut client, &[(check_watches("/p", ANY_WATCHES), any)]);
+        codes(&mut client, &[(remove_watches("/p", ANY_WATCHES), any)]);
+        other.good(&set_data("/p", b""));
+        heard(&mut client, &[]);
+    }
+}
+
+fn a_check_sees_only_the_clients_own_watches() {
+    let address = Shared::chroot();
+    let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
+    make(&mut other, &["/p", "/p/c"]);
+    other.good(&watch_data("/p"));
+    other.good(&add_watch("/p", RECURSIVE_WATCH));
+    let kinds = [CHILD_WATCHES, DATA_WATCHES, ANY_WATCHES, PERSISTENT_WATCHES, RECURSIVE_WATCHES];
+    codes(&mut client, &kinds.map(|kind| (check_watches("/p", kind), NO_WATCHER)));
+    client.good(&add_watch("/p", RECURSIVE_WATCH));
+    codes(
+        &mut client,
+        &[
+            (check_watches("/p", RECURSIVE_WATCHES), 0),
+            (check_watches("/p", ANY_WATCHES), 0),
+            (check_watches("/p", CHILD_WATCHES), NO_WATCHER),
+            (check_watches("/p", DATA_WATCHES), NO_WATCHER),
+            (check_watches("/p", PERSISTENT_WATCHES), NO_WATCHER),
+            (check_watches("/p/c", ANY_WATCHES), NO_WATCHER),
+        ],
+    );
 }

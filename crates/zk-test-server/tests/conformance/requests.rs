@@ -56,6 +56,9 @@ pub const RECURSIVE_WATCH: i32 = 1;
 pub const CHILD_WATCHES: i32 = 1;
 pub const DATA_WATCHES: i32 = 2;
 pub const ANY_WATCHES: i32 = 3;
+/// Since 3.9.
+pub const PERSISTENT_WATCHES: i32 = 4;
+pub const RECURSIVE_WATCHES: i32 = 5;
 
 /// create, create2, createContainer, createTTL: `op` says which.
 #[derive(Clone, Debug)]

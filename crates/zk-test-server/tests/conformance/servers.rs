@@ -1,6 +1,7 @@
 //! What this suite asks of servers beyond `Server::start()`, in one place.
 use std::env;
-use zk_test_support::Server;
+use zk_test_server::Brand;
+use zk_test_support::{Server, brand};
 
 /// Set to `real`, random sequences compare two real servers: whether the real one answers the same
 /// twice.
@@ -13,4 +14,10 @@ pub fn pair() -> ([Server; 2], [&'static str; 2]) {
         _ => (Server::embedded(), "the embedded server"),
     };
     ([Server::real().start(), other.start()], ["the real server", name])
+}
+
+/// Whether the servers are of ZooKeeper 3.9, which answers otherwise in what `Brand::ZooKeeper39`
+/// lists.
+pub fn is_39() -> bool {
+    brand::current() == Brand::ZooKeeper39
 }

@@ -235,7 +235,11 @@ impl Machine {
                     }
                 }
             }
-            Task::Prune { .. } => {}
+            Task::Prune { path } => {
+                if matches!(code, err::OK | err::NO_NODE) {
+                    self.outputs.push_back(Output::Pruned(std::mem::take(path)));
+                }
+            }
             Task::WatchFolder { watch } => {
                 let listed = match code {
                     err::OK => match codec::decode(op::GET_CHILDREN, body)? {

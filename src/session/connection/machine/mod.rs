@@ -110,6 +110,8 @@ pub(crate) enum Output {
     Log(log::Level, String),
     /// These holds are marked as lost: the callbacks of their holders must be run.
     TellLoss(Vec<Arc<LeasedNode>>),
+    /// This node was deleted because it was empty, or does not exist.
+    Pruned(String),
     /// A node may be removed only if no hold stands on this path. The owner answers with
     /// [`Machine::may_remove`].
     MayRemove {

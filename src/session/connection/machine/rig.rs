@@ -172,7 +172,7 @@ impl Rig {
                 self.machine.may_remove(task, may, self.now);
             }
             Output::Log(_, line) => self.logged.push(line),
-            Output::FolderListed(..) | Output::TellLoss(_) => {}
+            Output::FolderListed(..) | Output::TellLoss(_) | Output::Pruned(_) => {}
         }
     }
 

@@ -12,6 +12,9 @@ final class Recipes {
         void sections(CuratorFramework client, Member.Task task, int thread, Ledger ledger) throws Exception;
     }
 
+    /** Whether this is Curator 5.5 or later. */
+    private static final boolean DOWNGRADES = Boolean.getBoolean("curator.downgrades");
+
     static Recipe of(Member.Task task) {
         return switch (task.text("recipe")) {
             case "mutex" -> Recipes::mutex;
@@ -48,7 +51,10 @@ final class Recipes {
             if (Member.Task.writes(i, thread)) {
                 lock.writeLock().acquire();
                 ledger.write(node(lock.writeLock()));
+                // Becomes a reader on its way out, where no writer can come in between.
+                if (DOWNGRADES) lock.readLock().acquire();
                 lock.writeLock().release();
+                if (DOWNGRADES) lock.readLock().release();
             } else {
                 lock.readLock().acquire();
                 ledger.read(node(lock.readLock()));

@@ -1,6 +1,6 @@
 //! Answers without what two servers may differ in.
 use super::super::{
-    answers::{Body, Heard, Outcome, Reply},
+    answers::{Body, Event, Heard, Outcome, Reply},
     checks::timeless,
 };
 use zk_test_support::raw::{Acl, Stat};
@@ -17,7 +17,8 @@ impl Normal {
     pub fn heard(&self, heard: Heard) -> Heard {
         match heard {
             Heard::Reply(reply) => Heard::Reply(self.reply(reply)),
-            other => other,
+            Heard::Event(event) => Heard::Event(Event { zxid: self.zxid(event.zxid), ..event }),
+            Heard::Closed => Heard::Closed,
         }
     }
 

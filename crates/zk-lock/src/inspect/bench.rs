@@ -1,4 +1,4 @@
-//! `zk-lock bench`: what locking costs against this ensemble, measured for a few seconds.
+//! `zk-lock bench`: measures the cost of locking with this ensemble for a few seconds.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use crate::connect;
 use crate::exit::Failure;
 use crate::output::{Output, table};
 
-/// What one part of it gave.
+/// The result of one part of the measurement.
 struct Part {
     name: &'static str,
     about: String,
-    /// Of each cycle, in the order of their length.
+    /// The length of each cycle, the shortest first.
     cycles: Vec<Duration>,
     took: Duration,
 }
@@ -24,7 +24,7 @@ impl Part {
         self.cycles.len() as f64 / self.took.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// The duration below which so many of a hundred cycles stay.
+    /// The duration that `percent` of all cycles do not exceed.
     fn percentile(&self, percent: usize) -> Duration {
         let at = (self.cycles.len() * percent / 100).min(self.cycles.len().saturating_sub(1));
         self.cycles.get(at).copied().unwrap_or_default()
@@ -82,7 +82,7 @@ fn measure(common: &Common, args: &BenchArgs, sessions: usize) -> Result<Part, F
     // Sessions of their own: threads of one session would hand the lock to each other.
     let locks: Vec<(zk_mutex::ZkSession, ZkMutex)> = (0..sessions)
         .map(|_| {
-            let session = connect::session(common)?;
+            let session = connect::builder(common, Duration::from_secs(10))?.connect()?;
             let lock = ZkMutex::new(&session, &args.path)?;
             drop(lock.lock()?); // the path is made
             Ok((session, lock))

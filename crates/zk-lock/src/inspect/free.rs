@@ -64,8 +64,8 @@ pub fn break_lock(common: &Common, args: &BreakArgs, output: &Output) -> Result<
             return Ok(NOTHING);
         }
     }
-    // The number of a node's creation names it for ever: a node that was made anew meanwhile,
-    // under the same name, is somebody else's.
+    // The czxid identifies a node for ever. If another client has made a node of the same name
+    // meanwhile, its czxid differs, and that node must stay.
     let path = &contender.path;
     let deleted = match zk::data(&session, path)? {
         Some((_, stat)) if stat.czxid == contender.stat.czxid => {

@@ -1,19 +1,19 @@
-//! What a node's name tells: the kind of contender, and which client library made it.
+//! The meaning of a node's name: the kind of the contender, and the client library that made it.
 
 use serde_json::Value;
 
 /// Curator's `Revoker` writes this into a node, and zk-mutex too.
 pub const REVOKE: &[u8] = b"__REVOKE__";
 
-/// What a contender wants.
+/// The kind of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Mutex,
     Read,
     Write,
-    /// Of an election.
+    /// In an election.
     Candidate,
-    /// A semaphore's permit.
+    /// Of a semaphore.
     Permit,
     /// A lock that is one node, without a queue.
     Exclusive,
@@ -32,13 +32,16 @@ impl Kind {
     }
 }
 
-/// Which library made a node, as far as its name and its data tell.
+/// The library that made a node, as far as its name and its data show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     ZkMutex,
     /// Curator, or a client that writes its names (Rust's zookeeper-client).
     Curator,
     Kazoo,
+    /// A node with kazoo's name and with host and process id: zk-mutex writes both with its kazoo
+    /// layout, and kazoo does so if its user gives such an identifier.
+    KazooOrZkMutex,
     GoZookeeper,
     Unknown,
 }
@@ -49,6 +52,7 @@ impl Client {
             Client::ZkMutex => "zk-mutex",
             Client::Curator => "Curator",
             Client::Kazoo => "kazoo",
+            Client::KazooOrZkMutex => "kazoo or zk-mutex",
             Client::GoZookeeper => "go-zookeeper",
             Client::Unknown => "unknown",
         }
@@ -136,8 +140,9 @@ impl Name {
     /// Curator or of kazoo, and its data is host and process id.
     pub fn client(&self, data: &[u8]) -> Client {
         match self.id {
-            Id::Curator | Id::Kazoo if host_and_pid(data).is_some() => Client::ZkMutex,
-            // The request to let go has taken the place of what told them apart.
+            Id::Curator if host_and_pid(data).is_some() => Client::ZkMutex,
+            Id::Kazoo if host_and_pid(data).is_some() => Client::KazooOrZkMutex,
+            // The request to let go has replaced the data, which differs between the libraries.
             Id::Curator | Id::Kazoo if data == REVOKE => Client::Unknown,
             Id::Curator => Client::Curator,
             Id::Kazoo => Client::Kazoo,
@@ -155,7 +160,8 @@ pub fn host_and_pid(data: &[u8]) -> Option<(&str, u32)> {
     pid.parse().ok().filter(|_| is_host).map(|pid| (host, pid))
 }
 
-/// Where a contender runs, as far as its data tells: all of ours, and the address of Curator's.
+/// The host of a contender, as far as its data has it: zk-mutex writes the host's name, and Curator
+/// its address.
 pub fn host(data: &[u8]) -> Value {
     match host_and_pid(data) {
         Some((host, _)) => host.into(),
@@ -192,7 +198,7 @@ mod tests {
         assert_reads(&format!("_c_{HEX}-lock-0000000031"), "", Mutex, 31, GoZookeeper);
         assert_reads(&format!("{HEX}__lock__0000000032"), "", Mutex, 32, Kazoo);
         assert_reads(&format!("{HEX}__rlock__0000000033"), "job-7", Read, 33, Kazoo);
-        assert_reads(&format!("{HEX}__lock__0000000032"), "h7:4711", Mutex, 32, ZkMutex);
+        assert_reads(&format!("{HEX}__lock__0000000032"), "h7:4711", Mutex, 32, KazooOrZkMutex);
         assert_reads("lock-0000000001", "", Mutex, 1, Unknown);
         assert_reads(&format!("_c_{UUID}-lock--000000005"), "", Mutex, -5, Curator);
         assert_reads(&format!("_c_{UUID}-lock-12345678901"), "", Mutex, 12_345_678_901, Curator);

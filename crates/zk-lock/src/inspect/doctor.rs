@@ -1,4 +1,4 @@
-//! `zk-lock doctor`: looks the ensemble over, and says what to do about each finding.
+//! `zk-lock doctor`: checks the ensemble, and gives advice for each finding.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +10,18 @@ use super::names::Client;
 use super::queue::Queue;
 use super::servers;
 use crate::cli::{Common, DoctorArgs};
+use crate::connect::ReadingSession;
 use crate::exit::{Failure, NOTHING};
 use crate::output::Output;
 use crate::time::show;
 use crate::{connect, zk};
+
+/// A server without a quorum answers each four-letter word that asks for its state with this.
+const NOT_SERVING: &str = "not currently serving requests";
+/// The mode of a server without a quorum that was started with `readonlymode.enabled`.
+const READ_ONLY: &str = "read-only";
+/// How long the session to one host may take.
+const HOST_LIMIT: Duration = Duration::from_secs(5);
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +76,20 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     let mut findings = Findings::default();
     let builder = connect::builder(common, args.session)?;
     let servers = common.connect.as_deref().unwrap_or_default();
-    let conf = hosts(servers, &mut findings);
+    let hosts = check_hosts(servers, &mut findings);
     match builder.connect() {
         Ok(session) => {
-            if let Err(failure) = examine(&session, args, servers, &conf, &mut findings) {
+            let examined = ReadingSession::new(session).and_then(|session| {
+                let conf = hosts.conf.as_deref();
+                let examined = examine(&session, args, servers, conf, &mut findings);
+                let _ = session.close();
+                examined?;
+                one_ensemble(common, args, &hosts.serving, &mut findings)
+            });
+            if let Err(failure) = examined {
                 let advice = "the checks behind this were not made";
                 findings.add("session", Level::Fault, failure.message, advice);
             }
-            let _ = session.close();
         }
         Err(e) => {
             let failure = Failure::from(e);
@@ -91,8 +105,17 @@ pub fn run(common: &Common, args: &DoctorArgs, output: &Output) -> Result<u8, Fa
     report(&findings, output)
 }
 
-/// Each server by itself. Gives the settings that the first of them tells.
-fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
+/// The results of the check of each server that later checks need.
+#[derive(Default)]
+struct Hosts {
+    /// The hosts that accept connections, and do not say that they cannot serve.
+    serving: Vec<String>,
+    /// The settings of the first server that allows `conf`.
+    conf: Option<String>,
+}
+
+/// Checks each server by itself.
+fn check_hosts(connect: &str, findings: &mut Findings) -> Hosts {
     let hosts = servers::hosts(connect);
     match hosts.len() {
         1 => findings.add(
@@ -110,7 +133,7 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
         ),
         count => findings.ok("servers", format!("{count} servers are named")),
     }
-    let (mut versions, mut conf) = (Vec::new(), None);
+    let (mut versions, mut checked) = (Vec::new(), Hosts::default());
     for host in &hosts {
         let took = match servers::dial(host) {
             Ok(took) => took,
@@ -129,11 +152,31 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
                 "reachable",
                 Level::Note,
                 format!("{host} accepts connections ({}) and tells nothing of itself", show(took)),
-                "allow it: 4lw.commands.whitelist=srvr,conf,wchp in zoo.cfg (a port for TLS only \
+                "allow it: 4lw.commands.whitelist=srvr,conf,wchp,cons in zoo.cfg (a port for TLS only \
                  tells nothing; with client.portUnification it does)",
             );
+            checked.serving.push(host.clone());
             continue;
         };
+        if answer.starts_with("HTTP/") {
+            findings.add(
+                "reachable",
+                Level::Fault,
+                format!("{host} speaks HTTP: this port is not for ZooKeeper's clients"),
+                "name the clientPort of zoo.cfg (usually 2181), not the admin server's port",
+            );
+            continue;
+        }
+        if answer.contains(NOT_SERVING) {
+            findings.add(
+                "quorum",
+                Level::Fault,
+                format!("{host} runs and serves nobody: it is in no quorum"),
+                "start the other servers, and see that they reach each other on the ports of the \
+                 server.N lines in zoo.cfg; its log says which server it misses",
+            );
+            continue;
+        }
         let value = |key: &str| {
             answer.lines().find_map(|line| line.strip_prefix(key)).map(|v| v.trim().to_owned())
         };
@@ -142,7 +185,10 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
         let mode = value("Mode:").unwrap_or_else(|| "unknown".to_owned());
         judge_server(host, &short, &mode, &answer, findings);
         versions.push(short);
-        conf = conf.or_else(|| servers::ask(host, "conf"));
+        if mode != READ_ONLY {
+            checked.serving.push(host.clone());
+        }
+        checked.conf = checked.conf.or_else(|| servers::ask(host, "conf"));
     }
     versions.sort();
     versions.dedup();
@@ -154,7 +200,7 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
             "finish the upgrade",
         );
     }
-    conf
+    checked
 }
 
 fn judge_server(host: &str, version: &str, mode: &str, answer: &str, findings: &mut Findings) {
@@ -179,6 +225,15 @@ fn judge_server(host: &str, version: &str, mode: &str, answer: &str, findings: &
              sessions to voting servers",
         );
     }
+    if mode == READ_ONLY {
+        findings.add(
+            "quorum",
+            Level::Fault,
+            format!("{host} is read-only: it is in no quorum, and no lock can be taken there"),
+            "start the other servers, and see that they reach each other; its log says which \
+             server it misses",
+        );
+    }
     let outstanding = answer.lines().find_map(|line| line.strip_prefix("Outstanding: "));
     if let Some(count) = outstanding.and_then(|n| n.trim().parse::<u64>().ok()).filter(|n| *n > 50)
     {
@@ -195,7 +250,7 @@ fn examine(
     session: &ZkSession,
     args: &DoctorArgs,
     connect: &str,
-    conf: &Option<String>,
+    conf: Option<&str>,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     timeouts(session, args, conf, findings);
@@ -222,12 +277,7 @@ fn examine(
 }
 
 /// The granted timeout, and the servers' tick.
-fn timeouts(
-    session: &ZkSession,
-    args: &DoctorArgs,
-    conf: &Option<String>,
-    findings: &mut Findings,
-) {
+fn timeouts(session: &ZkSession, args: &DoctorArgs, conf: Option<&str>, findings: &mut Findings) {
     let granted = session.timeout();
     if granted == args.session {
         findings.ok("timeout", format!("a session timeout of {} is granted", show(granted)));
@@ -253,7 +303,7 @@ fn timeouts(
         );
     }
     let setting = |key: &str| -> Option<Duration> {
-        let line = conf.as_deref()?.lines().find_map(|line| line.strip_prefix(key))?;
+        let line = conf?.lines().find_map(|line| line.strip_prefix(key))?;
         line.trim().parse().ok().map(Duration::from_millis)
     };
     let (Some(tick), least) = (setting("tickTime="), setting("minSessionTimeout=")) else {
@@ -292,6 +342,96 @@ fn timeouts(
     } else {
         findings.ok("tick", format!("the tick is {}", show(tick)));
     }
+}
+
+/// Whether each host gives a session, and all are servers of one ensemble. A session to one host
+/// makes a node for the time of the check, and a session to each other host tries to make the same
+/// node. The leader decides about each create, so a server of the same ensemble refuses it, also
+/// while its own copy of the tree is behind.
+fn one_ensemble(
+    common: &Common,
+    args: &DoctorArgs,
+    hosts: &[String],
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    if hosts.len() < 2 {
+        return Ok(()); // the other checks have had a session to this server
+    }
+    let mut sessions = Vec::new();
+    for host in hosts {
+        sessions.extend(session_at(common, args, host, findings)?.map(|session| (host, session)));
+    }
+    let name = own_name();
+    let create = |session: &ZkSession, path: &str| -> Result<Result<String, ZkError>, Failure> {
+        let open = Acl::open_unsafe().clone();
+        Ok(session.client()?.create(path, Vec::new(), open, CreateMode::Ephemeral))
+    };
+    let mut made = None;
+    for (host, session) in &sessions {
+        let path = zk::join(&nearest(session, &args.path)?, &name);
+        // A failure has its finding: the ACL of the path, or a chroot that is not there.
+        if create(session, &path)?.is_ok() {
+            made = Some((*host, path));
+            break;
+        }
+    }
+    let Some((reference, path)) = made else { return Ok(()) };
+    let mut is_one = sessions.len() == hosts.len();
+    for (host, session) in sessions.iter().filter(|(host, _)| *host != reference) {
+        let text = match create(session, &path)? {
+            Err(ZkError::NodeExists) => continue,
+            // The end of the session deletes the node that was made.
+            Ok(_) | Err(ZkError::NoNode) => format!(
+                "{host} and {reference} belong to different ensembles: {reference} has a node that \
+                 {host} does not have. Two could hold a lock"
+            ),
+            Err(e) => format!("{host} could not make a node: {e:?}"),
+        };
+        is_one = false;
+        let advice = "name the servers of one ensemble in the connect string; if they should be \
+                      one, compare the server.N lines in their zoo.cfg";
+        findings.add("ensemble", Level::Fault, text, advice);
+    }
+    if is_one {
+        findings.ok("ensemble", "all servers belong to one ensemble");
+    }
+    for (_, session) in &sessions {
+        let _ = session.close();
+    }
+    Ok(())
+}
+
+/// A session to one host of the connect string; `None` if the host gives none, which is a finding.
+fn session_at(
+    common: &Common,
+    args: &DoctorArgs,
+    host: &str,
+    findings: &mut Findings,
+) -> Result<Option<ReadingSession>, Failure> {
+    let chroot = servers::chroot(common.connect.as_deref().unwrap_or_default());
+    let common = Common {
+        connect: Some(format!("{host}{chroot}")),
+        connect_timeout: common.connect_timeout.min(HOST_LIMIT),
+        ..common.clone()
+    };
+    match connect::builder(&common, args.session)?.connect() {
+        Ok(session) => ReadingSession::new(session).map(Some),
+        Err(e) => {
+            findings.add(
+                "serving",
+                Level::Fault,
+                format!("{host} accepts connections and gives no session: {e}"),
+                "see its log: it may be in no quorum, be overloaded, or refuse more connections \
+                 of one host (maxClientCnxns in zoo.cfg)",
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// The name of a node that no other process makes.
+fn own_name() -> String {
+    format!("zk-lock-doctor-{}-{}", std::process::id(), crate::time::boot_millis())
 }
 
 /// The path itself, or the nearest node above it that is there.
@@ -358,8 +498,7 @@ fn fine(time: Duration) -> String {
 /// Writes, containers and the clock, by a node that is there for a moment.
 fn writes(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(), Failure> {
     let client = session.client()?;
-    let name = format!("zk-lock-doctor-{}-{}", std::process::id(), crate::time::boot_millis());
-    let path = zk::join(folder, &name);
+    let path = zk::join(folder, &own_name());
     let open = || Acl::open_unsafe().clone();
     let (start, mut times) = (Instant::now(), Vec::new());
     while times.len() < ROUNDS && start.elapsed() < ROUNDS_TAKE {
@@ -451,14 +590,15 @@ fn acl(session: &ZkSession, folder: &str, findings: &mut Findings) -> Result<(),
 /// Clients that do not exclude each other.
 fn clients(session: &ZkSession, path: &str, findings: &mut Findings) -> Result<(), Failure> {
     let Some(queue) = Queue::read(session, path)? else { return Ok(()) };
-    let has = |client| queue.contenders.iter().any(|contender| contender.client == client);
+    let has = |clients: &[Client]| queue.contenders.iter().any(|one| clients.contains(&one.client));
+    let has_kazoos_names = has(&[Client::Kazoo, Client::KazooOrZkMutex]);
     let has_curators_names = queue.contenders.iter().any(|one| one.name.starts_with("_c_"));
     let advice = "give kazoo's Lock extra_lock_patterns=[\"-lock-\"], and Curator's clients \
                   another path";
-    if has(Client::Kazoo) && has(Client::Curator) {
+    if has_kazoos_names && has(&[Client::Curator]) {
         let text = format!("kazoo and Curator contend for {path}, and do not exclude each other");
         findings.add("clients", Level::Fault, text, advice);
-    } else if has(Client::Kazoo) && has_curators_names {
+    } else if has_kazoos_names && has_curators_names {
         let text = format!("kazoo contends for {path} with clients whose names it may not know");
         findings.add("clients", Level::Warning, text, advice);
     }

@@ -1,5 +1,7 @@
 //! The commands that show locks and free them, on nodes of several client libraries.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use zk_test_server::TestServer;
 use zk_test_support::raw;
@@ -43,6 +45,9 @@ fn show_names_the_contenders_of_every_library() {
     let mut wanted = Vec::new();
     for i in 0..52 {
         let (name, data, client) = match i % 4 {
+            1 if i % 8 == 5 => {
+                (format!("{}__lock__", hex(i)), format!("h7:{i}"), "kazoo or zk-mutex")
+            }
             0 => (format!("_c_{}-lock-", uuid(i)), "10.0.0.7".to_owned(), "Curator"),
             1 => (format!("{}__lock__", hex(i)), String::new(), "kazoo"),
             2 => (format!("_c_{}-lock-", hex(i)), String::new(), "go-zookeeper"),
@@ -67,6 +72,9 @@ fn show_names_the_contenders_of_every_library() {
     );
     assert_eq!((all[3]["host"].as_str(), all[3]["pid"].as_i64()), (Some("h7"), Some(3)));
     assert_eq!(all[0]["session"], format!("0x{:x}", raw.session_id()));
+    let addresses = all.iter().map(|one| one["address"].as_str().expect("text"));
+    let addresses: HashSet<&str> = addresses.collect();
+    assert!(addresses.len() == 1 && addresses.iter().all(|one| one.starts_with("127.0.0.1:")));
     assert_eq!((shown["kind"].as_str(), shown["waiting"].as_i64()), (Some("mutex"), Some(51)));
 
     let text = run(&server, &["show", LOCK]);
@@ -223,6 +231,31 @@ fn revoke_asks_the_holder_and_break_deletes_what_it_was_told() {
     assert_eq!(broken.code, 0, "{broken:?}");
     assert_eq!(children(&server, LOCK), [first.as_str()]);
     assert_eq!(run(&server, &["revoke", "/nowhere"]).code, 1);
+}
+
+#[test]
+fn break_takes_the_names_of_each_client() {
+    let server = server();
+    let mut raw = raw(&server);
+    let hex = uuid(7).replace('-', "");
+    for prefix in [
+        format!("_c_{hex}-lock-"), // go-zookeeper
+        format!("{hex}__lock__"),  // kazoo
+        format!("{hex}__rlock__"),
+        format!("_c_{}-lock-", uuid(1)), // Curator
+        format!("_c_{}-__READ__", uuid(2)),
+        format!("_c_{}-__WRIT__", uuid(3)),
+        format!("_c_{}-lock-1", uuid(4)), // a number of eleven digits
+    ] {
+        let node = contend(&mut raw, &prefix, "h7:1");
+        let asked = run(&server, &["revoke", LOCK, "--node", &node]);
+        assert_eq!(asked.code, 0, "{node}: {asked:?}");
+        // The name, or the node's whole path.
+        let path = format!("{LOCK}/{node}");
+        let named = if prefix.contains("lock") { &node } else { &path };
+        let broken = run(&server, &["break", LOCK, "--node", named, "--yes"]);
+        assert_eq!((broken.code, children(&server, LOCK).len()), (0, 0), "{node}: {broken:?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The queue of a lock, as its nodes tell.
+//! The queue of a lock, read from its nodes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub struct Contender {
     pub stat: Meta,
 }
 
-/// What kind of lock stands at a path.
+/// A lock at a path, with its contenders.
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub path: String,
@@ -43,7 +43,7 @@ impl Queue {
         }
     }
 
-    /// The same, where the names of the node's children are known.
+    /// As `read`, but the names of the node's children are known already.
     pub fn of(
         session: &ZkSession,
         path: &str,

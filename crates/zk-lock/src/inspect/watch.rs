@@ -18,7 +18,7 @@ use crate::output::Output;
 use crate::run::signals::Signals;
 use crate::time::millis;
 
-/// A change of which no event came is seen after this.
+/// A change is noticed after this time at the latest, also if its event was lost.
 const POLL: Duration = Duration::from_secs(1);
 /// A watch that was lost with a session is set again after this.
 const REARM: Duration = Duration::from_secs(60);
@@ -36,8 +36,8 @@ fn follow(
     let mut before: Option<Option<Queue>> = None;
     let mut is_away = false;
     let (tell, told) = bounded(1);
-    // The client keeps each watch until its event: there is one at a time, but for those that an
-    // outage may have cost.
+    // The client keeps each watch until its event arrives, so only one is set at a time. An outage
+    // can lose its event: then another watch is set after REARM.
     let mut armed: Option<Instant> = None;
     loop {
         let is_there = before.as_ref().is_none_or(Option::is_some);
@@ -80,7 +80,7 @@ fn follow(
     }
 }
 
-/// Watches the children of the lock, if it is there. A loss of the watch costs a second.
+/// Watches the children of the lock, if it is there. If this fails, `POLL` finds the next change.
 fn arm(session: &ZkSession, path: &str, tell: Sender<()>) {
     if let Ok(client) = session.client() {
         let _ = client.get_children_w(path, move |_| {
@@ -94,7 +94,7 @@ pub fn run(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8, Fai
     follow(common, args, output, |before, now| {
         if is_screen {
             let text = match now {
-                Some(queue) => show::render(queue, &|_| Some(Vec::new())),
+                Some(queue) => show::render(queue, None),
                 None => format!("{}: nobody holds it or waits for it", args.path),
             };
             return output.result(&format!("\x1b[H\x1b[2J{text}\n\n(ctrl-c ends)"));
@@ -133,7 +133,7 @@ pub fn observe(common: &Common, args: &WatchArgs, output: &Output) -> Result<u8,
     })
 }
 
-/// What became of each contender.
+/// The event of each contender that has changed.
 fn changes<'q>(
     before: Option<&'q Queue>,
     now: Option<&'q Queue>,

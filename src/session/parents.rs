@@ -1,0 +1,181 @@
+//! The folders of locks on a server that has no containers: ZooKeeper's own deletes a container
+//! when its last child is gone, and a server without them leaves that to its clients.
+//!
+//! The folders are persistent nodes then, as Curator made them before there were containers, and
+//! the session that made one deletes it when it is empty (Curator: `Reaper`). The server refuses to
+//! delete a node that has children, so no client loses its place in a queue. A client that finds
+//! the folder gone makes it again, as with a container.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::generation::CallError;
+use crate::clock::BootTime;
+use crate::world::Mutex;
+use zk_wire::code::err;
+
+/// How often empty parents are looked for. ZooKeeper looks for empty containers as often
+/// (`znode.container.checkIntervalMs`).
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A server that does not know `createContainer` may close the connection at it. When it was closed
+/// so often in a row, before an answer came, this is taken for the reason.
+const LOST_CONNECTIONS: u32 = 2;
+
+/// What a session knows of its server's containers, in all its generations.
+#[derive(Default)]
+pub(crate) struct Parents(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// How many creates of a container in a row got no answer, because the connection was lost.
+    lost: u32,
+    are_persistent: bool,
+    /// The persistent parents that this session has made and has not seen gone: full paths.
+    made: BTreeSet<String>,
+    /// `None` while there are no such parents.
+    next_look: Option<BootTime>,
+}
+
+impl Parents {
+    /// Whether parents are made as persistent nodes.
+    pub(crate) fn are_persistent(&self) -> bool {
+        self.0.lock().are_persistent
+    }
+
+    /// Takes the outcome of a create of a container. True: the server refuses containers, and the
+    /// caller is to make a persistent node.
+    pub(crate) fn is_refusal(&self, created: &Result<(), CallError>) -> bool {
+        let mut state = self.0.lock();
+        let were_persistent = state.are_persistent;
+        let is_refusal = match created {
+            Err(CallError::ConnectionLoss) => {
+                state.lost += 1;
+                state.are_persistent |= state.lost >= LOST_CONNECTIONS;
+                // The caller comes again on the next connection.
+                false
+            }
+            Err(CallError::Other(name)) => {
+                let refusals = [err::UNIMPLEMENTED, err::BAD_ARGUMENTS].map(err::name);
+                let is_refusal = refusals.contains(name);
+                state.are_persistent |= is_refusal;
+                is_refusal
+            }
+            // The request was not answered, for another reason.
+            Err(CallError::Expired | CallError::Deadline | CallError::Cancelled) => false,
+            _ => {
+                state.lost = 0;
+                false
+            }
+        };
+        if state.are_persistent && !were_persistent {
+            drop(state);
+            warn!(
+                "the server has no containers: parents of locks are made as persistent nodes, which this session deletes when they are empty"
+            );
+        }
+        is_refusal
+    }
+
+    /// A persistent parent was made.
+    pub(crate) fn made(&self, path: &str, now: BootTime) {
+        let mut state = self.0.lock();
+        state.made.insert(path.to_owned());
+        state.next_look.get_or_insert(now + LOOK_INTERVAL);
+    }
+
+    /// This node exists no more.
+    pub(crate) fn gone(&self, path: &str) {
+        let mut state = self.0.lock();
+        state.made.remove(path);
+        if state.made.is_empty() {
+            state.next_look = None;
+        }
+    }
+
+    /// The persistent parents to delete if they are empty, if it is time.
+    pub(crate) fn due(&self, now: BootTime) -> Vec<String> {
+        let mut state = self.0.lock();
+        match state.next_look {
+            Some(time) if time <= now => {
+                state.next_look = Some(now + LOOK_INTERVAL);
+                state.children_first()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn next_look(&self) -> Option<BootTime> {
+        self.0.lock().next_look
+    }
+
+    /// All persistent parents, each before its own parent.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().children_first()
+    }
+}
+
+impl State {
+    fn children_first(&self) -> Vec<String> {
+        // A path sorts behind those that it begins with.
+        self.made.iter().rev().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(code: i32) -> Result<(), CallError> {
+        if code == err::OK { Ok(()) } else { Err(CallError::of_code(code)) }
+    }
+
+    #[test]
+    fn a_server_that_says_no_has_no_containers() {
+        for code in [err::UNIMPLEMENTED, err::BAD_ARGUMENTS] {
+            let parents = Parents::default();
+            assert!(parents.is_refusal(&outcome(code)) && parents.are_persistent(), "{code}");
+        }
+        for code in [err::OK, err::NODE_EXISTS, err::NO_NODE, err::NO_AUTH, err::MARSHALLING_ERROR]
+        {
+            let parents = Parents::default();
+            assert!(!parents.is_refusal(&outcome(code)) && !parents.are_persistent(), "{code}");
+        }
+    }
+
+    #[test]
+    fn connections_that_are_lost_twice_in_a_row_mean_no_containers() {
+        let parents = Parents::default();
+        let lost = || {
+            assert!(!parents.is_refusal(&outcome(err::CONNECTION_LOSS)));
+            parents.are_persistent()
+        };
+        assert!(!lost());
+        assert!(!parents.is_refusal(&outcome(err::NODE_EXISTS)), "it knows them");
+        assert!(!lost());
+        // The session has ended with the connection, and another has begun.
+        assert!(!parents.is_refusal(&Err(CallError::Expired)));
+        assert!(lost());
+    }
+
+    #[test]
+    fn parents_are_looked_at_now_and_then_children_first_until_they_are_gone() {
+        let parents = Parents::default();
+        let now = BootTime::now();
+        assert_eq!((parents.due(now + LOOK_INTERVAL), parents.next_look()), (vec![], None));
+        for path in ["/app", "/app/locks", "/app/locks/a", "/app-b"] {
+            parents.made(path, now);
+        }
+        assert_eq!(parents.next_look(), Some(now + LOOK_INTERVAL));
+        assert!(parents.due(now).is_empty());
+        let first = parents.due(now + LOOK_INTERVAL);
+        let place = |path: &str| first.iter().position(|other| other == path);
+        assert_eq!((first.len(), place("/app/locks/a") < place("/app/locks")), (4, true));
+        assert!(place("/app/locks") < place("/app"));
+        assert_eq!(parents.next_look(), Some(now + LOOK_INTERVAL + LOOK_INTERVAL));
+        first.iter().skip(1).for_each(|path| parents.gone(path));
+        assert_eq!(parents.due(now + LOOK_INTERVAL * 2), first[..1]);
+        parents.gone(&first[0]);
+        assert_eq!((parents.all(), parents.next_look()), (vec![], None));
+    }
+}
