@@ -19,7 +19,6 @@ fn an_expired_session_ends_everything_at_once() {
         [SessionEvent::Suspended, SessionEvent::Lost(LossReason::SessionExpired)]
     );
     assert_eq!(hold.loss(), Some(LossReason::SessionExpired));
-    assert_eq!(rig.logged, ["session 0x7: expired"]);
     let c = rig.client_request(op::EXISTS, "/c");
     assert_eq!(rig.client_answers(), [(c, err::SESSION_EXPIRED)]);
     assert!(!rig.machine.wants_connection());
