@@ -89,12 +89,16 @@ mod guard;
 pub mod guide;
 mod limit;
 mod local;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(zk_sim)]
 pub mod observed;
+mod observer;
 mod queue;
 mod recipes;
 mod session;
 mod signal;
+mod stats;
 mod wait;
 mod world;
 
@@ -105,6 +109,9 @@ pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
 pub use guard::Held;
+#[cfg(feature = "metrics")]
+pub use metrics::MetricsObserver;
+pub use observer::{LockLabel, Observer, WaitOutcome};
 pub use queue::Contender;
 pub use queue::WaitStrategy;
 pub use queue::name::Layout;
@@ -116,9 +123,10 @@ pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
 pub use session::{
-    Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
-    SessionState, ZkSession,
+    Acl, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
+    ZkSession,
 };
+pub use stats::{LockStats, SessionStats};
 pub use wait::Wait;
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

@@ -43,6 +43,7 @@ const OWN: &[&str] = &[
     "scenarios/signal.rs",
     "session/generation.rs",
     "session/mod.rs",
+    "stats.rs",
     "world.rs",
 ];
 
@@ -77,6 +78,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "session/leased_node.rs",
             "session/lease.rs",
             "signal.rs",
+            "stats.rs",
             "world.rs",
         ],
     ),

@@ -10,10 +10,12 @@ use crate::limit::Limit;
 use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::LocalRequest;
+use crate::observer::LockLabel;
 use crate::queue::name::Layout;
 use crate::queue::{HeldNode, Mode, Queue, WaitStrategy};
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
+use crate::stats::{LockRecord, WaitRecord};
 use crate::world;
 use crate::world::thread::ThreadId;
 
@@ -28,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) session: ZkSession,
     /// The lock's path, as the program gave it.
     pub(crate) path: String,
+    /// What observers call the lock.
+    pub(crate) name: String,
     pub(crate) data: Vec<u8>,
     pub(crate) acl: Acl,
     pub(crate) layout: Layout,
@@ -81,6 +85,12 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
+    /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].
+    pub(crate) fn record(&self, recipe: &'static str) -> Arc<LockRecord> {
+        let label = LockLabel { recipe, name: self.name.clone(), path: self.path.clone() };
+        LockRecord::new(label, self.session.core().events.clone())
+    }
+
     fn key(&self) -> LockKey {
         LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
@@ -101,13 +111,14 @@ impl Settings {
         self_deadlock: &SelfDeadlockDetector,
         thread: ThreadId,
         is_held_here: &'a dyn Fn() -> bool,
+        wait: &'a WaitRecord<'a>,
     ) -> Result<LocalRequest<'a>> {
         let Settings { session, path, data, .. } = self;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path.clone() });
         }
         self_deadlock.warn(thread, path);
-        Ok(LocalRequest { session, path, mode, limit, data, is_held_here })
+        Ok(LocalRequest { session, path, mode, limit, data, is_held_here, wait })
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes
@@ -163,6 +174,7 @@ impl Settings {
 pub struct LockBuilder<L> {
     session: ZkSession,
     path: String,
+    name: String,
     data: Option<Vec<u8>>,
     acl: Acl,
     layout: Layout,
@@ -178,6 +190,7 @@ impl<L> LockBuilder<L> {
         LockBuilder {
             session,
             path,
+            name: String::new(),
             data: None,
             acl: Acl::default(),
             layout: Layout::default(),
@@ -191,6 +204,14 @@ impl<L> LockBuilder<L> {
 
     pub(crate) fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// What observers and metrics call the lock: [`LockLabel::name`]. Default: the empty name. A
+    /// metric has a time series for each name, so give few: one for each purpose, and not one for
+    /// each account. All locks of one path in one session have the name of the first of them.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
         self
     }
 
@@ -214,6 +235,7 @@ impl<L> LockBuilder<L> {
         let LockBuilder {
             session,
             path,
+            name,
             data,
             acl,
             layout,
@@ -236,7 +258,7 @@ impl<L> LockBuilder<L> {
             let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
-        Ok(Settings { session, path, data, acl, layout, hand_over, keep, strategy, permits })
+        Ok(Settings { session, path, name, data, acl, layout, hand_over, keep, strategy, permits })
     }
 }
 

@@ -30,6 +30,7 @@ use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
+use crate::observer::{Event, EventQueue};
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
 use zk_wire::code::event;
@@ -59,6 +60,10 @@ pub(crate) struct Generation {
     /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
     report: Report,
+    /// Where answers and renewals of the lease are reported; `None` without an observer.
+    events: Option<Arc<EventQueue>>,
+    /// When a renewal of the lease was last reported.
+    margin_reported: SharedTime,
     /// When the event loop wakes at the latest; the start of the clock while it is at work.
     pub(super) next_look: SharedTime,
     #[cfg(feature = "client")]
@@ -124,6 +129,7 @@ impl Generation {
         policy: RetryPolicy,
         report: Report,
         alive: Sender<Infallible>,
+        events: Option<Arc<EventQueue>>,
     ) -> io::Result<Arc<Self>> {
         EventLoop::start(format!("zkm-loop-{number}"), config, hosts, policy, alive, |connection| {
             Generation {
@@ -136,6 +142,8 @@ impl Generation {
                 epoch: AtomicU64::new(0),
                 failures: Mutex::default(),
                 report,
+                events,
+                margin_reported: SharedTime::default(),
                 next_look: SharedTime::default(),
                 #[cfg(feature = "client")]
                 client_end: ClientEnd::new(number),
@@ -415,7 +423,10 @@ impl Generation {
     /// may carry it out, because that runs no foreign code and does not block.
     pub(super) fn is_light(&self, output: &Output) -> bool {
         match output {
-            Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
+            Output::Answered(..)
+            | Output::Done(..)
+            | Output::Heard(_)
+            | Output::RoundTrip { .. } => true,
             Output::Watch { path, .. } => !self.folders.lock().contains_key(path),
             _ => false,
         }
@@ -466,7 +477,16 @@ impl Generation {
                 self.client_end.ended(code_of(reason));
                 (self.report)(SessionEvent::Lost(reason));
             }
-            Output::Heard(at) => self.notify_later(self.lease.extend(at, BootTime::now())),
+            Output::Heard(at) => {
+                let now = BootTime::now();
+                self.report_margin(now);
+                self.notify_later(self.lease.extend(at, now));
+            }
+            Output::RoundTrip { op, took } => {
+                if let Some(events) = &self.events {
+                    events.report(Event::Answered(op, took));
+                }
+            }
             // If the caller has given up, its channel is gone, and the answer is dropped.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
@@ -510,6 +530,20 @@ impl Generation {
     fn granted(&self, timeout: Duration) {
         self.timeout_ms
             .store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Reports how much of the lease is left, before it is renewed.
+    fn report_margin(&self, now: BootTime) {
+        let Some(events) = &self.events else { return };
+        // Each write of a lock renews the lease too. A renewal that comes late comes long after the
+        // one before, so it is never left out.
+        if now.since(self.margin_reported.get()) < self.timeout() / 12 {
+            return;
+        }
+        if let Some(end) = self.lease.needed_end() {
+            self.margin_reported.set(now);
+            events.report(Event::LeaseMargin(end.since(now)));
+        }
     }
 
     /// Notifies the threads that wait for an event of this node.

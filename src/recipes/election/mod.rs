@@ -13,7 +13,7 @@ mod state;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use self::campaign::Campaign;
+use self::campaign::{Campaign, SharedElection};
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::queue::{Contender, Queue};
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///
@@ -210,6 +211,12 @@ impl ZkElection {
         self.campaign.run(cancel, lead)
     }
 
+    /// What the election has counted in this session: candidates that wait, terms as holds, losses.
+    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> LockStats {
+        self.campaign.shared.record.stats()
+    }
+
     /// All contenders, in the order of the queue: the first leads, the others wait. Costs a
     /// listing, and a read for each contender.
     ///
@@ -223,8 +230,8 @@ impl ZkElection {
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
     pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, queue, .. } = &self.campaign;
-        queue.contenders(session.core())
+        let Campaign { session, shared, .. } = &self.campaign;
+        shared.queue.contenders(session.core())
     }
 
     /// The contender that leads, in any process: the first of the [`contenders`](Self::contenders).
@@ -237,8 +244,8 @@ impl ZkElection {
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, queue, .. } = &self.campaign;
-        queue.holders(session.core())
+        let Campaign { session, shared, .. } = &self.campaign;
+        shared.queue.holders(session.core())
     }
 
     /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to
@@ -251,19 +258,20 @@ impl ZkElection {
     ///
     /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
     pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let Campaign { session, queue, .. } = &self.campaign;
-        queue.revoke(session.core(), &contender.name)
+        let Campaign { session, shared, .. } = &self.campaign;
+        shared.queue.revoke(session.core(), &contender.name)
     }
 }
 
 impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
-        let queue = settings.share("election", |settings| {
-            Queue::of_candidates(settings.dir(), settings.acl.clone())
+        let shared = settings.share("election", |settings| SharedElection {
+            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
+            record: settings.record("election"),
         })?;
-        settings.agree("election", &queue)?;
+        settings.agree("election", &shared.queue)?;
         let Settings { session, path, data: id, .. } = settings;
-        Ok(ZkElection { campaign: Campaign { session, path, id, queue } })
+        Ok(ZkElection { campaign: Campaign { session, path, id, shared } })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::guard::guard;
 use crate::queue::Contender;
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 use crate::wait::Wait;
 
 /// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
@@ -202,6 +203,12 @@ impl ZkExclusiveLock {
     #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
     pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkExclusiveGuard>> {
         Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
+    }
+
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> LockStats {
+        self.lock.stats()
     }
 
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the

@@ -20,6 +20,7 @@ use crate::recipes::settings::{
     HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
 };
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 use crate::wait::Wait;
 use crate::world::thread;
 
@@ -280,6 +281,12 @@ impl ZkMutex {
     /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
     pub fn clear_lost(&self) -> bool {
         self.lock.clear_lost()
+    }
+
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> LockStats {
+        self.lock.stats()
     }
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.

@@ -17,6 +17,7 @@ use crate::queue::{HeldNode, Mode, Queue, Release};
 use crate::recipes::settings::Settings;
 use crate::session::ZkSession;
 use crate::session::core::Core;
+use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
 use crate::wait::{Wait, until_got};
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
@@ -35,6 +36,8 @@ struct SharedRwLock {
     /// The shared read that other threads may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
+    read_record: Arc<LockRecord>,
+    write_record: Arc<LockRecord>,
 }
 
 /// A shared read: one held read node, and how many threads of this process read under it.
@@ -76,6 +79,8 @@ impl RwLockHandle {
             reads: Reentry::new(),
             newest: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
+            read_record: settings.record("read"),
+            write_record: settings.record("write"),
         })?;
         settings.agree("read/write lock", &shared.local.queue)?;
         Ok(RwLockHandle { settings, shared })
@@ -133,13 +138,22 @@ impl RwLockHandle {
         mode: Mode,
         limit: Limit<'_>,
     ) -> Result<Option<Held>> {
-        match kind {
-            Kind::Read => self.read(mode, limit),
-            Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit),
-        }
+        self.record(kind).wait(|wait| match kind {
+            Kind::Read => self.read(mode, limit, wait),
+            Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit, wait),
+        })
     }
 
-    fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn record(&self, kind: Kind) -> &Arc<LockRecord> {
+        if kind == Kind::Read { &self.shared.read_record } else { &self.shared.write_record }
+    }
+
+    fn write(
+        self: &Arc<Self>,
+        mode: Mode,
+        limit: Limit<'_>,
+        wait: &WaitRecord<'_>,
+    ) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
@@ -154,25 +168,43 @@ impl RwLockHandle {
             });
         }
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
-        let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold });
+        if local_hold.node.hand_overs() > 0 {
+            wait.handed_over();
+        }
+        let record = wait.acquired(&local_hold.node, &[]);
+        let writer =
+            shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
 
-    fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn read(
+        self: &Arc<Self>,
+        mode: Mode,
+        limit: Limit<'_>,
+        wait: &WaitRecord<'_>,
+    ) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         if let Some(reader) = shared.reads.hold_of(thread) {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
             Some(writer) => Some(self.read_beside(&writer.local_hold, limit)?),
-            None => self.read_in_turn(mode, limit, thread)?,
+            None => self.read_in_turn(mode, limit, thread, wait)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let reader = shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read });
+        let record = wait.acquired(&shared_read.node, &[]);
+        let reader =
+            shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(reader)))
     }
@@ -201,11 +233,18 @@ impl RwLockHandle {
         mode: Mode,
         limit: Limit<'_>,
         thread: ThreadId,
+        wait: &WaitRecord<'_>,
     ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
@@ -299,6 +338,10 @@ impl RwLockHandle {
         (&self.shared.local.queue, self.settings.session.core())
     }
 
+    pub(super) fn stats(&self, kind: Kind) -> LockStats {
+        self.record(kind).stats()
+    }
+
     pub(super) fn describe(&self) -> &'static str {
         if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
             "<read here>"
@@ -312,6 +355,7 @@ impl RwLockHandle {
 struct WriteHold {
     lock: Arc<RwLockHandle>,
     local_hold: Arc<LocalHold>,
+    record: HoldRecord,
 }
 
 impl Hold for Nested<WriteHold> {
@@ -332,6 +376,7 @@ impl Hold for Nested<WriteHold> {
         if !shared.writes.leave(self) {
             return Release::of_guard_only(&self.local_hold.node, wait);
         }
+        self.record.released(&self.local_hold.node);
         let reads_on = shared.reads.count(self.thread()) > 0;
         if !reads_on {
             shared.self_deadlock.released(self.thread());
@@ -346,6 +391,7 @@ impl Hold for Nested<WriteHold> {
 struct ReadHold {
     lock: Arc<RwLockHandle>,
     shared_read: Arc<SharedRead>,
+    record: HoldRecord,
 }
 
 impl Hold for Nested<ReadHold> {
@@ -372,6 +418,7 @@ impl Hold for Nested<ReadHold> {
         if !shared.reads.leave(self) {
             return Release::of_guard_only(&self.shared_read.node, wait);
         }
+        self.record.released(&self.shared_read.node);
         if shared.writes.count(self.thread()) == 0 {
             shared.self_deadlock.released(self.thread());
         }

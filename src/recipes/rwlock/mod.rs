@@ -20,6 +20,7 @@ use crate::recipes::settings::{
     HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings,
 };
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 use crate::wait::Wait;
 
 /// A read/write lock over ZooKeeper, re-entrant per thread.
@@ -309,6 +310,17 @@ impl ZkRwLock {
     /// [`std::sync::RwLock`].
     pub fn clear_lost(&self) -> bool {
         self.lock.clear_lost()
+    }
+
+    /// What the lock has counted in this session for those that read: calls that wait, holds, losses.
+    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn read_stats(&self) -> LockStats {
+        self.lock.stats(Kind::Read)
+    }
+
+    /// The same for those that write.
+    pub fn write_stats(&self) -> LockStats {
+        self.lock.stats(Kind::Write)
     }
 
     /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.

@@ -19,6 +19,7 @@ use crate::guard::guard;
 use crate::queue::Contender;
 use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 use crate::wait::Wait;
 
 /// A counting semaphore over ZooKeeper: a limited number of permits, of which a thread can take one
@@ -297,6 +298,12 @@ impl ZkSemaphore {
     #[doc(alias = "getParticipantNodes")]
     pub fn holders(&self) -> Result<Vec<Contender>> {
         self.lock.holders()
+    }
+
+    /// What the semaphore has counted in this session: calls that wait, holds, losses. A hold is a
+    /// [`ZkPermit`], of however many permits. Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> LockStats {
+        self.lock.stats()
     }
 
     /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of

@@ -11,6 +11,7 @@ use crate::guard::guard;
 use crate::queue::Contender;
 use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
+use crate::stats::LockStats;
 use crate::wait::Wait;
 
 /// The name of a lease's contender begins with this.
@@ -175,6 +176,12 @@ impl ZkSemaphoreMutex {
     #[must_use = "if unused the ZkSemaphoreMutex will immediately unlock"]
     pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkSemaphoreMutexGuard>> {
         Ok(self.lock.lock_with(1, &wait)?.map(ZkSemaphoreMutexGuard::new))
+    }
+
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> LockStats {
+        self.lock.stats()
     }
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.

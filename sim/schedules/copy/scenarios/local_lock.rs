@@ -13,6 +13,7 @@ use crate::queue::name::Kind;
 use crate::queue::{Mode, Queue};
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
+use crate::stats::WaitRecord;
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -50,6 +51,7 @@ impl Stage {
                 limit: Limit::NONE,
                 data: &[],
                 is_held_here: &|| false,
+                wait: &WaitRecord(&()),
             }, Kind::Lock)
             .unwrap()
             .expect("nothing else ends this wait");

@@ -45,6 +45,7 @@ impl Rig {
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
+            is_observed: false,
             noop: "noop".into(),
         };
         Rig {
