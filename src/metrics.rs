@@ -231,3 +231,156 @@ impl Observer for MetricsObserver {
         self.session().missed.increment(events);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use metrics::{HistogramFn, Key, KeyName, Metadata, Recorder, SharedString};
+
+    use super::*;
+
+    /// Keeps each metric by its name and labels: counters as they are, gauges as the bits of an
+    /// `f64`, histograms by the number of values.
+    #[derive(Default)]
+    struct Kept {
+        described: Mutex<BTreeSet<String>>,
+        metrics: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
+    }
+
+    impl Kept {
+        fn metric(&self, key: &Key) -> Arc<AtomicU64> {
+            let labels: Vec<_> =
+                key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            let name = format!("{} {}", key.name(), labels.join(","));
+            self.metrics.lock().unwrap().entry(name).or_default().clone()
+        }
+
+        fn get(&self, name: &str) -> u64 {
+            self.metrics.lock().unwrap()[name].load(Ordering::SeqCst)
+        }
+
+        fn gauge(&self, name: &str) -> f64 {
+            f64::from_bits(self.get(name))
+        }
+    }
+
+    struct Values(Arc<AtomicU64>);
+
+    impl HistogramFn for Values {
+        fn record(&self, _: f64) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Recorder for &Kept {
+        fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.described.lock().unwrap().insert(name.as_str().to_owned());
+        }
+        fn describe_gauge(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.described.lock().unwrap().insert(name.as_str().to_owned());
+        }
+        fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.described.lock().unwrap().insert(name.as_str().to_owned());
+        }
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.metric(key))
+        }
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.metric(key))
+        }
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Values(self.metric(key))))
+        }
+    }
+
+    /// Calls each method of an observer, so that each metric exists.
+    fn play(observer: &mut MetricsObserver) {
+        let path = "/locks/a-path".to_owned();
+        let lock = LockLabel { recipe: "mutex", name: "orders".into(), path };
+        let moment = Duration::from_millis(3);
+        observer.connected(1, moment);
+        observer.suspended();
+        observer.reconnected();
+        for _ in 0..3 {
+            observer.wait_began(&lock);
+        }
+        observer.contended(&lock);
+        observer.wait_ended(&lock, WaitOutcome::TimedOut, moment);
+        observer.handed_over(&lock);
+        observer.wait_ended(&lock, WaitOutcome::Acquired, moment);
+        observer.released(&lock, moment);
+        observer.wait_ended(&lock, WaitOutcome::Acquired, moment);
+        observer.lost(&lock, LossReason::NodeDeleted);
+        observer.request_answered("create", moment);
+        observer.lease_margin(moment);
+        observer.missed(4);
+        observer.session_lost(LossReason::SessionExpired);
+    }
+
+    #[test]
+    fn each_event_is_in_the_metrics_that_are_described_and_no_path_is_a_label() {
+        let kept = Kept::default();
+        metrics::with_local_recorder(&&kept, || {
+            let mut observer = MetricsObserver::new();
+            play(&mut observer);
+            let labels = "recipe=mutex,name=orders";
+            let waits = |outcome| {
+                kept.get(&format!("zkmutex_lock_wait_seconds {labels},outcome={outcome}"))
+            };
+            assert_eq!([waits("acquired"), waits("timed_out"), waits("failed")], [2, 1, 0]);
+            let of = |name: &str| kept.get(&format!("zkmutex_lock_{name} {labels}"));
+            let counts = ["hold_seconds", "contended_total", "handed_over_total"].map(of);
+            assert_eq!(counts, [1, 1, 1]);
+            let lost = format!("zkmutex_lock_lost_total {labels},reason=node_deleted");
+            assert_eq!(kept.get(&lost), 1);
+            let state = |state| kept.gauge(&format!("zkmutex_session_state state={state}"));
+            let states = || ["connected", "suspended", "lost"].map(state);
+            assert_eq!(states(), [0.0, 0.0, 1.0]);
+            observer.closed();
+            assert_eq!(states(), [0.0; 3]);
+            let session = ["connections_lost_total", "reconnects_total", "lease_margin_seconds"];
+            assert_eq!(session.map(|name| kept.get(&format!("zkmutex_{name} "))), [1, 1, 1]);
+            assert_eq!(kept.get("zkmutex_events_missed_total "), 4);
+            assert_eq!(kept.get("zkmutex_sessions_lost_total reason=session_expired"), 1);
+            assert_eq!(kept.get("zkmutex_request_seconds op=create"), 1);
+            let gauges = ["waiters", "held"]
+                .map(|name| kept.gauge(&format!("zkmutex_lock_{name} {labels}")));
+            assert_eq!(gauges, [0.0, 0.0]);
+        });
+        let metrics = kept.metrics.lock().unwrap();
+        assert!(metrics.keys().all(|name| !name.contains("a-path")));
+        let names: BTreeSet<String> =
+            metrics.keys().filter_map(|name| Some(name.split_once(' ')?.0.to_owned())).collect();
+        assert_eq!(names, *kept.described.lock().unwrap());
+    }
+
+    /// The names of our metrics in a text; those of a histogram without what Prometheus appends.
+    fn names(text: &str) -> BTreeSet<String> {
+        let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+        let names = text.split(word).filter(|word| word.starts_with("zkmutex_"));
+        let base = |name: &str| {
+            let histogram =
+                ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+            histogram.unwrap_or(name).to_owned()
+        };
+        names.map(base).collect()
+    }
+
+    #[test]
+    fn the_table_the_dashboard_and_the_alerts_name_metrics_that_there_are() {
+        let kept = Kept::default();
+        metrics::with_local_recorder(&&kept, || drop(MetricsObserver::new()));
+        let described = kept.described.lock().unwrap();
+        let table: String = include_str!("metrics.rs")
+            .lines()
+            .filter(|line| line.starts_with("/// | `zkmutex_"))
+            .collect();
+        assert_eq!(names(&table), *described);
+        assert_eq!(names(include_str!("../docs/grafana-dashboard.json")), *described);
+        let alerts = names(include_str!("../docs/alerts.yml"));
+        assert!(alerts.len() > 4 && alerts.is_subset(&described), "{alerts:?}");
+    }
+}

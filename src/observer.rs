@@ -257,9 +257,10 @@ impl EventQueue {
     }
 
     /// Reports a change of the session. There is room left for these, so that they are missed only
-    /// by observers that have been stuck for very long.
+    /// by observers that have been stuck for very long. The end is never missed: the observers'
+    /// thread ends by it.
     pub(crate) fn session(&self, event: SessionEvent) {
-        if self.events.len() < ROOM * 2 {
+        if event == SessionEvent::Closed || self.events.len() < ROOM * 2 {
             let _ = self.events.send(Event::Session(event));
         }
     }

@@ -3,8 +3,9 @@ pub mod faults;
 pub mod input;
 pub mod life;
 pub mod long_answers;
+pub mod observer;
 pub mod own_answers;
 pub mod panics;
 pub mod tick;
 
-crate::support::tables![faults, input, life, long_answers, own_answers, panics, tick];
+crate::support::tables![faults, input, life, long_answers, observer, own_answers, panics, tick];
