@@ -42,7 +42,7 @@ def main(prometheus, seconds, picture):
     panels, end = dashboard["panels"], time.time()
     start = end - float(seconds)
     rows = math.ceil(len(panels) / 2)
-    figure, axes = plt.subplots(rows, 2, figsize=(14, 2.9 * rows), sharex=True)
+    figure, axes = plt.subplots(rows, 2, figsize=(15, 2.4 * rows), sharex=True)
     for panel, axis in zip(panels, axes.flat):
         for target in panel["targets"]:
             for labels, points in query(prometheus, target["expr"], start, end):
@@ -59,7 +59,7 @@ def main(prometheus, seconds, picture):
         if unit in UNITS:
             axis.yaxis.set_major_formatter(UNITS[unit])
         if axis.lines:
-            axis.legend(fontsize=6.5, ncols=2, loc="upper right", framealpha=0.7)
+            axis.legend(fontsize=6.5, ncols=1, loc="upper left", bbox_to_anchor=(1, 1))
     for axis in axes[-1]:
         axis.set_xlabel("seconds", fontsize=8)
     figure.tight_layout()

@@ -25,8 +25,10 @@ use zk_test_server::TestServer;
 type Result<T> = std::result::Result<T, Box<dyn error::Error + Send + Sync>>;
 
 /// The bounds of all histograms, in seconds. The dashboard computes quantiles from them.
-const BUCKETS: [f64; 15] =
-    [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+const BUCKETS: [f64; 18] = [
+    1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0,
+    10.0, 30.0,
+];
 
 /// T: a short one, so that a lost session is soon replaced.
 const TIMEOUT: Duration = Duration::from_secs(6);

@@ -168,7 +168,10 @@ impl Rig {
                 let may = self.lease.leased_node(&path).is_none();
                 self.machine.may_remove(task, may, self.now);
             }
-            Output::FolderListed(..) | Output::TellLoss(_) | Output::Log(..) => {}
+            Output::FolderListed(..)
+            | Output::TellLoss(_)
+            | Output::Log(..)
+            | Output::RoundTrip { .. } => {}
         }
     }
 
