@@ -139,8 +139,10 @@ pub enum Cause {
     Deadline,
     /// The connection broke, or the server stopped answering, before the answer came.
     ConnectionLost,
-    /// No server has been reachable for this long, which is all that the retry policy allows.
-    Outage(Duration),
+    /// The session has had no connection for as long as the retry policy allows
+    /// ([`RetryPolicy::max_elapsed`](crate::RetryPolicy::max_elapsed)). Each host of the connect
+    /// string is here with the reason why the last attempt at it failed.
+    Outage(Vec<HostFailure>),
     /// Servers were reachable, but for this long none gave the answer that the call needed. That is
     /// all that the retry policy allows.
     NoProgress(Duration),
@@ -163,6 +165,8 @@ pub enum LossReason {
     /// The lock's node was deleted: by somebody, or by the server when it expires the session, since
     /// the news of the node may come before the news of the session.
     NodeDeleted,
+    /// The lock was held for longer than its [`max_hold`](crate::LockBuilder::max_hold) allows.
+    HeldTooLong,
     /// This process gave the leadership up: the candidate left its election, or the leader's work has
     /// ended.
     Resigned,
@@ -241,10 +245,10 @@ impl fmt::Display for Cause {
         match self {
             Cause::Deadline => f.write_str("the deadline passed before a server answered"),
             Cause::ConnectionLost => f.write_str("the connection was lost before the answer came"),
-            Cause::Outage(d) => write!(
+            Cause::Outage(hosts) => write!(
                 f,
-                "no server has been reachable for {:.1} s, and the retry policy allows no longer wait",
-                d.as_secs_f64()
+                "there has been no connection for as long as the retry policy allows ({})",
+                Hosts(hosts)
             ),
             Cause::NoProgress(d) => write!(
                 f,
@@ -258,7 +262,8 @@ impl fmt::Display for Cause {
 
 impl LossReason {
     /// In one or two words with small letters, as a label of a metric: `lease_expired`,
-    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `resigned` or `internal`.
+    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`, `resigned`
+    /// or `internal`.
     pub fn as_str(self) -> &'static str {
         match self {
             LossReason::LeaseExpired => "lease_expired",
@@ -266,6 +271,7 @@ impl LossReason {
             LossReason::AuthFailed => "auth_failed",
             LossReason::SessionClosed => "session_closed",
             LossReason::NodeDeleted => "node_deleted",
+            LossReason::HeldTooLong => "held_too_long",
             LossReason::Resigned => "resigned",
             LossReason::Internal => "internal",
         }
@@ -279,7 +285,8 @@ impl fmt::Display for LossReason {
             LossReason::SessionExpired => "the server expired the session",
             LossReason::AuthFailed => "the server refused the session's credentials",
             LossReason::SessionClosed => "the session was closed",
-            LossReason::NodeDeleted => "somebody deleted its node",
+            LossReason::NodeDeleted => "its node is gone (deleted by hand, or its session expired)",
+            LossReason::HeldTooLong => "it was held for longer than its max_hold",
             LossReason::Resigned => "this process gave it up",
             LossReason::Internal => "the connection thread failed, see the log",
         })
@@ -289,6 +296,18 @@ impl fmt::Display for LossReason {
 impl fmt::Display for HostFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.host, self.reason)
+    }
+}
+
+/// Hosts with their reasons, on one line.
+pub(crate) struct Hosts<'a>(pub(crate) &'a [HostFailure]);
+
+impl fmt::Display for Hosts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, host) in self.0.iter().enumerate() {
+            write!(f, "{}{host}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
     }
 }
 
@@ -302,13 +321,10 @@ impl fmt::Display for Error {
             Error::Connect { hosts, waited } => {
                 write!(
                     f,
-                    "connect: no session within {:.1} s; check that ZooKeeper runs and is reachable (",
-                    waited.as_secs_f64()
-                )?;
-                for (i, host) in hosts.iter().enumerate() {
-                    write!(f, "{}{host}", if i == 0 { "" } else { "; " })?;
-                }
-                f.write_str(")")
+                    "connect: no session within {:.1} s; check that ZooKeeper runs and is reachable ({})",
+                    waited.as_secs_f64(),
+                    Hosts(hosts)
+                )
             }
             Error::Auth { op, path } => write!(
                 f,
@@ -375,7 +391,7 @@ mod tests {
             Error::NoAuth { op, path: path.clone() },
             unavailable(Cause::Deadline),
             unavailable(Cause::ConnectionLost),
-            unavailable(Cause::Outage(Duration::ZERO)),
+            unavailable(Cause::Outage(Vec::new())),
             unavailable(Cause::NoProgress(Duration::ZERO)),
             unavailable(Cause::Resources(reason)),
             Error::Lost { path: path.clone(), reason: LossReason::LeaseExpired },

@@ -85,7 +85,6 @@ mod fencing;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
-mod guard;
 pub mod guide;
 mod limit;
 mod local;
@@ -108,7 +107,6 @@ pub use cancel::CancelToken;
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
-pub use guard::Held;
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;
 pub use observer::{LockLabel, Observer, WaitOutcome};
@@ -117,11 +115,14 @@ pub use queue::WaitStrategy;
 pub use queue::name::Layout;
 pub use recipes::election::{ElectionEvent, Leadership, ZkCandidate, ZkElection};
 pub use recipes::exclusive::{ZkExclusiveGuard, ZkExclusiveLock};
+pub use recipes::guard::Held;
 pub use recipes::multi::{Member, ZkMultiGuard, ZkMultiLock};
 pub use recipes::mutex::{PersistentLock, ZkMutex, ZkMutexGuard};
 pub use recipes::rwlock::{ZkReadGuard, ZkRwLock, ZkWriteGuard};
 pub use recipes::semaphore::{ZkPermit, ZkSemaphore, ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 pub use recipes::settings::LockBuilder;
+#[cfg(feature = "tls")]
+pub use session::TlsConfig;
 pub use session::{
     Acl, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
     ZkSession,

@@ -15,6 +15,30 @@ pub(crate) struct Limit<'a> {
     moot: Option<&'a Receiver<Infallible>>,
 }
 
+/// Something that lasts too long: after some time it is worth a line in the log, and again each time
+/// that it has lasted twice as long.
+#[derive(Clone, Copy)]
+pub(crate) struct Overlong {
+    pub(crate) since: Instant,
+    /// When the next line is due; `None` if the clock cannot express that time.
+    pub(crate) next: Option<Instant>,
+}
+
+impl Overlong {
+    pub(crate) fn new(since: Instant, first: Duration) -> Self {
+        Overlong { since, next: since.checked_add(first) }
+    }
+
+    /// How long it has lasted, if a line is due now. From then on the next line is due later.
+    pub(crate) fn due(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        self.next.filter(|next| now >= *next)?;
+        let lasted = now.saturating_duration_since(self.since);
+        self.next = now.checked_add(lasted);
+        Some(lasted)
+    }
+}
+
 /// Why a wait on a channel ended.
 pub(crate) enum Ended<T> {
     Got(T),

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::BootTime;
-use crate::guard::Held;
 use crate::local::registry;
 use crate::queue::HeldNode;
+use crate::recipes::guard::Held;
 use crate::session::ZkSession;
 use crate::session::generation::Generation;
 use crate::session::leased_node::LeasedNode;

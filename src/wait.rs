@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::cancel::CancelToken;
 use crate::error::Result;
 use crate::limit::Limit;
-use crate::queue::Mode;
 use crate::world::Instant;
 
 /// How long a call waits for a lock: a timeout, a deadline and a cancel token, or any of these. The
@@ -59,6 +58,14 @@ pub struct Wait {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
     cancel: Option<CancelToken>,
+}
+
+/// Whether a request waits for the lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Leave at once if somebody is ahead.
+    Try,
+    Wait,
 }
 
 impl Wait {

@@ -6,8 +6,8 @@
 //! `cfg(zk_sim)`) the same names come from `sim/runtime`: a virtual clock, threads of which one runs
 //! at a time, a network in memory. If a module took a clock, a lock or a random number from anywhere
 //! else, the simulation would differ from run to run. Hash maps are here too, because the standard
-//! library's hash maps have a random order of iteration. `Arc` is the same in both. The module
-//! `client` is not part of the simulation.
+//! library's hash maps have a random order of iteration. `Arc` is the same in both. The modules
+//! `client` and `tls` are not part of the simulation.
 
 #[cfg(not(zk_sim))]
 pub(crate) use self::real::*;

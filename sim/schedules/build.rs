@@ -25,6 +25,7 @@ const LIBRARY: &[&str] = &[
     "session/leased_node.rs",
     "session/lease.rs",
     "signal.rs",
+    "wait.rs",
 ];
 
 /// What stands in for the rest, and the scenarios: files of `copy/`.

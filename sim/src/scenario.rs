@@ -18,7 +18,7 @@ use crate::faults::{Focus, Mix, Plan};
 use crate::observer::{Counts, Observer, Setting};
 use crate::operator::Request;
 use crate::servers::Servers;
-use crate::workload::{self, Job, Place, Recipe, Shared};
+use crate::workload::{self, Job, Longest, Place, Recipe, Shared};
 use crate::{between, client_host};
 
 fn lock(number: usize) -> String {
@@ -132,6 +132,7 @@ impl Scenario {
         let place = |number| Place {
             path: lock(number),
             recipe: Recipe::random(&mut rng, session_timeout),
+            longest: None,
         };
         let places: Vec<Place> = (0..locks).map(place).collect();
         // Only refusals show what a server does that checks ACLs by itself.
@@ -161,7 +162,7 @@ impl Scenario {
         };
         let addresses: Vec<String> =
             (0..servers.members).map(|member| Servers::address(member).to_string()).collect();
-        let job = Job {
+        let mut job = Job {
             connect_string: addresses.join(","),
             session_timeout,
             server_tick: rng.bool().then_some(tick),
@@ -179,6 +180,10 @@ impl Scenario {
         let mut plan = Plan::random(&mut rng, storm, pause, &mix);
         if mode == Mode::Drift {
             plan.0.splice(..0, Plan::all_drift(&mut rng, &mix).0);
+        }
+        // Chosen last: what the seed chose before stays as it was without this.
+        for place in &mut job.places {
+            place.longest = Longest::random(&mut rng, session_timeout);
         }
         let delay = (most / 4, most);
         Scenario { seed, mode, chance: seed, servers, mix, delay, plan, job, storm, planted: None }

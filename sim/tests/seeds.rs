@@ -65,8 +65,8 @@ macro_rules! plans {
 }
 
 const LAPSED: &str = "lock lost, its lease ran out";
-const DELETED: &str = "lock lost, somebody deleted its node";
-const QUEUES_AGAIN: &str = "our waiting node was deleted by somebody";
+const DELETED: &str = "lock lost, its node is gone";
+const QUEUES_AGAIN: &str = "our waiting node is gone";
 const EXPIRED: &str = "lost, the server expired the session";
 const RESUMED: &str = ": resumed";
 const LATE_READ: &str = "made behind the deletion of its write";

@@ -12,6 +12,7 @@ use super::turn::{Admission, LocalRequest, Turn};
 use crate::error::Result;
 use crate::queue::name::Kind;
 use crate::queue::{HeldNode, Queue, QueueRequest, Release};
+use crate::session::lease::HoldBounds;
 use crate::session::leased_node::OnLoss;
 use crate::session::notifier::WatchRegistry;
 use crate::world::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,7 @@ impl<S: Send + 'static> LocalLock<S> {
             };
             if let Some(local_hold) = handed.or_else(|| self.keeper.take()) {
                 if local_hold.is_taken_over(turn.number) {
+                    local_hold.node.bind(&request.bounds);
                     turn.becomes_hold();
                     return Ok(Some(local_hold));
                 }
@@ -76,6 +78,7 @@ impl<S: Send + 'static> LocalLock<S> {
                 }) as OnLoss
             };
             let Some(node) = self.acquire(request, kind, &turn, &on_loss)? else { return Ok(None) };
+            node.bind(&request.bounds);
             turn.becomes_hold();
             return Ok(Some(Arc::new(LocalHold { node, turn: turn_of_hold })));
         }
@@ -96,7 +99,8 @@ impl<S: Send + 'static> LocalLock<S> {
         kind: Kind,
         turn: &Turn<'_, Arc<LocalHold>, S>,
     ) -> Result<Option<HeldNode>> {
-        self.acquire(request, kind, turn, &|| Box::new(|| ()))
+        let node = self.acquire(request, kind, turn, &|| Box::new(|| ()))?;
+        Ok(node.inspect(|node| node.bind(&request.bounds)))
     }
 
     fn acquire(
@@ -113,6 +117,7 @@ impl<S: Send + 'static> LocalLock<S> {
             limit: request.limit,
             on_overdue: None,
             contended: turn.contended,
+            warn_after: request.warn_after,
             data: request.data,
             on_id: &|_| (),
             on_blocked: &|is_blocked| request.blocked(turn, is_blocked),
@@ -137,6 +142,8 @@ impl<S: Send + 'static> LocalLock<S> {
             // let go.
             if !node.leased().is_revoked() {
                 let goes_on = is_kept || node.age() < hand_over;
+                // The bounds are this thread's. While no thread has the hold, it has none.
+                node.bind(&HoldBounds::default());
                 if goes_on && self.turns.pass(turn, local_hold.clone()).is_ok() {
                     return Release::of_guard_only(node, false);
                 }

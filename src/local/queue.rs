@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::limit::{Ended, Limit};
-use crate::world::{Mutex, Sender, bounded};
+use crate::world::{Instant, Mutex, Sender, bounded};
 
 /// `H` is a hold that one thread hands to the next, `S` a hold that several threads can share.
 pub(crate) struct LocalQueue<H, S>(Mutex<QueueState<H, S>>);
@@ -91,7 +91,16 @@ impl<H, S> Default for LocalQueue<H, S> {
 impl<H, S> LocalQueue<H, S> {
     /// Waits for the turn. A thread that only tries waits too, until it is known whether the thread
     /// whose turn it is gets the lock.
-    pub(crate) fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<H, S> {
+    ///
+    /// `report` is called when the wait begins, and again at the time that it gave before, until the
+    /// wait ends.
+    pub(crate) fn enter(
+        &self,
+        is_try: bool,
+        wants: Wants,
+        limit: &Limit<'_>,
+        report: &dyn Fn() -> Option<Instant>,
+    ) -> TurnOutcome<H, S> {
         let (number, seen, receiver) = {
             let mut state = self.0.lock();
             state.next += 1;
@@ -109,10 +118,14 @@ impl<H, S> LocalQueue<H, S> {
             state.queue.push_back(Waiter { number, is_try, wants, sender });
             (number, state.contended - u64::from(is_contended), receiver)
         };
-        let end = match limit.recv(&receiver) {
-            Ended::Got(message) => return self.outcome(message, number, seen),
-            Ended::Deadline | Ended::Disconnected => Ended::Deadline::<()>,
-            Ended::Cancelled => Ended::Cancelled,
+        let end = loop {
+            let report_at = report();
+            match report_at.map_or(*limit, |at| limit.or_at(at)).recv(&receiver) {
+                Ended::Got(message) => return self.outcome(message, number, seen),
+                Ended::Deadline if report_at.is_some() && !limit.is_past() => {}
+                Ended::Deadline | Ended::Disconnected => break Ended::Deadline::<()>,
+                Ended::Cancelled => break Ended::Cancelled,
+            }
         };
         let mut state = self.0.lock();
         let before = state.queue.len();
@@ -245,7 +258,7 @@ mod tests {
         t: &LocalQueue<&'static str, &'static str>,
         limit: &Limit<'_>,
     ) -> (u64, Option<&'static str>) {
-        match t.enter(false, Wants::All, limit) {
+        match t.enter(false, Wants::All, limit, &|| None) {
             TurnOutcome::Turn { number, handed, .. } => (number, handed),
             _ => panic!("no turn"),
         }
@@ -290,17 +303,17 @@ mod tests {
         let (number, _) = turn(&t, &Limit::NONE);
         let short = || Limit::after(Duration::from_millis(5));
         assert!(matches!(
-            t.enter(false, Wants::All, &short()),
+            t.enter(false, Wants::All, &short(), &|| None),
             TurnOutcome::Deadline { contended: false }
         ));
         t.set_phase(number, TurnPhase::Held);
         assert!(matches!(
-            t.enter(false, Wants::All, &short()),
+            t.enter(false, Wants::All, &short(), &|| None),
             TurnOutcome::Deadline { contended: true }
         ));
         t.set_phase(number, TurnPhase::Requesting);
         assert!(matches!(
-            t.enter(false, Wants::All, &short()),
+            t.enter(false, Wants::All, &short(), &|| None),
             TurnOutcome::Deadline { contended: false }
         ));
         assert_eq!(t.pass(number, "nobody waits"), Err("nobody waits"));
@@ -314,7 +327,7 @@ mod tests {
         std::thread::scope(|s| {
             let next = s.spawn(|| {
                 matches!(
-                    t.enter(false, Wants::All, &Limit::NONE),
+                    t.enter(false, Wants::All, &Limit::NONE, &|| None),
                     TurnOutcome::Turn { contended: true, .. }
                 )
             });
@@ -329,15 +342,19 @@ mod tests {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let one =
-                s.spawn(|| matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
+            let one = s.spawn(|| {
+                matches!(t.enter(true, Wants::All, &Limit::NONE, &|| None), TurnOutcome::Busy)
+            });
             wait_for(&t, 1);
             t.set_phase(number, TurnPhase::Held);
             assert!(one.join().unwrap());
         });
-        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Busy));
+        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE, &|| None), TurnOutcome::Busy));
         t.leave(number);
-        assert!(matches!(t.enter(true, Wants::All, &Limit::NONE), TurnOutcome::Turn { .. }));
+        assert!(matches!(
+            t.enter(true, Wants::All, &Limit::NONE, &|| None),
+            TurnOutcome::Turn { .. }
+        ));
     }
 
     /// The waiter's time is over, and the turn comes before the waiter can leave the queue. Then it
@@ -348,10 +365,12 @@ mod tests {
             let t = LocalQueue::<&str, &str>::default();
             let (number, _) = turn(&t, &Limit::NONE);
             std::thread::scope(|s| {
-                s.spawn(|| match t.enter(false, Wants::All, &Limit::after(Duration::ZERO)) {
-                    TurnOutcome::Turn { number, .. } => t.leave(number),
-                    TurnOutcome::Deadline { .. } => t.leave(number),
-                    _ => panic!("neither the turn nor the deadline"),
+                s.spawn(|| {
+                    match t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &|| None) {
+                        TurnOutcome::Turn { number, .. } => t.leave(number),
+                        TurnOutcome::Deadline { .. } => t.leave(number),
+                        _ => panic!("neither the turn nor the deadline"),
+                    }
                 });
                 loop {
                     let mut state = t.0.lock();
@@ -381,7 +400,7 @@ mod tests {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
                 matches!(
-                    t.enter(false, Wants::All, &Limit::cancelled_by(&token)),
+                    t.enter(false, Wants::All, &Limit::cancelled_by(&token), &|| None),
                     TurnOutcome::Cancelled
                 )
             });
@@ -401,7 +420,7 @@ mod tests {
         assert_eq!(t.pass(old, "late"), Err("late"));
         t.leave(old);
         assert!(matches!(
-            t.enter(false, Wants::All, &Limit::after(Duration::ZERO)),
+            t.enter(false, Wants::All, &Limit::after(Duration::ZERO), &|| None),
             TurnOutcome::Deadline { .. }
         ));
         t.leave(new);
@@ -412,7 +431,7 @@ mod tests {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE) {
+            let reader = s.spawn(|| match t.enter(false, Wants::Share, &Limit::NONE, &|| None) {
                 TurnOutcome::Turn { number, handed, .. } => {
                     t.leave(number);
                     handed
@@ -433,7 +452,7 @@ mod tests {
         let t = LocalQueue::<&str, &str>::default();
         let (number, _) = turn(&t, &Limit::NONE);
         std::thread::scope(|s| {
-            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE) {
+            let sharer = |is_try| match t.enter(is_try, Wants::Share, &Limit::NONE, &|| None) {
                 TurnOutcome::Share(share) => share,
                 TurnOutcome::Turn { number, .. } => {
                     t.leave(number);

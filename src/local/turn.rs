@@ -4,14 +4,18 @@
 //! local queue, and says what the end of that wait means to the caller: a turn, a hold that another
 //! thread handed over, contention, or an error.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::queue::{LocalQueue, TurnOutcome, TurnPhase, Wants};
 use crate::error::{Cause, Error, Result};
-use crate::limit::Limit;
-use crate::queue::Mode;
+use crate::limit::{Limit, Overlong};
+use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 use crate::stats::WaitRecord;
+use crate::wait::Mode;
+use crate::world::Instant;
 
 /// What one thread wants of a lock.
 pub(crate) struct LocalRequest<'a> {
@@ -22,6 +26,10 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) limit: Limit<'a>,
     /// The data of a node that is made for this request.
     pub(crate) data: &'a [u8],
+    /// How long the thread may hold the lock.
+    pub(crate) bounds: HoldBounds,
+    /// After this time the log says for what the thread waits.
+    pub(crate) warn_after: Duration,
     /// Says whether a thread of this process has a valid hold of the lock.
     pub(crate) is_held_here: &'a dyn Fn() -> bool,
     pub(crate) wait: &'a WaitRecord<'a>,
@@ -51,20 +59,36 @@ impl<'a, H, S> Turn<'a, H, S> {
         request: &LocalRequest<'_>,
         wants: Wants,
     ) -> Result<Option<Admission<'a, H, S>>> {
-        let (number, handed, contended) =
-            match queue.enter(request.mode == Mode::Try, wants, &request.limit) {
-                TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
-                TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
-                TurnOutcome::Busy | TurnOutcome::Deadline { contended: true } => {
-                    return request.busy().map(|()| None);
-                }
-                TurnOutcome::Deadline { contended: false } => {
-                    return Err(request.unavailable(Cause::Deadline));
-                }
-                TurnOutcome::Cancelled => {
-                    return Err(Error::Cancelled { path: request.path.to_owned() });
-                }
-            };
+        let overlong = Cell::new(None);
+        let report = || {
+            let begun = || Overlong::new(Instant::now(), request.warn_after);
+            let mut wait = overlong.get().unwrap_or_else(begun);
+            if let Some(lasted) = wait.due() {
+                let (path, seconds) = (request.path, lasted.as_secs());
+                let ahead = match queue.phase() {
+                    Some(TurnPhase::Held) => "holds it",
+                    _ => "is ahead, and waits at the server",
+                };
+                warn!("{path}: waiting for {seconds} s; another thread of this process {ahead}");
+            }
+            overlong.set(Some(wait));
+            wait.next
+        };
+        let is_try = request.mode == Mode::Try;
+        let (number, handed, contended) = match queue.enter(is_try, wants, &request.limit, &report)
+        {
+            TurnOutcome::Turn { number, handed, contended } => (number, handed, contended),
+            TurnOutcome::Share(share) => return Ok(Some(Admission::Share(share))),
+            TurnOutcome::Busy | TurnOutcome::Deadline { contended: true } => {
+                return request.busy().map(|()| None);
+            }
+            TurnOutcome::Deadline { contended: false } => {
+                return Err(request.unavailable(Cause::Deadline));
+            }
+            TurnOutcome::Cancelled => {
+                return Err(Error::Cancelled { path: request.path.to_owned() });
+            }
+        };
         let turn = Turn { queue, number, contended };
         if contended {
             request.wait.contended();

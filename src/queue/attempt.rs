@@ -7,16 +7,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Step, Stop, until_done};
+use super::call::{Call, Step, Stop, WhoHolds, until_done};
 use super::contender_node::ContenderNode;
 use super::name::{self, Name};
 use super::rule::{self, Claim, Verdict};
-use super::{HeldNode, Mode, Queue, QueueRequest, WaitStrategy};
+use super::{HeldNode, Queue, QueueRequest, WaitStrategy};
 use crate::error::Result;
 use crate::session::generation::{
     Answers, CallError, CreateMode, Generation, Operation, Reply, create_contender,
 };
 use crate::session::notifier::{EventMask, Notifier};
+use crate::wait::Mode;
 use crate::world::Instant;
 use zk_wire::path;
 
@@ -52,7 +53,9 @@ pub(super) struct Ahead {
 
 impl<'a> QueueAttempt<'a> {
     pub(super) fn new(queue: &'a Queue, request: &'a QueueRequest<'a>) -> Self {
-        let call = Call::new(request.core, &queue.dir, request.limit, request.contended);
+        let (dir, after) = (queue.dir.as_str(), request.warn_after);
+        let call = Call::new(request.core, dir, request.limit, request.contended)
+            .reporting(WhoHolds { dir, names: rule::holders, after });
         let call = if request.on_overdue.is_some() { call.enduring() } else { call };
         QueueAttempt { queue, request, call, notifier: Notifier::new() }
     }
@@ -298,6 +301,8 @@ impl<'a> QueueAttempt<'a> {
 }
 
 fn own_gone(path: &str) -> Stop {
-    warn!("{path}: our waiting node was deleted by somebody; queueing again");
+    warn!(
+        "{path}: our waiting node is gone (deleted by hand, or its session expired); queueing again"
+    );
     Stop::Anew
 }

@@ -6,17 +6,21 @@
 use std::cell::Cell;
 use std::result::Result as StdResult;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::Contender;
 use super::held_node::HeldNode;
 use crate::error::{Cause, Error, Result};
-use crate::limit::{Ended, Limit};
+use crate::limit::{Ended, Limit, Overlong};
 use crate::session::SessionState;
 use crate::session::core::Core;
-use crate::session::generation::{CallError, Generation};
+use crate::session::generation::{Answers, CallError, Generation, Operation, Reply};
 use crate::session::lease::Refused;
+use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
 use crate::session::retry::Retry;
 use crate::world::Instant;
+use zk_wire::path;
 
 /// A call that takes a lock and may wait for it: in a queue, for leases, or for the one node of an
 /// exclusive lock.
@@ -26,9 +30,30 @@ pub(crate) struct Call<'a> {
     pub(crate) path: &'a str,
     pub(crate) limit: Limit<'a>,
     retry: Retry,
+    /// How long the call has waited, once it waits, and where to read who holds the lock.
+    overlong: Cell<Option<Overlong>>,
+    who_holds: Option<WhoHolds<'a>>,
     /// Somebody else was ahead: the server has shown it, or another thread of this process.
     pub(crate) is_contended: Cell<bool>,
 }
+
+/// Where a waiter reads who holds the lock.
+#[derive(Clone, Copy)]
+pub(crate) struct WhoHolds<'a> {
+    /// The node whose children the holders' nodes are.
+    pub(crate) dir: &'a str,
+    /// Gives the names of the holders' nodes, of all children's.
+    pub(crate) names: for<'n> fn(&[&'n str]) -> Vec<&'n str>,
+    /// The log says it when the call has waited for this long.
+    pub(crate) after: Duration,
+}
+
+/// At most so many holders are named in a line of the log.
+const SHOWN_HOLDERS: usize = 3;
+
+/// How often a waiter that has asked who holds the lock looks whether the answer is there. It goes on
+/// waiting for its own event meanwhile.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Why a step did not lead on.
 pub(crate) enum Stop {
@@ -45,7 +70,20 @@ pub(crate) type Step<T> = StdResult<T, Stop>;
 
 impl<'a> Call<'a> {
     pub(crate) fn new(core: &'a Core, path: &'a str, limit: Limit<'a>, is_contended: bool) -> Self {
-        Call { core, path, limit, retry: Retry::new(), is_contended: Cell::new(is_contended) }
+        Call {
+            core,
+            path,
+            limit,
+            retry: Retry::new(),
+            overlong: Cell::new(None),
+            who_holds: None,
+            is_contended: Cell::new(is_contended),
+        }
+    }
+
+    /// From now on a long wait is logged, with the holders of the lock.
+    pub(crate) fn reporting(self, who_holds: WhoHolds<'a>) -> Self {
+        Call { who_holds: Some(who_holds), ..self }
     }
 
     /// From now on the call never gives up because of the retry policy.
@@ -93,12 +131,88 @@ impl<'a> Call<'a> {
         notifier: &Notifier,
         until: Instant,
     ) -> Step<Option<u8>> {
-        match generation.wait(notifier, &self.limit.or_at(until)) {
+        let mut ended = Ended::Deadline;
+        while matches!(ended, Ended::Deadline) && Instant::now() < until && !self.limit.is_past() {
+            let after = self.who_holds.map_or(Duration::MAX, |who_holds| who_holds.after);
+            let begun = self.overlong.get();
+            let mut overlong = begun.unwrap_or_else(|| Overlong::new(Instant::now(), after));
+            let lasted = overlong.due();
+            self.overlong.set(Some(overlong));
+            let at = overlong.next.map_or(until, |next| next.min(until));
+            ended = match lasted {
+                Some(lasted) => self.report(generation, notifier, lasted),
+                None => generation.wait(notifier, &self.limit.or_at(at)),
+            };
+        }
+        match ended {
             Ended::Got(events) => Ok(Some(events)),
             Ended::Deadline if !self.limit.is_past() => Ok(None),
             Ended::Deadline | Ended::Disconnected => Err(self.stop(self.path, CallError::Deadline)),
             Ended::Cancelled => Err(self.stop(self.path, CallError::Cancelled)),
         }
+    }
+
+    /// Logs that the call has waited for this long, and who holds the lock. The thread still waits for
+    /// its own event: if that comes first, this ends with it and logs nothing.
+    fn report(&self, generation: &Generation, notifier: &Notifier, lasted: Duration) -> Ended<u8> {
+        let Some(WhoHolds { dir, names, .. }) = self.who_holds else { return Ended::Deadline };
+        let list = Operation::GetChildren { path: dir, watch: false };
+        let mut listing = match self.ask(generation, notifier, &[list]) {
+            Ok(answers) => answers,
+            Err(ended) => return ended,
+        };
+        let listed = listing.as_mut().and_then(|answers| answers.listed(0).ok());
+        let children = listed.iter().flat_map(|listed| listed.children.names()).collect::<Vec<_>>();
+        let all = names(&children);
+        let paths: Vec<String> =
+            all.iter().take(SHOWN_HOLDERS).map(|name| path::join(dir, name)).collect();
+        let reads = paths.iter().map(|path| Operation::GetData { path, watch: false });
+        let mut nodes = match self.ask(generation, notifier, &reads.collect::<Vec<_>>()) {
+            Ok(answers) => answers,
+            Err(ended) => return ended,
+        };
+        let mut holders = Vec::new();
+        for (at, path) in paths.iter().enumerate() {
+            let node = nodes.as_mut().map(|nodes| nodes.take(at).and_then(Reply::node));
+            if let Some(Ok(mut node)) = node {
+                node.data = nonce::split(&node.data).1.to_vec();
+                holders.push(Contender::of(path::name(path), false, 0, node).to_string());
+            }
+        }
+        let seconds = lasted.as_secs();
+        match (holders.join("; "), all.len().saturating_sub(holders.len())) {
+            (held_by, _) if held_by.is_empty() => {
+                warn!("{dir}: waiting for {seconds} s; who holds it could not be read");
+            }
+            (held_by, 0) => warn!("{dir}: waiting for {seconds} s; held by {held_by}"),
+            (held_by, more) => {
+                warn!("{dir}: waiting for {seconds} s; held by {held_by}, and {more} more");
+            }
+        }
+        Ended::Deadline
+    }
+
+    /// Sends these reads and waits for the answers; `None` if none come in time. `Err`: an event of
+    /// the notifier, or the limit of the call, came first.
+    fn ask(
+        &self,
+        generation: &Generation,
+        notifier: &Notifier,
+        requests: &[Operation<'_>],
+    ) -> StdResult<Option<Answers>, Ended<u8>> {
+        let requests: Vec<_> = requests.iter().map(|request| (*request, None)).collect();
+        let Ok((_, answers)) = generation.send(&requests) else { return Ok(None) };
+        let until = Instant::now() + generation.operation_timeout() + LOOK;
+        while Instant::now() < until {
+            if let Ok(answers) = answers.try_recv() {
+                return Ok(Some(answers));
+            }
+            match generation.wait(notifier, &self.limit.or_at(Instant::now() + LOOK)) {
+                Ended::Deadline if !self.limit.is_past() => {}
+                ended => return Err(ended),
+            }
+        }
+        Ok(None)
     }
 
     /// Renews the lease after a grant was refused, if that can help. `dir` is a directory of our

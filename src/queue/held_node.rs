@@ -13,7 +13,8 @@ use crate::limit::{Ended, Limit};
 use crate::observed::{self, News, Observed};
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Outcome, Removal};
-use crate::session::leased_node::LeasedNode;
+use crate::session::lease::HoldBounds;
+use crate::session::leased_node::{LeasedNode, OnLoss};
 use crate::world::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::world::{Receiver, Sender, bounded};
 
@@ -88,7 +89,28 @@ impl HeldNode {
 
     pub(crate) fn valid_for(&self) -> Duration {
         let (lease, now) = (&self.generation.lease, BootTime::now());
-        if lease.is_held(&self.leased, now) { lease.remaining(now) } else { Duration::ZERO }
+        if !lease.is_held(&self.leased, now) {
+            return Duration::ZERO;
+        }
+        lease.remaining(now).min(self.leased.bound().since(now))
+    }
+
+    /// A holder gets the node now, and may have it as long as `bounds` say.
+    pub(crate) fn bind(&self, bounds: &HoldBounds) {
+        if *bounds == HoldBounds::default() && !self.leased.is_bound() {
+            return;
+        }
+        // This runs when the node is marked as lost, and no guard of it is valid any more.
+        let delete = || {
+            let (generation, removal) = (Arc::downgrade(&self.generation), self.removal.clone());
+            Box::new(move || {
+                if let Some(generation) = generation.upgrade() {
+                    generation.remove(removal);
+                }
+            }) as OnLoss
+        };
+        self.leased.set_on_overdue(bounds.releases_overdue.then(delete));
+        self.generation.bind(&self.leased, bounds);
     }
 
     /// How long ago the node was granted the lock.

@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use self::attempt::QueueAttempt;
-pub(crate) use self::call::{Call, Step, Stop, query};
+pub(crate) use self::call::{Call, Step, Stop, WhoHolds, query};
 pub(crate) use self::held_node::{HeldNode, Release};
 use self::name::{Family, Kind, Layout, Name};
 pub use self::predecessor::WaitStrategy;
@@ -30,6 +30,7 @@ use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{CallError, Generation, Node, Operation, Reply};
 use crate::session::leased_node::{OnLoss, REVOKE_MESSAGE};
+use crate::wait::Mode;
 use crate::world::atomic::{AtomicBool, Ordering};
 use crate::world::wall_time;
 use zk_wire::path;
@@ -53,14 +54,6 @@ pub(crate) struct Queue {
     has_warned_numbers: AtomicBool,
 }
 
-/// Whether a request waits for the lock.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Leave at once if somebody is ahead.
-    Try,
-    Wait,
-}
-
 /// One request for the lock.
 pub(crate) struct QueueRequest<'a> {
     pub(crate) core: &'a Core,
@@ -74,6 +67,8 @@ pub(crate) struct QueueRequest<'a> {
     /// Somebody held the lock, or was ahead at the server, while this request waited for its turn
     /// in this process.
     pub(crate) contended: bool,
+    /// After this time the log says who holds the lock.
+    pub(crate) warn_after: Duration,
     pub(crate) data: &'a [u8],
     /// Called with the id of each node before the node is made.
     pub(crate) on_id: &'a dyn Fn(&str),

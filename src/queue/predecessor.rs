@@ -2,12 +2,12 @@
 //! wait for, so that a release wakes one waiter. With `Parent` it watches the list of children, and
 //! every change wakes every waiter.
 
-use super::Mode;
 use super::attempt::{AHEAD_CHANGED, AHEAD_GONE, OWN_CHANGED, OWN_GONE, QueueAttempt, SESSION};
 use super::call::Step;
 use super::contender_node::ContenderNode;
 use crate::session::generation::{CallError, Operation, Reply};
 use crate::session::notifier::EventMask;
+use crate::wait::Mode;
 
 /// What a thread that waits for a lock watches at the server.
 ///

@@ -105,6 +105,26 @@ pub(crate) fn in_order(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| place(a).cmp(&place(b)));
 }
 
+/// The names of the contenders that hold the lock: the first, and if that reads, all that read before
+/// the first that writes. (Where numbers carry no order, it may be another than the first.)
+pub(crate) fn holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
+    let mut all = in_line(children);
+    let readers = all.iter().take_while(|name| name.kind == Kind::Read).count();
+    all.truncate(readers.max(1));
+    all.into_iter().map(|name| name.full).collect()
+}
+
+/// The names of all contenders, in order.
+pub(crate) fn all_holders<'a>(children: &[&'a str]) -> Vec<&'a str> {
+    in_line(children).into_iter().map(|name| name.full).collect()
+}
+
+fn in_line<'a>(children: &[&'a str]) -> Vec<Name<'a>> {
+    let (mut names, _) = contenders(children, Family::Locks);
+    in_order(&mut names);
+    names
+}
+
 /// The queue's order if some numbers carry none. Names whose numbers carry order come first,
 /// because those numbers were given out earlier. The others follow by the zxid that created the
 /// node, which is `None` if the node has gone since it was listed; nodes of one transaction are

@@ -1,8 +1,10 @@
 //! The recipes: what a user takes a lock with. Each folder has the public type (`mod.rs`), the lock
 //! as this process sees it (`lock.rs`), and all that this recipe alone needs.
 
+mod calls;
 pub(crate) mod election;
 pub(crate) mod exclusive;
+pub(crate) mod guard;
 pub(crate) mod multi;
 pub(crate) mod mutex;
 pub(crate) mod rwlock;

@@ -12,10 +12,12 @@ use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::LocalRequest;
 use crate::observer::LockLabel;
 use crate::queue::name::Layout;
-use crate::queue::{HeldNode, Mode, Queue, WaitStrategy};
+use crate::queue::{HeldNode, Queue, WaitStrategy};
+use crate::session::lease::HoldBounds;
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
 use crate::stats::{LockRecord, WaitRecord};
+use crate::wait::Mode;
 use crate::world;
 use crate::world::thread::ThreadId;
 
@@ -38,6 +40,10 @@ pub(crate) struct Settings {
     pub(crate) hand_over: Duration,
     pub(crate) keep: Duration,
     pub(crate) strategy: WaitStrategy,
+    /// How long one holder may have the lock.
+    pub(crate) bounds: HoldBounds,
+    /// After this time the log says who holds the lock for which a thread waits.
+    pub(crate) warn_waiting_after: Duration,
     /// How many permits there are. Only a semaphore uses this.
     pub(crate) permits: u32,
 }
@@ -46,6 +52,9 @@ pub(crate) struct Settings {
 pub(crate) trait Recipe: Sized {
     fn make(settings: Settings) -> Result<Self>;
 }
+
+/// A recipe whose holds end with a guard.
+pub(crate) trait HasGuards: Recipe {}
 
 /// A recipe whose node names can be those of different clients.
 pub(crate) trait HasLayout: Recipe {}
@@ -91,7 +100,7 @@ impl Settings {
         LockRecord::new(label, self.session.core().events.clone())
     }
 
-    fn key(&self) -> LockKey {
+    pub(crate) fn key(&self) -> LockKey {
         LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
 
@@ -113,12 +122,22 @@ impl Settings {
         is_held_here: &'a dyn Fn() -> bool,
         wait: &'a WaitRecord<'a>,
     ) -> Result<LocalRequest<'a>> {
-        let Settings { session, path, data, .. } = self;
+        let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: path.clone() });
         }
         self_deadlock.warn(thread, path);
-        Ok(LocalRequest { session, path, mode, limit, data, is_held_here, wait })
+        Ok(LocalRequest {
+            session,
+            path,
+            mode,
+            limit,
+            data,
+            bounds: *bounds,
+            warn_after: *warn_waiting_after,
+            is_held_here,
+            wait,
+        })
     }
 
     /// The state that all locks of this recipe and path on this session share. The first lock makes
@@ -181,6 +200,8 @@ pub struct LockBuilder<L> {
     hand_over: Duration,
     keep: Duration,
     strategy: WaitStrategy,
+    bounds: HoldBounds,
+    warn_waiting_after: Duration,
     permits: u32,
     lock: PhantomData<fn() -> L>,
 }
@@ -197,6 +218,8 @@ impl<L> LockBuilder<L> {
             hand_over: Duration::from_millis(20),
             keep: Duration::ZERO,
             strategy: WaitStrategy::default(),
+            bounds: HoldBounds::default(),
+            warn_waiting_after: Duration::from_secs(30),
             permits: 1,
             lock: PhantomData,
         }
@@ -242,6 +265,8 @@ impl<L> LockBuilder<L> {
             hand_over,
             keep,
             strategy,
+            bounds,
+            warn_waiting_after,
             permits,
             ..
         } = self;
@@ -258,7 +283,33 @@ impl<L> LockBuilder<L> {
             let reason = format!("its entries take {} bytes, more than {MAX_ACL}", acl.len());
             return Err(Error::InvalidConfig { what: "ACL", reason });
         }
-        Ok(Settings { session, path, name, data, acl, layout, hand_over, keep, strategy, permits })
+        if acl == Acl::CreatorAll && !session.core().has_credentials() {
+            let reason = "CreatorAll means the clients with the credentials of this session, which has none: call auth() of its builder".to_owned();
+            return Err(Error::InvalidConfig { what: "ACL", reason });
+        }
+        let refused = |reason: &str| {
+            Err(Error::InvalidConfig { what: "longest hold", reason: reason.to_owned() })
+        };
+        if bounds.max == Some(Duration::ZERO) {
+            return refused("with a max_hold of zero each hold would be lost at once");
+        }
+        if bounds.releases_overdue && bounds.max.is_none() {
+            return refused("release_overdue() needs a max_hold()");
+        }
+        Ok(Settings {
+            session,
+            path,
+            name,
+            data,
+            acl,
+            layout,
+            hand_over,
+            keep,
+            strategy,
+            bounds,
+            warn_waiting_after,
+            permits,
+        })
     }
 }
 
@@ -267,6 +318,85 @@ impl<L: HasLayout> LockBuilder<L> {
     /// Which client's node names this lock uses; default [`Layout::Curator`].
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self
+    }
+}
+
+#[allow(private_bounds)]
+impl<L: HasGuards> LockBuilder<L> {
+    /// How long one guard may hold the lock; by default for ever. When the time is over, the guard
+    /// is lost ([`LossReason::HeldTooLong`](crate::LossReason::HeldTooLong)): [`is_held`] is false,
+    /// [`check`] gives an error, the signal [`lost`] becomes ready, and the log has a warning. That
+    /// waits for no server.
+    ///
+    /// The lock's node stays at the server until the thread drops the guard: a thread that does not
+    /// notice the loss goes on working, and nobody else gets the lock meanwhile. If others should
+    /// get it at once, see [`release_overdue`](Self::release_overdue).
+    ///
+    /// The time counts from the moment when the call that locks returns. It is each holder's own:
+    ///
+    /// * A nested guard of a re-entrant lock has the end of the thread's first guard.
+    /// * If a thread hands the lock over to another thread of this process, the time begins anew.
+    /// * A [kept](Self::keep) lock has no such end while no guard holds it.
+    /// * Threads that read a [`ZkRwLock`](crate::ZkRwLock) may share one node. It has one end, which
+    ///   counts from the first of these threads; the others come in within the
+    ///   [`hand_over`](Self::hand_over) time after it. Threads whose locks have other settings for
+    ///   the longest hold do not share it. A thread that reads beside its own write has an end for
+    ///   each of the two.
+    /// * Permits of a semaphore that were taken together end together.
+    /// * A [`ZkMultiLock`](crate::ZkMultiLock) is lost when the first of its locks is.
+    /// * A lock that was made [persistent](crate::ZkMutexGuard::persist) has no guard, and no end.
+    ///
+    /// A leader of a [`ZkElection`](crate::ZkElection) has no longest time. Other users of the lock
+    /// may have another `max_hold` or none.
+    ///
+    /// [`is_held`]: crate::Held::is_held
+    /// [`check`]: crate::Held::check
+    /// [`lost`]: crate::Held::lost
+    ///
+    /// ```no_run
+    /// # fn main() -> zk_mutex::Result<()> {
+    /// use std::time::Duration;
+    /// use zk_mutex::{ZkMutex, ZkSession};
+    ///
+    /// let session = ZkSession::connect("127.0.0.1:2181")?;
+    /// let builder = ZkMutex::builder(&session, "/locks/orders");
+    /// let mutex = builder.max_hold(Duration::from_secs(60)).build()?;
+    /// let guard = mutex.lock()?;
+    /// // .. work, and before each step:
+    /// guard.check()?; // an error once a minute is over
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_hold(mut self, time: Duration) -> Self {
+        self.bounds.max = Some(time);
+        self
+    }
+
+    /// When [`max_hold`](Self::max_hold) is over, the lock's node is deleted at once, although the
+    /// guard still exists: others get the lock. By default they get it when the guard is dropped.
+    ///
+    /// The guard is invalid before the delete is sent. But a thread that does not look at its guard
+    /// goes on working, beside the next holder: give the [fencing token](crate::FencingToken) to the
+    /// store with each write. Use this if a thread that hangs must not stop all others.
+    pub fn release_overdue(mut self) -> Self {
+        self.bounds.releases_overdue = true;
+        self
+    }
+
+    /// When a thread has waited for the lock for this long, the log warns and says who holds it, and
+    /// again each time that the wait has doubled; default 30 s. `Duration::MAX` switches it off. The
+    /// thread goes on waiting meanwhile: only in the case of so long a wait a listing and a read are
+    /// sent, and no lock is taken later because of them.
+    pub fn warn_waiting_after(mut self, time: Duration) -> Self {
+        self.warn_waiting_after = time;
+        self
+    }
+
+    /// After this time the log warns that this process still holds the lock, and again each time
+    /// that the time has doubled; by default never. The hold is not changed by that.
+    pub fn warn_held_after(mut self, time: Duration) -> Self {
+        self.bounds.report_after = Some(time);
         self
     }
 }
@@ -334,7 +464,10 @@ impl<L: Recipe> LockBuilder<L> {
     /// * when this session has the same lock with another layout, ACL or wait strategy;
     /// * when the data is longer than ZooKeeper's limit of 1 MiB for a request allows, or the ACL
     ///   longer than 3 KiB;
-    /// * when a semaphore is to have 0 permits.
+    /// * when the ACL is [`Acl::CreatorAll`] and the session has no
+    ///   [`auth`](crate::SessionBuilder::auth): every server would refuse each node;
+    /// * when a semaphore is to have 0 permits;
+    /// * when `max_hold` is zero, or `release_overdue` is set without it.
     pub fn build(self) -> Result<L> {
         L::make(self.settings()?)
     }

@@ -16,7 +16,8 @@ pub enum Acl {
     #[default]
     Open,
     /// Only clients with the credentials of this session may do anything (`CREATOR_ALL_ACL`). The
-    /// session needs [`SessionBuilder::auth`](crate::SessionBuilder::auth).
+    /// session needs [`SessionBuilder::auth`](crate::SessionBuilder::auth): without it the lock is
+    /// refused when it is built.
     CreatorAll,
     /// These entries, as types of the client crate.
     ///

@@ -28,6 +28,9 @@ impl SessionBuilder {
             auth: Vec::new(),
             retry: RetryPolicy::default(),
             tick: None,
+            tls: None,
+            after_data_loss: None,
+            requires_chroot: false,
         };
         SessionBuilder { connect_string, config, observers: Observers::new() }
     }
@@ -46,9 +49,22 @@ impl SessionBuilder {
     }
 
     /// Credentials for ACLs, for instance `("digest", "user:password")`; several may be given. They
-    /// are presented anew on every connection, before anything else.
+    /// are presented anew on every connection, before anything else. Credentials of the scheme
+    /// `digest` without a colon are refused by [`connect`](Self::connect).
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.config.auth.push((scheme.into(), credentials.into()));
+        self
+    }
+
+    /// Connects over TLS; by default connections are not encrypted. See [`TlsConfig`](crate::TlsConfig)
+    /// for what is checked, and for the servers' side.
+    ///
+    /// If a server does not pass the checks or does not let us in, [`connect`](Self::connect) says so
+    /// for each host, with what to do. If a file cannot be used, it says
+    /// [`Error::InvalidConfig`] at once.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::TlsConfig) -> Self {
+        self.config.tls = Some(tls);
         self
     }
 
@@ -94,16 +110,51 @@ impl SessionBuilder {
         self
     }
 
+    /// After this time a new session is made if all servers refuse the old one because they have
+    /// lost their data; by default never.
+    ///
+    /// A server refuses a session that has seen a later state than the server itself has. That is
+    /// so for a moment when the server lags behind. It is so for good when the ensemble comes back
+    /// without its data, or with an older copy of it. Then the old session can never be resumed: its
+    /// locks are lost as with an expiry ([`LossReason`](crate::LossReason) `LeaseExpired` or
+    /// `SessionExpired`), and calls that wait begin anew in the new session. The time counts from
+    /// the first refusal, and begins again whenever an attempt at any host ends otherwise, also if a
+    /// host cannot be reached: it may be the one that has the data.
+    ///
+    /// By default the session waits until the data is back, because only an operator knows whether
+    /// it will come back. Locks and fencing tokens of an ensemble that has lost its data begin anew:
+    /// a store that knows a token of before refuses the new holders. And a server that has no
+    /// quorum closes connections in the same way, so that a session may be given up which could
+    /// be resumed when the quorum is back. Its waiters lose their places in the queue then. So give a
+    /// time that is longer than the outages which a session should survive.
+    pub fn after_data_loss(mut self, wait: Duration) -> Self {
+        self.config.after_data_loss = Some(wait);
+        self
+    }
+
+    /// The chroot of the connect string must exist: if it does not, [`connect`](Self::connect) ends
+    /// with an error, and so does a lock if the chroot is deleted later. By default the first lock
+    /// makes it, and the log says so at level `info`. A chroot that does not exist is often a
+    /// mistake: the connect string is mistyped, or names another ensemble. Then no other process
+    /// uses the same locks. Without a chroot in the connect string this changes nothing.
+    pub fn require_chroot(mut self) -> Self {
+        self.config.requires_chroot = true;
+        self
+    }
+
     /// Connects, and waits for the session.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidConfig`] for a setting that cannot work; this comes at once, and no server is
-    /// dialled. [`Error::Connect`] when no server gave a session within the connect timeout; it names
+    /// dialled. (Only whether a [required chroot](Self::require_chroot) exists is asked of a server.)
+    /// [`Error::Connect`] when no server gave a session within the connect timeout; it names
     /// each host with the reason. [`Error::Auth`] when a server refused the credentials.
     pub fn connect(self) -> Result<ZkSession> {
         let ensemble = ConnectString::parse(&self.connect_string)?;
-        let Config { timeout, connect_timeout, auth, retry, tick } = &self.config;
+        let Config { timeout, connect_timeout, auth, retry, tick, tls, requires_chroot, .. } =
+            &self.config;
+        let requires_chroot = *requires_chroot && !ensemble.chroot.is_empty();
         let (timeout, connect_timeout) = (*timeout, *connect_timeout);
         check_millis("session timeout", timeout)?;
         check_millis("connect timeout", connect_timeout)?;
@@ -120,22 +171,43 @@ impl SessionBuilder {
             }
         }
         for (scheme, credentials) in auth {
+            let refused = |reason| Err(Error::InvalidConfig { what: "auth", reason });
             if scheme.is_empty() || scheme.len() > 1024 || credentials.len() > 64 << 10 {
-                return Err(Error::InvalidConfig {
-                    what: "auth",
-                    reason: format!(
-                        "the scheme {scheme:?} must have 1 to 1024 bytes, the credentials at most 64 KiB"
-                    ),
-                });
+                return refused(format!(
+                    "the scheme {scheme:?} must have 1 to 1024 bytes, the credentials at most 64 KiB"
+                ));
             }
+            // A server accepts digest credentials without a colon, and then takes the whole secret
+            // for the user's name, which it writes into the ACLs.
+            if scheme == "digest" && !credentials.contains(&b':') {
+                return refused("digest credentials are `user:password`, with a colon".to_owned());
+            }
+        }
+        if let Some(tls) = tls {
+            tls.check(&ensemble.hosts)?;
         }
         let start = Instant::now();
         let session =
             ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.observers)?)));
         // The connect timeout ends this wait, and not the retry policy.
         let (limit, retry) = (Limit::after(connect_timeout), Retry::enduring());
-        match session.core().connected("connect", "", &limit, &retry) {
-            Ok(_) => Ok(session),
+        let connected = loop {
+            match session.core().connected("connect", "", &limit, &retry) {
+                Ok(generation) if requires_chroot => match generation.has_chroot(&limit) {
+                    Ok(true) => break Ok(()),
+                    Ok(false) => {
+                        let path = session.core().chroot();
+                        let reason =
+                            format!("{path:?} does not exist, and require_chroot() is set");
+                        break Err(Error::InvalidConfig { what: "chroot", reason });
+                    }
+                    Err(_) => session.core().failed(&retry),
+                },
+                connected => break connected.map(drop),
+            }
+        };
+        match connected {
+            Ok(()) => Ok(session),
             Err(Error::Unavailable { .. }) => {
                 let hosts = session.core().failures();
                 let failure = Error::Connect { hosts, waited: start.elapsed() };

@@ -10,15 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connect_string::ConnectString;
+use super::connection::Dialling;
 use super::connection::machine::MachineConfig;
 use super::event::{SessionEvent, SessionState, Subscribers};
-use super::generation::{Generation, operation_timeout};
+use super::generation::{Chroot, Generation, operation_timeout};
 use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::retry::{Retry, RetryPolicy};
+use super::tls::TlsConfig;
 use crate::clock::BootTime;
-use crate::error::{Cause, Error, HostFailure, LossReason, Result};
-use crate::limit::{Ended, Limit};
+use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
+use crate::limit::{Ended, Limit, Overlong};
 use crate::observer::{EventQueue, Observers};
 use crate::signal::Signal;
 use crate::stats::SessionStats;
@@ -43,7 +45,10 @@ const MIN_ATTEMPT: Duration = Duration::from_millis(250);
 /// The longest sleep of the supervisor. While the host sleeps, the clock of the leases goes on and
 /// the supervisor's timer does not. So the supervisor wakes this often to see whether a lease has
 /// ended.
-const MAX_SLEEP: Duration = Duration::from_secs(1);
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// When an outage has lasted for this long, the log says what each host answers.
+const REPORT_OUTAGE_AFTER: Duration = Duration::from_secs(10);
 
 pub(crate) struct Config {
     pub(crate) timeout: Duration,
@@ -51,6 +56,9 @@ pub(crate) struct Config {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) retry: RetryPolicy,
     pub(crate) tick: Option<Duration>,
+    pub(crate) tls: Option<TlsConfig>,
+    pub(crate) after_data_loss: Option<Duration>,
+    pub(crate) requires_chroot: bool,
 }
 
 /// The number of the next session of this process.
@@ -157,6 +165,12 @@ impl Core {
 
     pub(crate) fn chroot(&self) -> &str {
         &self.ensemble.chroot
+    }
+
+    /// Whether the session presents credentials, or a certificate, to the servers.
+    pub(crate) fn has_credentials(&self) -> bool {
+        let Config { auth, tls, .. } = &self.config;
+        !auth.is_empty() || tls.as_ref().is_some_and(TlsConfig::has_certificate)
     }
 
     /// The ensemble's hosts, sorted and in small letters, so that two spellings of a connect string
@@ -275,7 +289,7 @@ impl Core {
                     (_, Some(since))
                         if !retry.is_enduring() && since.elapsed() >= policy.max_elapsed =>
                     {
-                        return unavailable(Cause::Outage(since.elapsed()));
+                        return unavailable(Cause::Outage(self.failures()));
                     }
                     (Some((since, spent)), _) if Instant::now() >= spent => {
                         return unavailable(Cause::NoProgress(since.elapsed()));
@@ -332,15 +346,15 @@ impl Core {
         Some(Cause::NoProgress(longest))
     }
 
-    /// When the current outage began, and when it has lasted for `max_elapsed`; `None` while there is
-    /// a connection.
-    pub(crate) fn outage(&self) -> Option<(Instant, Option<Instant>)> {
+    /// When the current outage will have lasted for `max_elapsed`; `None` while there is a
+    /// connection.
+    pub(crate) fn outage(&self) -> Option<Option<Instant>> {
         let since = self.state.lock().down_since?;
-        Some((since, since.checked_add(self.config.retry.max_elapsed)))
+        Some(since.checked_add(self.config.retry.max_elapsed))
     }
 
     /// Why each host of the connect string gave no session, as far as it is known.
-    pub(super) fn failures(&self) -> Vec<HostFailure> {
+    pub(crate) fn failures(&self) -> Vec<HostFailure> {
         let known = self.generation().map(|generation| generation.failures()).unwrap_or_default();
         let failure = |host: String| HostFailure {
             reason: known.get(&host).cloned().unwrap_or_else(|| "no answer yet".into()),
@@ -388,7 +402,7 @@ impl Core {
                 self.closed.raise(told);
                 // The logger is foreign code. If it blocks, the server knows of the close already,
                 // and the other callers have the outcome.
-                log_transition(&id, &SessionEvent::Closed);
+                log_transition(&id, &SessionEvent::Closed, "", Duration::ZERO);
                 told
             }
             None => self.closed.wait(left(until + OUTCOME_EXTRA)).unwrap_or(false),
@@ -409,7 +423,7 @@ impl Core {
     // ---- the supervisor's thread ----
 
     fn supervise(self: &Arc<Self>, inbox: &Receiver<SupervisorMessage>) {
-        let mut failures = 0;
+        let (mut failures, mut outage) = (0, None);
         let mut start_at = Some(Instant::now());
         loop {
             if start_at.is_some_and(|at| Instant::now() >= at) {
@@ -435,7 +449,11 @@ impl Core {
                 if let Some(end) = generation.lease.end_if_due(now) {
                     sleep = sleep.min(end.since(now));
                 }
+                for (node, lasted) in generation.lease.held_for_long(now) {
+                    warn!("{}: held by this process for {} s", node.path(), lasted.as_secs());
+                }
             }
+            self.report_outage(&mut outage);
             if self.state.lock().subscribers.flush() {
                 sleep = sleep.min(Duration::from_millis(100));
             }
@@ -460,6 +478,22 @@ impl Core {
         }
     }
 
+    /// Logs what each host answers, if the current outage has lasted for long.
+    fn report_outage(&self, outage: &mut Option<Overlong>) {
+        let state = self.state.lock();
+        let down_since = state.down_since.filter(|_| state.state != SessionState::Closed);
+        let Some(since) = down_since else { return };
+        if outage.as_ref().is_none_or(|outage| outage.since != since) {
+            *outage = Some(Overlong::new(since, REPORT_OUTAGE_AFTER));
+        }
+        let Some(lasted) = outage.as_mut().and_then(Overlong::due) else { return };
+        let (id, current) = (id_of(&state), state.current.clone());
+        drop(state);
+        let left = current.map_or_else(String::new, |current| current.lease_left() + "; ");
+        let (seconds, hosts) = (lasted.as_secs(), self.failures());
+        warn!("session {id}: no connection for {seconds} s; {left}{}", Hosts(&hosts));
+    }
+
     /// Takes an event of a session. Returns the reason if the session is lost.
     fn session_event(&self, number: u64, event: &SessionEvent) -> Option<LossReason> {
         let mut state = self.state.lock();
@@ -467,6 +501,8 @@ impl Core {
             return None;
         }
         let id = id_of(&state);
+        let server = state.current.as_ref().map(|current| current.server()).unwrap_or_default();
+        let away = state.down_since.map_or(Duration::ZERO, |since| since.elapsed());
         let mut lost = None;
         match event {
             SessionEvent::Connected { .. } | SessionEvent::Reconnected => state.up(),
@@ -487,7 +523,8 @@ impl Core {
         self.report(event);
         drop(state);
         self.changes.notify(&(), true);
-        log_transition(&id, event); // without the lock: a logger may block, or use the session
+        // Without the lock: a logger may block, or use the session.
+        log_transition(&id, event, &server, away);
         lost.map(|(reason, _)| reason)
     }
 
@@ -516,17 +553,23 @@ impl Core {
             auth: config.auth.clone(),
             tick: config.tick,
             is_observed: self.events.is_some(),
+            after_data_loss: config.after_data_loss,
             noop: format!("zk-mutex-no-op-{}", new_uuid()),
         };
         let supervisor = self.supervisor.clone();
         let report =
             Box::new(move |event| drop(supervisor.send(SupervisorMessage::Session(number, event))));
-        let hosts = self.ensemble.hosts.clone();
+        let dialling = Dialling {
+            hosts: self.ensemble.hosts.clone(),
+            policy: config.retry,
+            tls: config.tls.clone(),
+        };
+        let chroot = Chroot { path: self.chroot().into(), is_required: config.requires_chroot };
         let generation = Generation::start(
             number,
             settings,
-            hosts,
-            config.retry,
+            dialling,
+            chroot,
             report,
             alive,
             self.events.clone(),
@@ -552,13 +595,17 @@ impl CoreState {
     }
 }
 
-fn log_transition(id: &str, event: &SessionEvent) {
+/// `server`: the host of the connection; `away`: how long there was none before this event.
+fn log_transition(id: &str, event: &SessionEvent, server: &str, away: Duration) {
     match event {
         SessionEvent::Connected { timeout, .. } => {
-            info!("session {id}: connected, timeout {} ms", timeout.as_millis());
+            info!("session {id}: connected to {server}, timeout {} ms", timeout.as_millis());
         }
-        SessionEvent::Suspended => info!("session {id}: connection lost, resuming"),
-        SessionEvent::Reconnected => info!("session {id}: resumed"),
+        // The event loop has logged which connection was lost, and why.
+        SessionEvent::Suspended => info!("session {id}: suspended"),
+        SessionEvent::Reconnected => {
+            info!("session {id}: resumed on {server}, {:.1} s away", away.as_secs_f64());
+        }
         SessionEvent::Lost(reason) => warn!("session {id}: lost, {reason}; making a new one"),
         SessionEvent::Closed => info!("session {id}: closed"),
     }

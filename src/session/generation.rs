@@ -14,18 +14,17 @@ use std::time::Duration;
 use super::acl::Acl;
 #[cfg(feature = "client")]
 use super::client::ClientEnd;
-use super::connect_string::Host;
 pub(crate) use super::connection::codec::{CallError, CreateMode, Listing, Node, Operation, Reply};
 #[cfg(feature = "client")]
 use super::connection::machine::code_of;
 pub(crate) use super::connection::machine::{Answers, Outcome, Removal};
 use super::connection::machine::{Batch, MachineConfig, Output, Task};
-use super::connection::{Connection, EventLoop};
+use super::connection::{Connection, Dialling, EventLoop};
+use super::core::MAX_SLEEP;
 use super::event::SessionEvent;
-use super::lease::{self, Lease, Refused, WATCH_AFTER};
+use super::lease::{self, HoldBounds, Lease, Refused, WATCH_AFTER};
 use super::leased_node::LeasedNode;
 use super::notifier::{Notifier, WatchRegistry};
-use super::retry::RetryPolicy;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
@@ -59,6 +58,9 @@ pub(crate) struct Generation {
     epoch: AtomicU64,
     /// Why the last attempt at each host failed.
     failures: Mutex<BTreeMap<String, String>>,
+    /// The host of the current connection, or of the last one.
+    server: Mutex<String>,
+    chroot: Chroot,
     report: Report,
     /// Where answers and renewals of the lease are reported; `None` without an observer.
     events: Option<Arc<EventQueue>>,
@@ -72,6 +74,14 @@ pub(crate) struct Generation {
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// The functions to call at some time, on the event loop's thread.
     timers: Mutex<Timers>,
+}
+
+/// The path below which all paths of the session are, or "".
+#[derive(Clone)]
+pub(super) struct Chroot {
+    pub(super) path: String,
+    /// It must exist: the library does not make it.
+    pub(super) is_required: bool,
 }
 
 #[derive(Default)]
@@ -125,13 +135,13 @@ impl Generation {
     pub(super) fn start(
         number: u64,
         config: MachineConfig,
-        hosts: Vec<Host>,
-        policy: RetryPolicy,
+        dialling: Dialling,
+        chroot: Chroot,
         report: Report,
         alive: Sender<Infallible>,
         events: Option<Arc<EventQueue>>,
     ) -> io::Result<Arc<Self>> {
-        EventLoop::start(format!("zkm-loop-{number}"), config, hosts, policy, alive, |connection| {
+        EventLoop::start(format!("zkm-loop-{number}"), config, dialling, alive, |connection| {
             Generation {
                 number,
                 lease: Lease::default(),
@@ -141,6 +151,8 @@ impl Generation {
                 timeout_ms: AtomicU64::new(0),
                 epoch: AtomicU64::new(0),
                 failures: Mutex::default(),
+                server: Mutex::default(),
+                chroot,
                 report,
                 events,
                 margin_reported: SharedTime::default(),
@@ -201,6 +213,24 @@ impl Generation {
         self.failures.lock().insert(host.to_owned(), reason);
     }
 
+    /// The session is being made or resumed on a connection to this host.
+    pub(super) fn connected_to(&self, host: &str) {
+        host.clone_into(&mut self.server.lock());
+    }
+
+    /// The host of the current connection, or of the last one.
+    pub(super) fn server(&self) -> String {
+        self.server.lock().clone()
+    }
+
+    /// What is left of the lease, for the log.
+    pub(super) fn lease_left(&self) -> String {
+        match self.lease.needed_end() {
+            Some(end) => format!("lease left {:.1} s", end.since(BootTime::now()).as_secs_f64()),
+            None => "no lock is held".to_owned(),
+        }
+    }
+
     pub(super) fn failures(&self) -> BTreeMap<String, String> {
         self.failures.lock().clone()
     }
@@ -217,7 +247,36 @@ impl Generation {
         Ok(())
     }
 
+    /// A holder gets this node now, and may have it as long as `bounds` say.
+    pub(crate) fn bind(self: &Arc<Self>, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+        let now = BootTime::now();
+        self.lease.bind(node, bounds, now);
+        // The supervisor, which ends holds in time, may sleep until then. It looks once in a second.
+        if let Some(max) = bounds.max.filter(|max| *max < MAX_SLEEP) {
+            let this = Arc::downgrade(self);
+            let end = move || {
+                if let Some(this) = this.upgrade() {
+                    this.notify_later(this.lease.mark_due(BootTime::now()));
+                }
+            };
+            self.at(now + max, Box::new(end));
+        }
+    }
+
     // ---- requests whose callers wait ----
+
+    /// Sends these requests together. Gives the number of the batch, and where its answers will come.
+    pub(crate) fn send(
+        &self,
+        requests: &[(Operation<'_>, Option<Removal>)],
+    ) -> Result<(u64, Receiver<Answers>), CallError> {
+        let (mut batch, answers) = Batch::new();
+        for (operation, removal) in requests {
+            batch.push(operation, removal.clone());
+        }
+        let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
+        Ok((number, answers))
+    }
 
     /// Sends these requests together, and waits for all their answers as long as `limit` says. If
     /// the wait ends before the answers come, the nodes that the requests have made or may still
@@ -229,11 +288,7 @@ impl Generation {
         requests: &[(Operation<'_>, Option<Removal>)],
         limit: &Limit<'_>,
     ) -> Result<Answers, CallError> {
-        let (mut batch, answers) = Batch::new();
-        for (operation, removal) in requests {
-            batch.push(operation, removal.clone());
-        }
-        let number = self.connection.with(|machine, now| machine.submit(batch, now))?;
+        let (number, answers) = self.send(requests)?;
         #[cfg(unix)]
         if let Some(answers) = self.read_until(|| answers.try_recv().ok(), limit) {
             return Ok(answers);
@@ -276,6 +331,15 @@ impl Generation {
         self.flight(&[(operation, None)], limit)?.take(0)
     }
 
+    /// Whether the chroot exists.
+    pub(super) fn has_chroot(&self, limit: &Limit<'_>) -> Result<bool, CallError> {
+        match self.call(Operation::Exists { path: &self.chroot.path }, limit) {
+            Ok(_) => Ok(true),
+            Err(CallError::NoNode) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Creates a container, and the containers above it that are missing.
     pub(crate) fn make_parents(
         &self,
@@ -285,12 +349,23 @@ impl Generation {
     ) -> Result<(), CallError> {
         // Begins at the bottom: an ACL further up may not allow us to create nodes, and need not if
         // the parents exist.
-        let create = Operation::Create { path: dir, data: &[], acl, mode: CreateMode::Container };
-        match self.call(create, limit) {
+        let is_chroot = dir == self.chroot.path;
+        if is_chroot && self.chroot.is_required {
+            return Err(CallError::Other(format!("NoNode (the chroot {dir} does not exist)")));
+        }
+        let create = || {
+            let mode = CreateMode::Container;
+            let made = self.call(Operation::Create { path: dir, data: &[], acl, mode }, limit);
+            if is_chroot && made.is_ok() {
+                info!("{dir}: the chroot did not exist and was made");
+            }
+            made
+        };
+        match create() {
             Ok(_) | Err(CallError::NodeExists) => Ok(()),
             Err(CallError::NoNode) if path::parent(dir) != "/" => {
                 self.make_parents(path::parent(dir), acl, limit)?;
-                match self.call(create, limit) {
+                match create() {
                     // Somebody may delete the parent meanwhile. Then the caller's own create fails,
                     // and the caller begins again.
                     Ok(_) | Err(CallError::NodeExists | CallError::NoNode) => Ok(()),

@@ -15,7 +15,7 @@
 //! which says that the node is lost. The end and the marks are written only under the lock. If the
 //! clock is before the end and there is no mark, the node is held. If the clock has reached the
 //! end, `is_held` takes the lock and marks all nodes of the lease as lost; then the mark decides.
-//! Six properties follow:
+//! Seven properties follow:
 //!
 //! * **"Lost" is final.** `is_held` says that a node is lost only if the node bears the mark by
 //!   then, and no mark is ever removed. Each call that begins later finds the mark.
@@ -34,6 +34,11 @@
 //! * **A shorter lease counts at once.** `shorten` writes the earlier end, and marks the nodes if
 //!   it has passed, before it returns. A call of `is_held` that begins after that finds the earlier
 //!   end. A call that found the later end read it before `shorten` returned.
+//! * **A bound of one hold is part of its end.** If a lock has a `max_hold`, each hold of a node
+//!   has an end of its own, `LeasedNode::bound`. `is_held` compares it with the clock as it compares
+//!   the end of the lease, and if it has passed, takes the lock and marks the node. A hand-over
+//!   moves the bound: `bind` marks the nodes whose bounds have passed before it writes a new one.
+//!   No guard exists in between, so no thread can have been told the earlier bound.
 //! * **A grant changes no end.** `grant` refuses if the end was near when its caller read the
 //!   clock. The caller may be stopped after that until the end has passed. Then the first call of
 //!   `is_held` for the new node finds that the end has passed.
@@ -42,7 +47,7 @@
 //! follows it. No lock can prevent the latter, so an answer is true for the moment at which the
 //! clock was read. For the time after that moment there is the fencing token.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +83,24 @@ struct LeaseState {
     unwatched: VecDeque<Arc<LeasedNode>>,
     /// The connection on which the other nodes have their watches.
     epoch: u64,
+    /// The held nodes that have a `bound`, and those that have a time for a line in the log.
+    bounds: Timed,
+    reports: Timed,
+}
+
+/// Nodes by a time of each, the earliest first.
+#[derive(Default)]
+struct Timed(BTreeMap<(BootTime, String), Arc<LeasedNode>>);
+
+/// How long one holder may have a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HoldBounds {
+    /// After this time the hold is lost.
+    pub(crate) max: Option<Duration>,
+    /// When that time is over the node is deleted, although the guard still exists.
+    pub(crate) releases_overdue: bool,
+    /// After this time the log says that the lock is held for long.
+    pub(crate) report_after: Option<Duration>,
 }
 
 /// Why a grant was refused.
@@ -128,10 +151,48 @@ impl Lease {
     pub(crate) fn end_if_due(&self, now: BootTime) -> Option<BootTime> {
         let mut state = self.state.lock();
         let lapsed = self.lapse(&mut state, now);
-        let next = state.needed_end();
+        let next = state.needed_end().into_iter().chain(state.bounds.first()).min();
         drop(state);
         notify_lost(&lapsed);
         next
+    }
+
+    /// As `end_if_due`, for a caller that must run no foreign code. Returns the nodes that are marked
+    /// as lost; the caller must have them passed to [`notify_lost`].
+    pub(super) fn mark_due(&self, now: BootTime) -> Vec<Arc<LeasedNode>> {
+        self.lapse(&mut self.state.lock(), now)
+    }
+
+    /// A holder gets this node now, and may have it as long as `bounds` say; the bounds of the
+    /// holder before count no more. If those have ended the hold already, it stays lost.
+    pub(crate) fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds, now: BootTime) {
+        let mut state = self.state.lock();
+        let lapsed = self.lapse(&mut state, now);
+        if state.contains(node) {
+            state.unbind(node);
+            let at = |after: Option<Duration>| after.map_or(BootTime::END, |after| now + after);
+            node.held_since.set(now);
+            node.bound.set(at(bounds.max));
+            node.report_at.set(at(bounds.report_after));
+            state.bounds.insert(node.bound(), node);
+            state.reports.insert(node.report_at.get(), node);
+        }
+        drop(state);
+        notify_lost(&lapsed);
+    }
+
+    /// The nodes of which the log should say now that they are held for long, each with the time for
+    /// which its holder has it. The next line about a node is due when that time has doubled.
+    pub(super) fn held_for_long(&self, now: BootTime) -> Vec<(Arc<LeasedNode>, Duration)> {
+        let mut state = self.state.lock();
+        let mut all = Vec::new();
+        while let Some(node) = state.reports.pop_due(now) {
+            let lasted = now.since(node.held_since.get());
+            node.report_at.set(now + lasted.max(Duration::from_secs(1)));
+            state.reports.insert(node.report_at.get(), &node);
+            all.push((node, lasted));
+        }
+        all
     }
 
     pub(crate) fn remaining(&self, now: BootTime) -> Duration {
@@ -187,7 +248,7 @@ impl Lease {
     /// no thread has noticed yet that the lease has ended. The top of this file says why no lock is
     /// needed, and why the mark of the loss is read last.
     pub(crate) fn is_held(&self, node: &LeasedNode, now: BootTime) -> bool {
-        if now >= self.end.get() {
+        if now >= self.end.get() || now >= node.bound() {
             self.end_if_due(now);
         }
         node.loss().is_none()
@@ -197,7 +258,7 @@ impl Lease {
     /// simulation's observer can call it between any two steps of any thread.
     #[cfg(zk_sim)]
     pub(crate) fn would_be_held(&self, node: &LeasedNode, now: BootTime) -> bool {
-        now < self.end.get() && node.loss().is_none()
+        now < self.end.get() && now < node.bound() && node.loss().is_none()
     }
 
     /// Adds to `kept` how much the lease keeps in memory.
@@ -313,17 +374,26 @@ impl Lease {
         self.end.set(state.end().unwrap_or_default());
     }
 
-    /// Marks all nodes as lost if the lease has ended at `now`, and returns them.
+    /// Marks the nodes as lost whose bounds have passed at `now`, and all nodes if the lease has
+    /// ended; returns them.
     fn lapse(&self, state: &mut LeaseState, now: BootTime) -> Vec<Arc<LeasedNode>> {
-        match state.end() {
-            Some(end) if now >= end => self.take_all(state, LossReason::LeaseExpired),
-            _ => Vec::new(),
+        let end = state.end().unwrap_or(BootTime::END);
+        let mut lost = Vec::new();
+        // What came first is the reason.
+        while let Some(node) = state.bounds.pop_due(now.min(end)) {
+            state.take_out(&node);
+            lost.extend(Some(node).filter(|node| node.mark(LossReason::HeldTooLong)));
         }
+        if now >= end {
+            lost.extend(self.take_all(state, LossReason::LeaseExpired));
+        }
+        lost
     }
 
     /// Takes all nodes out of the lease, and marks them as lost. Returns those that were not marked
     /// before.
     fn take_all(&self, state: &mut LeaseState, reason: LossReason) -> Vec<Arc<LeasedNode>> {
+        (state.bounds, state.reports) = (Timed::default(), Timed::default());
         state.nodes.drain().map(|(_, node)| node).filter(|node| node.mark(reason)).collect()
     }
 }
@@ -366,7 +436,40 @@ impl LeaseState {
     }
 
     fn take_out(&mut self, node: &Arc<LeasedNode>) -> Option<Arc<LeasedNode>> {
-        if self.contains(node) { self.nodes.remove(node.path()) } else { None }
+        if !self.contains(node) {
+            return None;
+        }
+        self.unbind(node);
+        self.nodes.remove(node.path())
+    }
+
+    fn unbind(&mut self, node: &LeasedNode) {
+        self.bounds.remove(node.bound(), node);
+        self.reports.remove(node.report_at.get(), node);
+    }
+}
+
+impl Timed {
+    fn insert(&mut self, at: BootTime, node: &Arc<LeasedNode>) {
+        if at < BootTime::END {
+            self.0.insert((at, node.path().to_owned()), node.clone());
+        }
+    }
+
+    fn remove(&mut self, at: BootTime, node: &LeasedNode) {
+        if at < BootTime::END {
+            self.0.remove(&(at, node.path().to_owned()));
+        }
+    }
+
+    fn first(&self) -> Option<BootTime> {
+        self.0.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Takes out the first node whose time has come.
+    fn pop_due(&mut self, now: BootTime) -> Option<Arc<LeasedNode>> {
+        self.first().filter(|at| *at <= now)?;
+        self.0.pop_first().map(|(_, node)| node)
     }
 }
 
@@ -652,6 +755,93 @@ mod tests {
                 readers.into_iter().for_each(|reader| reader.join().unwrap());
             });
         }
+    }
+
+    fn most(max: Duration) -> HoldBounds {
+        HoldBounds { max: Some(max), ..HoldBounds::default() }
+    }
+
+    #[test]
+    fn a_hold_is_lost_at_the_end_of_its_time_whoever_notices() {
+        let start = BootTime::now();
+        let grant = || {
+            let lease = Lease::default();
+            lease.begin(T, start);
+            let node = held(&lease, start);
+            lease.bind(&node, &most(SPAN / 3), start);
+            assert_eq!(lease.end_if_due(start), Some(start + SPAN / 3));
+            assert!(lease.is_held(&node, start + (SPAN / 3 - Duration::from_nanos(1))));
+            (lease, node)
+        };
+        let (reader, other) = grant();
+        assert!(!reader.is_held(&other, start + SPAN / 3));
+        let (timer, node) = grant();
+        timer.end_if_due(start + SPAN / 3);
+        // The session goes on, and no other hold is touched.
+        let next = held(&timer, start + SPAN / 3);
+        assert!(timer.is_held(&next, start + SPAN / 2) && !timer.is_held(&node, start));
+        for node in [node, other] {
+            assert_eq!(node.loss(), Some(LossReason::HeldTooLong));
+        }
+        // A process that was stopped finds both ends passed: the first of them is the reason.
+        let (lease, node) = grant();
+        let later = held(&lease, start);
+        let other = LeasedNode::new("/l/o".into(), 0, 0, Box::new(|| ()));
+        assert_eq!(lease.grant(&other, start), Ok(()));
+        lease.bind(&other, &most(SPAN * 2), start);
+        lease.end_if_due(start + SPAN * 3);
+        let losses = [node.loss(), later.loss(), other.loss()];
+        let expired = Some(LossReason::LeaseExpired);
+        assert_eq!(losses, [Some(LossReason::HeldTooLong), expired, expired]);
+    }
+
+    #[test]
+    fn the_next_holder_has_an_end_of_its_own_unless_the_hold_was_lost_before() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        lease.begin(T, start);
+        let node = held(&lease, start);
+        lease.bind(&node, &most(SPAN / 4), start);
+        lease.bind(&node, &HoldBounds::default(), start + SPAN / 8);
+        assert!(!node.is_bound() && lease.is_held(&node, start + SPAN / 3));
+        lease.bind(&node, &most(SPAN / 4), start + SPAN / 3);
+        assert!(lease.is_held(&node, start + SPAN / 2));
+        lease.bind(&node, &most(SPAN), start + SPAN / 3 + SPAN / 4);
+        assert_eq!(node.loss(), Some(LossReason::HeldTooLong), "too late");
+        assert!(lease.state.lock().bounds.0.is_empty());
+    }
+
+    #[test]
+    fn what_is_released_or_lost_has_no_end_to_wait_for() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        let bounds = HoldBounds { report_after: Some(T), ..most(SPAN) };
+        lease.begin(T, start);
+        for end in [
+            |lease: &Lease, node: &Arc<LeasedNode>, _| lease.release(node),
+            |lease: &Lease, node: &Arc<LeasedNode>, now| lease.node_gone(node, now),
+            |lease: &Lease, node: &Arc<LeasedNode>, now| lease.resign(node, now),
+            |lease: &Lease, _: &Arc<LeasedNode>, _| lease.end(LossReason::SessionClosed),
+        ] {
+            let node = held(&lease, start);
+            lease.bind(&node, &bounds, start);
+            end(&lease, &node, start);
+            let state = lease.state.lock();
+            assert!(state.bounds.0.is_empty() && state.reports.0.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_log_names_a_long_hold_again_each_time_that_it_has_doubled() {
+        let (lease, start) = (Lease::default(), BootTime::now());
+        let second = Duration::from_secs(1);
+        lease.begin(T, start);
+        let node = held(&lease, start);
+        let report_after = Some(second * 2);
+        lease.bind(&node, &HoldBounds { report_after, ..HoldBounds::default() }, start);
+        let told = |after: u32| {
+            let all = lease.held_for_long(start + second * after);
+            all.iter().map(|(_, lasted)| lasted.as_secs()).collect::<Vec<_>>()
+        };
+        assert_eq!([told(1), told(2), told(3), told(4), told(7), told(8)].concat(), [2, 4, 8]);
     }
 
     #[test]

@@ -27,6 +27,12 @@ pub(crate) struct LeasedNode {
     is_fixed: bool,
     /// When the lease granted it.
     since: SharedTime,
+    /// When its present holder got it, when that holder's `max_hold` is over, and when the log says
+    /// next that the holder has it for long. [`BootTime::END`]: never. Written under the lease's
+    /// lock.
+    pub(super) held_since: SharedTime,
+    pub(super) bound: SharedTime,
+    pub(super) report_at: SharedTime,
     czxid: i64,
     /// The number of the connection on which the watch on the node is set or is being set; 0 if
     /// there is no watch.
@@ -37,6 +43,8 @@ pub(crate) struct LeasedNode {
     on_loss: Mutex<Option<OnLoss>>,
     /// The holds of guards on it, which are counted; `None` before the first.
     holds: OnceLock<Arc<Holds>>,
+    /// Called, after `on_loss`, if the node is lost because its holder had it for too long.
+    on_overdue: Mutex<Option<OnLoss>>,
 }
 
 impl LeasedNode {
@@ -52,16 +60,23 @@ impl LeasedNode {
     }
 
     fn make(path: String, is_fixed: bool, czxid: i64, armed_on: u64, on_loss: OnLoss) -> Arc<Self> {
+        let (bound, report_at) = (SharedTime::default(), SharedTime::default());
+        bound.set(BootTime::END);
+        report_at.set(BootTime::END);
         Arc::new(LeasedNode {
             path,
             is_fixed,
             since: SharedTime::default(),
+            held_since: SharedTime::default(),
+            bound,
+            report_at,
             czxid,
             armed_on: AtomicU64::new(armed_on),
             loss: Once::new(),
             revocation: Once::new(),
             on_loss: Mutex::new(Some(on_loss)),
             holds: OnceLock::new(),
+            on_overdue: Mutex::new(None),
         })
     }
 
@@ -76,6 +91,22 @@ impl LeasedNode {
 
     pub(super) fn granted(&self, now: BootTime) {
         self.since.set(now);
+    }
+
+    /// When its holder's `max_hold` is over; [`BootTime::END`] if there is none.
+    pub(crate) fn bound(&self) -> BootTime {
+        self.bound.get()
+    }
+
+    /// Whether its holder has bounds.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.bound().min(self.report_at.get()) < BootTime::END
+    }
+
+    /// The function to call if the holder has the node for too long.
+    pub(crate) fn set_on_overdue(&self, on_overdue: Option<OnLoss>) {
+        let replaced = std::mem::replace(&mut *self.on_overdue.lock(), on_overdue);
+        drop(replaced); // after the lock is released
     }
 
     pub(crate) fn czxid(&self) -> i64 {
@@ -173,6 +204,10 @@ impl LeasedNode {
         }
         if let (Some(holds), Some(reason)) = (self.holds.get(), self.loss()) {
             holds.lose(reason);
+        }
+        if self.loss() == Some(LossReason::HeldTooLong) {
+            let on_overdue = self.on_overdue.lock().take();
+            on_overdue.into_iter().for_each(|on_overdue| on_overdue());
         }
         if let Some(reason) = self.loss() {
             warn!("{}: lock lost, {reason}", self.path);

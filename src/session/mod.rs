@@ -17,6 +17,11 @@ pub(crate) mod nonce;
 pub(crate) mod notifier;
 pub(crate) mod path;
 pub(crate) mod retry;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +32,8 @@ pub use builder::SessionBuilder;
 pub use event::{SessionEvent, SessionState};
 pub use leased_node::{LostSignal, RevokeSignal};
 pub use retry::RetryPolicy;
+#[cfg(feature = "tls")]
+pub use tls::TlsConfig;
 
 use self::core::Core;
 use crate::clock::BootTime;

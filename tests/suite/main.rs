@@ -27,6 +27,8 @@ mod server;
 mod session;
 mod storm;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 support::tables![
     // It has the longest scenarios, which begin first.
@@ -46,6 +48,8 @@ support::tables![
     semaphore,
     server,
     storm,
+    #[cfg(feature = "tls")]
+    tls,
 ];
 
 fn main() -> std::process::ExitCode {

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+#[cfg(feature = "tls")]
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -57,6 +59,9 @@ pub struct Common {
     #[arg(long, global = true, value_parser = credentials)]
     #[arg(value_name = "SCHEME:FILE|SCHEME:VARIABLE")]
     pub auth: Vec<Credentials>,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    pub tls: TlsArgs,
     /// How long to try to reach a server
     #[arg(long, global = true, value_parser = time::parse)]
     #[arg(value_name = "DURATION", default_value = "10s")]
@@ -70,6 +75,22 @@ pub struct Common {
     /// More on stderr; twice for the steps of the protocol
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// How to connect over TLS. All files are PEM.
+#[cfg(feature = "tls")]
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of all commands")]
+pub struct TlsArgs {
+    /// Connect over TLS, to servers whose certificate is signed by a CA of this file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// The certificate for servers that ask for one; it goes with --tls-key
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of that certificate, without a password
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
 }
 
 /// Where credentials stand.

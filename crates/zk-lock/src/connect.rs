@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use zk_mutex::TlsConfig;
 use zk_mutex::{SessionBuilder, ZkSession};
 
+#[cfg(feature = "tls")]
+use crate::cli::TlsArgs;
 use crate::cli::{Common, Credentials, Source};
 use crate::exit::Failure;
 
@@ -18,10 +22,42 @@ pub fn builder(common: &Common, session: Duration) -> Result<SessionBuilder, Fai
     let mut builder = ZkSession::builder(connect)
         .session_timeout(session)
         .connect_timeout(common.connect_timeout);
+    #[cfg(feature = "tls")]
+    if let Some(tls) = tls(&common.tls)? {
+        builder = builder.tls(tls);
+    }
     for credentials in &common.auth {
         builder = builder.auth(credentials.scheme.clone(), read(credentials)?);
     }
     Ok(builder)
+}
+
+#[cfg(feature = "tls")]
+fn tls(args: &TlsArgs) -> Result<Option<TlsConfig>, Failure> {
+    let TlsArgs { tls_ca, tls_cert, tls_key } = args;
+    let tls = match (tls_ca, tls_cert, tls_key) {
+        (None, None, None) => return Ok(None),
+        (None, ..) => {
+            return Err(Failure::usage(
+                "--tls-cert and --tls-key need --tls-ca, the file with the CA of the servers",
+            ));
+        }
+        (Some(ca), None, None) => TlsConfig::new(ca),
+        (Some(ca), Some(cert), Some(key)) => TlsConfig::new(ca).client_certificate(cert, key),
+        (Some(_), ..) => {
+            return Err(Failure::usage("--tls-cert and --tls-key go together: give both"));
+        }
+    };
+    Ok(Some(tls))
+}
+
+/// Whether the session has an identity at the servers.
+pub fn has_identity(common: &Common) -> bool {
+    #[cfg(feature = "tls")]
+    if common.tls.tls_cert.is_some() {
+        return true;
+    }
+    !common.auth.is_empty()
 }
 
 /// A session for a command that looks, and holds nothing.

@@ -8,6 +8,8 @@ use super::TestServer;
 use super::clock::Clock;
 use super::engine::Settings;
 use super::net::Options;
+#[cfg(feature = "tls")]
+use super::net::tls::ServerTls;
 
 /// ZooKeeper's `jute.maxbuffer`.
 const MAX_FRAME: usize = 0xf_ffff;
@@ -42,7 +44,7 @@ impl TestServerBuilder {
             super_digest: None,
             keep_data: true,
             is_virtual: false,
-            options: Options { max_frame: MAX_FRAME, log_capacity: 10_000 },
+            options: Options { max_frame: MAX_FRAME, log_capacity: 10_000, tls: None },
         }
     }
 
@@ -53,8 +55,8 @@ impl TestServerBuilder {
     }
 
     /// The address to listen on. Default 127.0.0.1, where only this host can connect. The server
-    /// has no encryption, and does not limit what clients store: think twice before you open it to
-    /// other hosts.
+    /// does not limit what clients store, and encrypts nothing by default: think twice before you
+    /// open it to other hosts.
     pub fn host(mut self, host: IpAddr) -> Self {
         self.address.set_ip(host);
         self
@@ -122,12 +124,20 @@ impl TestServerBuilder {
         self
     }
 
+    /// Serves over TLS; by default connections are not encrypted. See [`ServerTls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.options.tls = Some(tls);
+        self
+    }
+
     /// Starts the server. When this returns, clients can connect.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session
-    /// timeout above the longest, and for one beyond 2,147,483,647 ms; otherwise what the system
+    /// timeout above the longest, for one beyond 2,147,483,647 ms, and for files of TLS that cannot
+    /// be used; otherwise what the system
     /// said: the port is taken, or there are too many open files or threads.
     pub fn start(self) -> io::Result<TestServer> {
         let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));

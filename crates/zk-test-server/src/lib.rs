@@ -160,7 +160,8 @@
 //! * Nothing is durable. There is no log and no snapshot, and all data is gone when the process
 //!   ends.
 //! * It is a single server: there is no ensemble, no observer, no `reconfig` and no read-only mode.
-//! * No TLS and no SASL; for `addAuth`, the schemes `digest` and `ip`.
+//! * No SASL; for `addAuth`, the schemes `digest` and `ip`. TLS needs the feature `tls`, and then
+//!   ACLs may have entries of the scheme `x509`, whether the server serves over TLS or not.
 //! * Quotas are not enforced. A connection has at most 64 identities; further credentials are
 //!   refused.
 //! * `createTTL` is refused if its flags allow no time to live and the time is -1. Such a request
@@ -208,5 +209,7 @@ pub use builder::TestServerBuilder;
 pub use held::HeldRequests;
 pub use info::SessionInfo;
 pub use matcher::Matcher;
+#[cfg(feature = "tls")]
+pub use net::tls::ServerTls;
 pub use request::{Event, EventKind, Op, Request};
 pub use server::TestServer;

@@ -9,6 +9,8 @@ use std::str::FromStr;
 use std::thread;
 use std::time::Duration;
 use zk_test_server::TestServer;
+#[cfg(feature = "tls")]
+use zk_test_server::{ServerTls, TestServerBuilder};
 
 const HELP: &str = "\
 zk-test-server: a ZooKeeper server in memory, for development and tests; runs until it is killed
@@ -22,7 +24,19 @@ Flags:
   --container-check MS   how often containers and TTL nodes are looked at (default 60000)
   --super-digest DIGEST  who may do everything: super:<base64 of the SHA-1 of super:password>,
                          as in zookeeper.DigestAuthenticationProvider.superDigest (default: nobody)
-  --help                 this text
+";
+
+#[cfg(feature = "tls")]
+const TLS_HELP: &str = "\
+  --tls-cert FILE        serve over TLS, with the certificate (and intermediates) of this PEM file
+  --tls-key FILE         its private key
+  --tls-ca FILE          want a certificate of each client, signed by a CA of this file; its subject
+                         is the client's identity of the scheme x509
+  --tls-allow-plain      also serve connections that are not over TLS (portUnification)
+";
+#[cfg(not(feature = "tls"))]
+const TLS_HELP: &str = "\
+  (the feature `tls` was left out: there is no --tls-cert)
 ";
 
 /// Warnings and errors go to stderr.
@@ -56,13 +70,41 @@ fn millis(flag: &str, value: &str) -> Duration {
     Duration::from_millis(read::<u32>(flag, value).into())
 }
 
+/// The flags of TLS.
+#[cfg(feature = "tls")]
+#[derive(Default)]
+struct Tls {
+    cert: Option<String>,
+    key: Option<String>,
+    ca: Option<String>,
+    allow_plain: bool,
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    fn add_to(self, server: TestServerBuilder) -> TestServerBuilder {
+        let (cert, key) = match (self.cert, self.key) {
+            (Some(cert), Some(key)) => (cert, key),
+            (None, None) if self.ca.is_none() && !self.allow_plain => return server,
+            _ => refuse("TLS needs --tls-cert and --tls-key"),
+        };
+        let mut tls = ServerTls::new(cert, key);
+        if let Some(ca) = self.ca {
+            tls = tls.client_ca(ca);
+        }
+        server.tls(if self.allow_plain { tls.allow_plain() } else { tls })
+    }
+}
+
 fn main() -> ExitCode {
     let (mut tick, mut min, mut max) = (Duration::from_secs(2), None, None);
     let mut server = TestServer::builder().port(2181);
     let mut words = env::args().skip(1);
+    #[cfg(feature = "tls")]
+    let mut tls = Tls::default();
     while let Some(word) = words.next() {
         if matches!(word.as_str(), "--help" | "-h") {
-            print!("{HELP}");
+            println!("{HELP}{TLS_HELP}  --help                 this text");
             return ExitCode::SUCCESS;
         }
         let (flag, attached) = match word.split_once('=') {
@@ -82,9 +124,19 @@ fn main() -> ExitCode {
             "--max-session" => max = Some(millis(flag, &value())),
             "--container-check" => server = server.container_check_interval(millis(flag, &value())),
             "--super-digest" => server = server.super_digest(value()),
+            #[cfg(feature = "tls")]
+            "--tls-cert" => tls.cert = Some(value()),
+            #[cfg(feature = "tls")]
+            "--tls-key" => tls.key = Some(value()),
+            #[cfg(feature = "tls")]
+            "--tls-ca" => tls.ca = Some(value()),
+            #[cfg(feature = "tls")]
+            "--tls-allow-plain" => tls.allow_plain = true,
             _ => refuse(&format!("unknown argument {flag:?}")),
         }
     }
+    #[cfg(feature = "tls")]
+    let server = tls.add_to(server);
     if log::set_logger(&Stderr).is_ok() {
         log::set_max_level(log::LevelFilter::Warn);
     }

@@ -11,6 +11,7 @@ pub mod scenarios;
 pub mod session;
 pub mod signal;
 pub mod stats;
+pub mod wait;
 pub mod world;
 
 pub(crate) use self::error::{Error, Result};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use zk_mutex_simulated::observed::{self, News, Observed};
-use zk_mutex_simulated::{FencingToken, Held};
+use zk_mutex_simulated::{FencingToken, Held, LossReason};
 use zk_sim_runtime::{
     ProcessId, as_world, clock_of, fail, is_alive, now, process_name, stopped_for, this_process,
 };
@@ -30,7 +30,7 @@ use crate::workload::{Place, Recipe};
 
 /// What is checked, by the names under which violations are told. In a run of some length each of
 /// them is made.
-pub const CHECKS: [&str; 18] = [
+pub const CHECKS: [&str; 19] = [
     "two holders",
     "too many permits",
     "queue order",
@@ -39,6 +39,7 @@ pub const CHECKS: [&str; 18] = [
     "token order",
     "stale write",
     "told late",
+    "held too long",
     "lost, and held",
     "signal after the release",
     "asked by nobody",
@@ -117,6 +118,10 @@ struct Guard {
     node: Node,
     hold: Observed,
     token: FencingToken,
+    /// When the call began that gave it, in the world's time; and when its thread got it, by its
+    /// process's clock.
+    asked: Duration,
+    got: Duration,
     /// Since when it is invalid by its process's clock, and nobody was told; and how long the
     /// process had been stopped by then.
     overdue: Option<(Duration, Duration)>,
@@ -234,7 +239,8 @@ impl Observer {
         for held in all {
             let (hold, token) = (Observed::of(held), held.fencing_token());
             let node = Node::of(&hold.path);
-            let guard = Guard { process, thread, node, hold, token, overdue: None };
+            let got = clock_of(process);
+            let guard = Guard { process, thread, node, hold, token, asked, got, overdue: None };
             report(self.seen(|seen| seen.acquired(guard, asked)));
         }
         self.seen(|seen| {
@@ -248,17 +254,19 @@ impl Observer {
     pub fn releases(&self, thread: usize, all: &[&Held], was_asked: bool) {
         let Some(process) = this_process() else { return };
         for held in all {
-            let hold = Observed::of(held);
-            self.seen(|seen| {
+            let (hold, reason) = (Observed::of(held), held.lost_reason());
+            report(self.seen(|seen| {
                 let own = |guard: &Guard| {
                     (guard.process, guard.thread) == (process, thread) && guard.hold.is_same(&hold)
                 };
-                let Some(at) = seen.guards.iter().position(own) else { return };
+                let at = seen.guards.iter().position(own)?;
                 let guard = seen.guards.swap_remove(at);
+                let broken = seen.ended_too_early(&guard, reason);
                 if was_asked && guard.node.mode == Mode::Exclusive {
                     seen.let_go_as_asked.insert(guard.hold.path);
                 }
-            });
+                broken
+            }));
         }
     }
 
@@ -682,6 +690,16 @@ impl Seen {
             }
         }
         let late = TOLD_LATE * self.setting.slowness();
+        for guard in &self.guards {
+            let Some(most) = self.setting.max_hold(&guard.node.lock) else { continue };
+            self.counts.note("held too long");
+            let (clock, end) = (clock_of(guard.process), guard.got + most);
+            if clock > end && guard.hold.is_held_at(clock) {
+                let text =
+                    format!("{}: held at {clock:?}, and its time is {end:?}", guard.hold.path);
+                return Some(("held too long", text));
+            }
+        }
         for guard in &mut self.guards {
             if guard.hold.is_held_at(clock_of(guard.process)) || guard.hold.is_told_lost() {
                 guard.overdue = None;
@@ -698,6 +716,18 @@ impl Seen {
             }
         }
         None
+    }
+
+    /// A guard that was lost because it was held too long, before its own time was over: by that of
+    /// the thread before, say.
+    fn ended_too_early(&mut self, guard: &Guard, reason: Option<LossReason>) -> Option<Broken> {
+        reason.filter(|reason| *reason == LossReason::HeldTooLong)?;
+        // The process's clock may be faster than the world's.
+        let most = self.setting.max_hold(&guard.node.lock);
+        let least = most.map(|most| most.mul_f64(0.8) / self.setting.slowness());
+        let lasted = now().saturating_sub(guard.asked);
+        let text = format!("{}: lost by its max_hold, {most:?}, after {lasted:?}", guard.hold.path);
+        least.is_none_or(|least| lasted < least).then_some(("held too long", text))
     }
 
     // ---- locks that outlive sessions ----
@@ -731,6 +761,14 @@ impl Setting {
     /// So many times slower than the world's a process's clock may be, rounded up.
     fn slowness(&self) -> u32 {
         if self.may_overlap { 4 } else { 1 }
+    }
+
+    /// How long a guard may hold the lock whose nodes are in this folder.
+    fn max_hold(&self, folder: &str) -> Option<Duration> {
+        let above = folder.strip_suffix("/leases").or_else(|| folder.strip_suffix("/lock"));
+        let path = above.unwrap_or(folder);
+        let place = self.places.iter().find(|place| place.path == path)?;
+        place.longest.filter(|_| !matches!(place.recipe, Recipe::Election)).map(|l| l.max_hold)
     }
 
     /// How many permits there are at most below this folder of leases.

@@ -56,6 +56,44 @@ pub struct Place {
     pub path: String,
     /// What it is.
     pub recipe: Recipe,
+    /// How long a guard may hold it, if that is bounded.
+    #[serde(default)]
+    pub longest: Option<Longest>,
+}
+
+/// The longest time of a hold, and what becomes of its node then.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Longest {
+    /// After this time the guard is lost.
+    pub max_hold: Duration,
+    /// Others get the lock then, and not only when the guard is dropped.
+    pub is_released: bool,
+}
+
+impl Longest {
+    /// For one lock in three.
+    pub fn random(rng: &mut Rng, session_timeout: Duration) -> Option<Longest> {
+        if rng.u32(..3) > 0 {
+            return None;
+        }
+        let max_hold = between(rng, Duration::from_millis(5), session_timeout);
+        Some(Longest { max_hold, is_released: rng.bool() })
+    }
+}
+
+/// Builds a lock, with the longest time of a hold if there is one.
+macro_rules! build {
+    ($place:expr, $builder:expr) => {
+        match $place.longest {
+            None => $builder.build()?,
+            Some(Longest { max_hold, is_released: false }) => {
+                $builder.max_hold(max_hold).build()?
+            }
+            Some(Longest { max_hold, is_released: true }) => {
+                $builder.max_hold(max_hold).release_overdue().build()?
+            }
+        }
+    };
 }
 
 /// What a lock is.
@@ -172,13 +210,13 @@ impl Lock {
                     if *watches_parent { WaitStrategy::Parent } else { WaitStrategy::Predecessor };
                 let builder =
                     ZkMutex::builder(session, path).hand_over(*hand_over).wait_strategy(strategy);
-                Lock::Mutex(builder.keep(*keep).build()?)
+                Lock::Mutex(build!(place, builder.keep(*keep)))
             }
-            Recipe::ReadWrite => Lock::ReadWrite(ZkRwLock::new(session, path)?),
+            Recipe::ReadWrite => Lock::ReadWrite(build!(place, ZkRwLock::builder(session, path))),
             Recipe::Semaphore { permits, .. } => {
                 let mut told = *permits;
                 loop {
-                    let made = ZkSemaphore::new(session, path, told)?;
+                    let made = build!(place, ZkSemaphore::builder(session, path, told));
                     match made.permits() {
                         // Somebody has changed it, and says so.
                         Err(Error::InconsistentLeases { theirs, .. }) => told = theirs,
@@ -187,8 +225,12 @@ impl Lock {
                     }
                 }
             }
-            Recipe::SemaphoreMutex => Lock::SemaphoreMutex(ZkSemaphoreMutex::new(session, path)?),
-            Recipe::Exclusive => Lock::Exclusive(ZkExclusiveLock::new(session, path)?),
+            Recipe::SemaphoreMutex => {
+                Lock::SemaphoreMutex(build!(place, ZkSemaphoreMutex::builder(session, path)))
+            }
+            Recipe::Exclusive => {
+                Lock::Exclusive(build!(place, ZkExclusiveLock::builder(session, path)))
+            }
             Recipe::Election => Lock::Election(ZkElection::new(session, path)?),
         })
     }
@@ -201,6 +243,10 @@ pub fn run(job: &Job, shared: &Shared) {
             ZkSession::builder(job.connect_string.as_str()).session_timeout(job.session_timeout);
         if let Some(tick) = job.server_tick {
             builder = builder.server_tick(tick);
+        }
+        if job.asks_in_vain {
+            // Credentials that give the session no identity of its own.
+            builder = builder.auth("ip", "");
         }
         match builder.connect() {
             Ok(session) => break session,

@@ -16,13 +16,14 @@ use crate::limit::{Ended, Limit};
 use crate::local::registry::Interned;
 use crate::queue::call::error;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, QueueRequest};
+use crate::queue::{HeldNode, Queue, QueueRequest};
+use crate::recipes::calls::InQueue;
 use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
 use crate::stats::{LockRecord, WaitRecord};
-use crate::wait::until_got;
+use crate::wait::{Mode, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -44,6 +45,12 @@ pub(super) struct SharedElection {
     /// The queue of candidates.
     pub(super) queue: Queue,
     pub(super) record: Arc<LockRecord>,
+}
+
+impl InQueue for Campaign {
+    fn queue(&self) -> (&Queue, &Core) {
+        (&self.shared.queue, self.session.core())
+    }
 }
 
 impl Campaign {
@@ -94,6 +101,7 @@ impl Campaign {
                 limit,
                 on_overdue: Some(on_trouble),
                 contended: false,
+                warn_after: Duration::MAX, // a candidate that waits is as usual
                 data: &self.id,
                 on_id: &|id| created_nodes.add(self.session.core(), id),
                 on_blocked,

@@ -11,9 +11,8 @@ use super::leadership::Leadership;
 use super::state::CandidateState;
 use crate::error::{Cause, Error, Result};
 use crate::limit::Limit;
-use crate::queue::Mode;
 use crate::session::SessionState;
-use crate::wait::{Wait, until_got};
+use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread::{Builder, JoinHandle};
 use crate::world::{Mutex, Receiver};
 

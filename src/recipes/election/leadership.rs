@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::guard::{Held, Hold};
 use crate::queue::{HeldNode, Release};
+use crate::recipes::guard::{Held, Hold};
 use crate::stats::HoldRecord;
 
 /// One term of leadership, to look at.

@@ -19,10 +19,10 @@ pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::Result;
-use crate::queue::{Contender, Queue};
+use crate::queue::Queue;
+use crate::recipes::calls::{InQueue, contender_calls};
 use crate::recipes::settings::{LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
-use crate::stats::LockStats;
 
 /// An election over ZooKeeper: of all candidates in all processes, one leads at a time.
 ///
@@ -213,54 +213,31 @@ impl ZkElection {
 
     /// What the election has counted in this session: candidates that wait, terms as holds, losses.
     /// Costs nothing. See [`LockStats`](crate::LockStats).
-    pub fn stats(&self) -> LockStats {
+    pub fn stats(&self) -> crate::LockStats {
         self.campaign.shared.record.stats()
     }
+}
+
+contender_calls! {
+    ZkElection, |election| election.campaign;
 
     /// All contenders, in the order of the queue: the first leads, the others wait. Costs a
     /// listing, and a read for each contender.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an
-    ///   answer takes longer than a sixth of the session timeout.
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
-    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
     #[doc(alias = "candidates")]
     #[doc(alias = "getParticipants")]
-    pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.contenders(session.core())
-    }
+    contenders;
 
     /// The contender that leads, in any process: the first of the [`contenders`](Self::contenders).
     /// The list is empty if nobody leads. A leader whose lease has ended stays the first until its
     /// node is deleted. Costs a listing, and a read.
-    ///
-    /// # Errors
-    ///
-    /// As [`contenders`](Self::contenders).
     #[doc(alias = "leader")]
     #[doc(alias = "getLeader")]
-    pub fn holders(&self) -> Result<Vec<Contender>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.holders(session.core())
-    }
+    holders;
 
-    /// Asks the candidate whose node is `contender` (one of [`contenders`](Self::contenders)) to
-    /// resign: the signal [`revoke_requested`](crate::Held::revoke_requested) of its leadership
-    /// becomes ready. This overwrites the candidate's id.
+    /// A leader that lets go resigns. This call overwrites the candidate's id.
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
     /// call returns.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let Campaign { session, shared, .. } = &self.campaign;
-        shared.queue.revoke(session.core(), &contender.name)
-    }
+    attempt_revoke;
 }
 
 impl Recipe for ZkElection {

@@ -9,8 +9,8 @@ use super::leadership::Leadership;
 use crate::cancel::CancelToken;
 use crate::error::{Cause, Error, LossReason, Result};
 use crate::limit::{Ended, Limit};
-use crate::queue::Mode;
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
+use crate::wait::Mode;
 use crate::world::{Instant, Mutex};
 
 /// The state of one candidate.
@@ -100,10 +100,10 @@ impl CandidateState {
                 };
             }
             let until = match outage {
-                Some((since, Some(spent))) if Instant::now() >= spent => {
-                    return Err(unavailable(Cause::Outage(since.elapsed())));
+                Some(Some(spent)) if Instant::now() >= spent => {
+                    return Err(unavailable(Cause::Outage(core.failures())));
                 }
-                Some((_, Some(spent))) => limit.or_at(spent),
+                Some(Some(spent)) => limit.or_at(spent),
                 _ => *limit,
             };
             match notifier.wait(&until) {

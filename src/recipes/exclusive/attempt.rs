@@ -12,13 +12,14 @@ use crate::error::Result;
 use crate::limit::Limit;
 use crate::local::turn::LocalRequest;
 use crate::queue::call::until_done;
-use crate::queue::{Call, HeldNode, Mode, Step, Stop};
+use crate::queue::{Call, HeldNode, Step, Stop, WhoHolds};
 use crate::session::acl::Acl;
 use crate::session::generation::{CallError, CreateMode, Generation, Node, Operation, Removal};
 use crate::session::lease::Refused;
 use crate::session::leased_node::{LeasedNode, OnLoss};
 use crate::session::nonce;
 use crate::session::notifier::{EventMask, Notifier};
+use crate::wait::Mode;
 use crate::world::{HashSet, Instant};
 use zk_wire::path;
 
@@ -69,6 +70,8 @@ impl<'a> ExclusiveAttempt<'a> {
         let dir = path::parent(request.node);
         let call =
             Call::new(request.local.session.core(), dir, request.local.limit, request.contended);
+        let names: for<'n> fn(&[&'n str]) -> Vec<&'n str> = |children| children.to_vec();
+        let call = call.reporting(WhoHolds { dir, names, after: request.local.warn_after });
         ExclusiveAttempt { request, call, notifier: Notifier::new() }
     }
 
@@ -224,7 +227,10 @@ impl<'a> ExclusiveAttempt<'a> {
     }
 
     fn own_gone(&self) -> Stop {
-        warn!("{}: our node was deleted by somebody; trying again", self.request.node);
+        warn!(
+            "{}: our node is gone (deleted by hand, or its session expired); trying again",
+            self.request.node
+        );
         Stop::Anew
     }
 }

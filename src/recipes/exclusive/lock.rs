@@ -6,26 +6,28 @@ use std::sync::{Arc, Weak};
 
 use super::attempt::{ExclusiveAttempt, ExclusiveRequest};
 use crate::error::{Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::queue::{LocalQueue, Wants};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
-use crate::queue::{Contender, HeldNode, Mode, Release, query};
+use crate::queue::{Contender, HeldNode, Release, query};
+use crate::recipes::calls::Acquire;
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
-use crate::session::ZkSession;
 use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
-use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
-use crate::wait::{Wait, until_got};
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
+use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
 
 /// Threads neither hand this lock over nor share it: a turn carries nothing.
 type Turns = LocalQueue<Infallible, Infallible>;
+
+const KIND: &str = "exclusive lock";
 
 /// The name of the one node, below the lock's path.
 const NODE: &str = "lock";
@@ -50,8 +52,7 @@ struct SharedExclusive {
 
 impl ExclusiveHandle {
     pub(super) fn new(settings: Settings) -> Result<Self> {
-        let what = "exclusive lock";
-        let shared = settings.share(what, |settings| SharedExclusive {
+        let shared = settings.share(KIND, |settings| SharedExclusive {
             node: format!("{}/{NODE}", settings.dir()),
             acl: settings.acl.clone(),
             turns: Arc::default(),
@@ -62,29 +63,47 @@ impl ExclusiveHandle {
         if shared.acl != settings.acl {
             let reason =
                 format!("{:?} is in use on this session with ACL {:?}", settings.path, shared.acl);
-            return Err(Error::InvalidConfig { what, reason });
+            return Err(Error::InvalidConfig { what: KIND, reason });
         }
         Ok(ExclusiveHandle { settings, shared })
     }
 
-    pub(crate) fn session(&self) -> &ZkSession {
-        &self.settings.session
+    /// The holder, if there is one; the nonce is left out of its data.
+    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
+        let (core, path) = (self.settings.session.core(), &self.shared.node);
+        // This limit is for the connection. The read has a limit of its own.
+        let limit = Limit::after(self.settings.operation_timeout());
+        query("holders", core, path, &limit, |generation, _| {
+            match generation.read(path, false, &Limit::NONE) {
+                Ok(mut node) => {
+                    node.data = nonce::split(&node.data).1.to_vec();
+                    Ok(vec![Contender::of(NODE, false, 0, node)])
+                }
+                Err(CallError::NoNode) => Ok(Vec::new()),
+                Err(e) => Err(e),
+            }
+        })
     }
 
-    pub(super) fn path(&self) -> &str {
-        &self.settings.path
+    pub(super) fn describe(&self) -> &'static str {
+        self.shared.turns.describe()
+    }
+}
+
+impl Acquire for Arc<ExclusiveHandle> {
+    fn kind(&self) -> &'static str {
+        KIND
     }
 
-    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        self.shared.record.wait(|wait| self.take(mode, limit, wait))
+    fn settings(&self) -> &Settings {
+        &self.settings
     }
 
-    fn take(
-        self: &Arc<Self>,
-        mode: Mode,
-        limit: Limit<'_>,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Held>> {
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.shared.record
+    }
+
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
             // `is_held` may find that the lease has ended. It logs then, and the application's
@@ -121,6 +140,7 @@ impl ExclusiveHandle {
         })
         .run()?;
         let Some(node) = attempt else { return Ok(None) };
+        node.bind(&self.settings.bounds);
         let node = Arc::new(node);
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();
@@ -133,39 +153,6 @@ impl ExclusiveHandle {
             turn: number,
             record,
         }))))
-    }
-
-    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
-        until_got(|| self.acquire(Mode::Wait, Limit::NONE))
-    }
-
-    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
-        wait.acquire(|| self.settings.operation_timeout(), |mode, limit| self.acquire(mode, limit))
-    }
-
-    /// The holder, if there is one; the nonce is left out of its data.
-    pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        let (core, path) = (self.settings.session.core(), &self.shared.node);
-        // This limit is for the connection. The read has a limit of its own.
-        let limit = Limit::after(self.settings.operation_timeout());
-        query("holders", core, path, &limit, |generation, _| {
-            match generation.read(path, false, &Limit::NONE) {
-                Ok(mut node) => {
-                    node.data = nonce::split(&node.data).1.to_vec();
-                    Ok(vec![Contender::of(NODE, false, 0, node)])
-                }
-                Err(CallError::NoNode) => Ok(Vec::new()),
-                Err(e) => Err(e),
-            }
-        })
-    }
-
-    pub(super) fn stats(&self) -> LockStats {
-        self.shared.record.stats()
-    }
-
-    pub(super) fn describe(&self) -> &'static str {
-        self.shared.turns.describe()
     }
 }
 

@@ -7,18 +7,15 @@
 mod attempt;
 mod lock;
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::lock::ExclusiveHandle;
+#[cfg(doc)]
+use crate::LockBuilder;
 use crate::error::Result;
-use crate::guard::guard;
 use crate::queue::Contender;
-use crate::recipes::settings::{LockBuilder, Recipe, Settings};
-use crate::session::ZkSession;
-use crate::stats::LockStats;
-use crate::wait::Wait;
+use crate::recipes::calls::{Acquire, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 
 /// The simple lock over ZooKeeper: the client that makes the one ephemeral node `lock` below the
 /// lock's path holds the lock. Every other client that wants it watches that node, and tries again
@@ -106,111 +103,43 @@ pub struct ZkExclusiveLock {
 guard! {
     /// A hold of a [`ZkExclusiveLock`]. The lock is released when the guard is dropped, on any
     /// thread: it may be sent to another thread.
-    ///
-    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
-    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
-    /// [`Held`](crate::Held).
-    ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
-    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
-    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
-    /// avoid this.
     ZkExclusiveGuard, unused: "the ZkExclusiveLock will immediately unlock"
 }
 
-impl ZkExclusiveLock {
-    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](LockBuilder::build).
-    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
-        ZkExclusiveLock::builder(session, path).build()
-    }
+lock_at_a_path! {
+    ZkExclusiveLock, |lock| lock.lock,
+    made by |settings| Ok(ZkExclusiveLock { lock: ExclusiveHandle::new(settings)?.into() }),
+    HasGuards;
+    shown by describe
+}
 
-    /// A builder, for a lock with settings of its own.
-    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkExclusiveLock> {
-        LockBuilder::new(session.clone(), path.to_owned())
-    }
-
-    /// The lock's path, as it was given.
-    pub fn path(&self) -> &str {
-        self.lock.path()
-    }
+lock_calls! {
+    ZkExclusiveLock gives ZkExclusiveGuard by ZkExclusiveGuard::new, of "the lock",
+    unused: "the ZkExclusiveLock will immediately unlock", |lock| lock.lock;
 
     /// Blocks until this call holds the lock. A thread that holds it already waits too, for ever if
     /// no other thread drops that guard.
-    ///
-    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
-    ///   server gives the answer that is needed, for longer than the retry policy allows.
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, also the ACL of the holder's
-    ///   node if it does not let us read, and [`Error::Auth`](crate::Error::Auth) when the servers
-    ///   refuse the session's credentials.
-    ///
-    /// After an error this call has no node, or the node is being deleted.
-    #[doc(alias = "acquire")]
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkExclusiveGuard> {
-        self.lock.lock().map(ZkExclusiveGuard::new)
-    }
+    lock
+    errors:
+    /// * [`Error::NoAuth`](crate::Error::NoAuth) also when the ACL of the holder's node does not
+    ///   let us read.
+    ;
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one write, or nothing if another thread of this process has the lock. "Somebody
-    /// else" may also be a guard of this process that was lost and still lives: its node is deleted
-    /// when the guard is dropped. If a node of ours is being deleted, the call waits for that.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
-    /// does not answer within a sixth of the session timeout.
-    #[doc(alias = "tryAcquire")]
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkExclusiveGuard>> {
-        self.lock_timeout(Duration::ZERO)
-    }
+    /// call costs one write, or nothing if another thread of this process has the lock. If a node
+    /// of ours is being deleted, the call waits for that.
+    try_lock;
+}
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
-    /// In that case this call has no node, or the node is about to be deleted.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered. So `None` always means that somebody else
-    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
-    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
-    #[doc(alias = "try_lock_for")]
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkExclusiveGuard>> {
-        self.lock_with(Wait::timeout(timeout))
-    }
-
-    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had it all that time, as
-    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when the token is cancelled.
-    #[doc(alias = "try_lock_until")]
-    #[must_use = "if unused the ZkExclusiveLock will immediately unlock"]
-    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkExclusiveGuard>> {
-        Ok(self.lock.lock_with(&wait)?.map(ZkExclusiveGuard::new))
-    }
-
+impl ZkExclusiveLock {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
     /// [`LockStats`](crate::LockStats).
-    pub fn stats(&self) -> LockStats {
-        self.lock.stats()
+    pub fn stats(&self) -> crate::LockStats {
+        self.lock.record().stats()
     }
+}
 
+impl ZkExclusiveLock {
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
     /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
     ///
@@ -220,20 +149,5 @@ impl ZkExclusiveLock {
     /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
     pub fn holders(&self) -> Result<Vec<Contender>> {
         self.lock.holders()
-    }
-}
-
-impl Recipe for ZkExclusiveLock {
-    fn make(settings: Settings) -> Result<Self> {
-        Ok(ZkExclusiveLock { lock: ExclusiveHandle::new(settings)?.into() })
-    }
-}
-
-impl fmt::Debug for ZkExclusiveLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkExclusiveLock")
-            .field("path", &self.path())
-            .field("state", &format_args!("{}", self.lock.describe()))
-            .finish_non_exhaustive()
     }
 }

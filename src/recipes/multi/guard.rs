@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{Error, LossReason, Result};
 use crate::fencing::FencingToken;
-use crate::guard::{Held, StaysOnItsThread};
+use crate::recipes::guard::{Held, StaysOnItsThread};
 use crate::session::LostSignal;
 use crate::world::Instant;
 

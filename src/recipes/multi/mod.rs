@@ -16,8 +16,8 @@ pub use self::guard::ZkMultiGuard;
 pub use self::member::Member;
 use crate::error::{Error, Result};
 use crate::limit::Limit;
-use crate::queue::Mode;
-use crate::wait::{Wait, until_got};
+use crate::recipes::calls::lock_calls;
+use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread;
 
 /// Several locks as one: a guard holds all of them, or the call holds none.
@@ -124,87 +124,42 @@ impl ZkMultiLock {
             }),
         }
     }
+}
 
-    /// Blocks until this thread holds all members.
-    ///
-    /// The call waits in an outage for as long as each session's
-    /// [`RetryPolicy`](crate::RetryPolicy) says.
-    ///
-    /// # Errors
-    ///
-    /// The call gives the first error that it meets:
-    ///
+lock_calls! {
+    ZkMultiLock gives ZkMultiGuard by std::convert::identity, of "all members together",
+    unused: "the ZkMultiLock will immediately unlock", |lock| lock.set;
+
+    /// Blocks until this thread holds all members. The call gives the first error that it meets.
+    lock
+    errors:
     /// * [`Error::WouldDeadlock`], at once, when this thread holds a member already.
     /// * [`Error::Lost`] when this thread held a member before and lost it, and its guards still
     ///   live, or when a member was lost while the call waited for another.
-    /// * [`Error::Unavailable`] when no server can be reached, or no server gives the answer that
-    ///   is needed, for longer than the retry policy allows.
-    /// * [`Error::Closed`] when a session is closed.
-    /// * [`Error::NoAuth`] when an ACL refuses, and [`Error::Auth`] when the servers refuse a
-    ///   session's credentials.
     /// * [`Error::InvalidConfig`] and [`Error::InconsistentLeases`] when a semaphore refuses, as
     ///   [`ZkSemaphore::acquire_many`](crate::ZkSemaphore::acquire_many) says.
-    ///
-    /// After an error all members are released. This call has no node in a queue, or the node is
-    /// being deleted.
-    #[doc(alias = "acquire")]
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkMultiGuard> {
-        until_got(|| self.set.acquire(Mode::Wait, Limit::NONE))
-    }
+    ;
 
     /// Takes all members if all are free, and gives `None` if somebody else has one of them. In
-    /// that case no member is held.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when ZooKeeper does not answer within a
-    /// sixth of the shortest session timeout, for all members together.
-    #[doc(alias = "tryAcquire")]
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkMultiGuard>> {
-        self.lock_timeout(Duration::ZERO)
-    }
-
-    /// Waits for all members, for `timeout` at most in all. Gives `None` if others still had one of
-    /// the members when the time was over. In that case no member is held.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`] when the time ran out in an outage, or
-    /// before the server answered for the next member. So `None` always means that somebody else
-    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the servers'
-    /// answers. Any other timeout that is shorter than a round trip for each member mostly gives
-    /// this error.
-    #[doc(alias = "try_lock_for")]
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMultiGuard>> {
-        self.lock_with(Wait::timeout(timeout))
-    }
-
-    /// Waits for all members for as long as `wait` says: a timeout, a deadline and a cancel token,
-    /// or any of these. Gives `None` if others had one of them, as
-    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`]
-    /// when the token is cancelled.
-    #[doc(alias = "try_lock_until")]
-    #[must_use = "if unused the ZkMultiLock will immediately unlock"]
-    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMultiGuard>> {
-        wait.acquire(|| self.set.operation_timeout(), |mode, limit| self.set.acquire(mode, limit))
-    }
+    /// that case no member is held. The shortest of the sessions' timeouts counts.
+    try_lock;
 }
 
 impl Set {
+    fn lock(&self) -> Result<ZkMultiGuard> {
+        until_got(|| self.acquire(Mode::Wait, Limit::NONE))
+    }
+
+    fn lock_with(&self, wait: &Wait) -> Result<Option<ZkMultiGuard>> {
+        wait.acquire(|| self.operation_timeout(), |mode, limit| self.acquire(mode, limit))
+    }
+
     /// Takes one member after the other. If the call ends before it has all of them, it drops, and
     /// so releases, those that it has.
     fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<ZkMultiGuard>> {
         let thread = thread::current().id();
         for member in &self.members {
-            if member.part().is_held_by(thread)? {
+            if member.0.has_guards(thread)? {
                 return Err(Error::WouldDeadlock {
                     path: member.path().to_owned(),
                     why: "this thread holds it already and others could wait for it in a circle: drop its guards first",
@@ -215,7 +170,7 @@ impl Set {
         for &number in &self.order {
             let member = &self.members[number];
             let lost = all.signal().clone();
-            match member.part().acquire(mode, limit.or_moot_by(lost.receiver())) {
+            match member.0.acquire(mode, limit.or_moot_by(lost.receiver())) {
                 Ok(Some(held)) => all.add(number, held),
                 Ok(None) => {
                     debug!("{}: somebody else has it; releasing the other members", member.path());
@@ -237,7 +192,7 @@ impl Set {
     fn operation_timeout(&self) -> Duration {
         self.members
             .iter()
-            .map(|member| member.part().session().core().operation_timeout())
+            .map(|member| member.0.settings().operation_timeout())
             .min()
             .unwrap_or_default()
     }

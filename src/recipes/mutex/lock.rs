@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
 use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, Release};
+use crate::queue::{HeldNode, Queue, Release};
+use crate::recipes::calls::{Acquire, InQueue};
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
-use crate::session::ZkSession;
 use crate::session::core::Core;
-use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
-use crate::wait::{Wait, until_got};
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
+use crate::wait::Mode;
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
 
@@ -49,15 +49,48 @@ impl MutexHandle {
         Ok(MutexHandle { settings, shared })
     }
 
-    pub(crate) fn session(&self) -> &ZkSession {
-        &self.settings.session
+    /// Gives up this thread's guards on a lost hold; false if there are none.
+    pub(super) fn clear_lost(&self) -> bool {
+        let (shared, thread) = (&self.shared, this_thread());
+        let Some(hold) = shared.reentry.hold_of(thread) else { return false };
+        if hold.local_hold.node.loss().is_none() {
+            return false;
+        }
+        shared.reentry.give_up(&hold);
+        shared.self_deadlock.released(thread);
+        // The delete goes on in the background; no caller waits for its outcome.
+        let _ = shared.local.release(&hold.local_hold, (Duration::ZERO, Duration::ZERO), false);
+        true
     }
 
-    pub(super) fn path(&self) -> &str {
-        &self.settings.path
+    pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
+        self.shared.reentry.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
     }
 
-    /// Another guard for a thread that holds the lock. `None`: it does not hold it, or has lost it.
+    pub(super) fn describe(&self) -> &'static str {
+        self.shared.local.describe()
+    }
+}
+
+impl InQueue for MutexHandle {
+    fn queue(&self) -> (&Queue, &Core) {
+        (&self.shared.local.queue, self.settings.session.core())
+    }
+}
+
+impl Acquire for Arc<MutexHandle> {
+    fn kind(&self) -> &'static str {
+        "mutex"
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.shared.record
+    }
+
     #[inline]
     fn again(&self) -> Option<Held> {
         let hold = self.shared.reentry.hold_of(this_thread())?;
@@ -68,38 +101,7 @@ impl MutexHandle {
         Some(Held::new(hold))
     }
 
-    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
-    /// is tried first.
-    #[inline]
-    pub(super) fn lock(self: &Arc<Self>) -> Result<Held> {
-        match self.again() {
-            Some(held) => Ok(held),
-            None => until_got(|| self.acquire(Mode::Wait, Limit::NONE)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn lock_with(self: &Arc<Self>, wait: &Wait) -> Result<Option<Held>> {
-        match self.again() {
-            Some(held) => Ok(Some(held)),
-            None => wait.acquire(
-                || self.settings.operation_timeout(),
-                |mode, limit| self.acquire(mode, limit),
-            ),
-        }
-    }
-
-    /// Takes the lock for a thread that does not hold it.
-    pub(crate) fn acquire(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        self.shared.record.wait(|wait| self.take(mode, limit, wait))
-    }
-
-    fn take(
-        self: &Arc<Self>,
-        mode: Mode,
-        limit: Limit<'_>,
-        wait: &WaitRecord<'_>,
-    ) -> Result<Option<Held>> {
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a hold here, the hold is lost: otherwise `again` would have used it. A
         // loss is final.
@@ -126,43 +128,10 @@ impl MutexHandle {
         Ok(Some(Held::new(hold)))
     }
 
-    /// Gives up this thread's guards on a lost hold; false if there are none.
-    pub(super) fn clear_lost(&self) -> bool {
-        let (shared, thread) = (&self.shared, this_thread());
-        let Some(hold) = shared.reentry.hold_of(thread) else { return false };
-        if hold.local_hold.node.loss().is_none() {
-            return false;
-        }
-        shared.reentry.give_up(&hold);
-        shared.self_deadlock.released(thread);
-        // The delete goes on in the background; no caller waits for its outcome.
-        let _ = shared.local.release(&hold.local_hold, (Duration::ZERO, Duration::ZERO), false);
-        true
-    }
-
-    pub(super) fn is_owned_by(&self, thread: ThreadId) -> bool {
-        self.shared.reentry.hold_of(thread).is_some_and(|hold| hold.local_hold.node.is_held())
-    }
-
-    /// Whether `thread` has guards on the lock, through any session. An error if they are of a lost
-    /// hold.
-    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+    fn has_guards(&self, thread: ThreadId) -> Result<bool> {
         let hold = self.shared.reentry.hold_of(thread);
         hold.iter().try_for_each(|hold| self.settings.check(&hold.local_hold.node))?;
         Ok(hold.is_some() || self.shared.self_deadlock.is_held_by(thread))
-    }
-
-    /// The lock's queue, and the session in which requests to it are sent.
-    pub(super) fn queue(&self) -> (&Queue, &Core) {
-        (&self.shared.local.queue, self.settings.session.core())
-    }
-
-    pub(super) fn stats(&self) -> LockStats {
-        self.shared.record.stats()
-    }
-
-    pub(super) fn describe(&self) -> &'static str {
-        self.shared.local.describe()
     }
 }
 

@@ -7,22 +7,16 @@
 mod lock;
 mod persist;
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::lock::MutexHandle;
 pub use self::persist::PersistentLock;
 use crate::error::Result;
-use crate::guard::guard;
-use crate::queue::Contender;
-use crate::recipes::settings::{
-    HandsOver, HasLayout, HasWaitStrategy, Keeps, LockBuilder, Recipe, Settings,
-};
-use crate::session::ZkSession;
-use crate::stats::LockStats;
-use crate::wait::Wait;
+use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
 use crate::world::thread;
+#[cfg(doc)]
+use crate::{Contender, LockBuilder};
 
 /// A mutual exclusion lock over ZooKeeper, re-entrant per thread.
 ///
@@ -85,15 +79,6 @@ pub struct ZkMutex {
 
 guard! {
     /// A hold of a [`ZkMutex`]. The lock is released when the thread drops its last guard.
-    ///
-    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
-    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
-    /// [`Held`](crate::Held).
-    ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
-    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
-    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
-    /// avoid this.
     ///
     /// # Threads
     ///
@@ -175,150 +160,53 @@ impl ZkMutexGuard {
     }
 }
 
-impl ZkMutex {
-    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](LockBuilder::build).
-    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
-        ZkMutex::builder(session, path).build()
-    }
+lock_at_a_path! {
+    ZkMutex, |mutex| mutex.lock,
+    made by |settings| Ok(ZkMutex { lock: MutexHandle::new(settings)?.into() }),
+    HasGuards, HasLayout, HandsOver, Keeps, HasWaitStrategy;
+    shown by describe
+}
 
-    /// A builder, for a lock with settings of its own.
-    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkMutex> {
-        LockBuilder::new(session.clone(), path.to_owned())
-    }
-
-    /// The lock's path, as it was given.
-    pub fn path(&self) -> &str {
-        self.lock.path()
-    }
+lock_calls! {
+    ZkMutex gives ZkMutexGuard by ZkMutexGuard::new, of "the lock",
+    unused: "the ZkMutex will immediately unlock", |mutex| mutex.lock;
 
     /// Blocks until this thread holds the lock. A thread that holds it already gets another guard
     /// at once.
-    ///
-    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
-    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    lock
+    errors:
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
     ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
-    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
-    ///
-    /// After an error this call has no node in the queue, or the node is being deleted.
-    #[doc(alias = "acquire")]
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock(&self) -> Result<ZkMutexGuard> {
-        self.lock.lock().map(ZkMutexGuard::new)
-    }
+    ;
 
     /// Takes the lock if it is free, and gives `None` if somebody else has it. In that case the
-    /// call costs one read and no write. "Somebody else" may also be a guard of this process that
-    /// was lost and still lives: its node is deleted when the guard is dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
-    /// does not answer within a sixth of the session timeout.
-    #[doc(alias = "tryAcquire")]
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn try_lock(&self) -> Result<Option<ZkMutexGuard>> {
-        self.lock_timeout(Duration::ZERO)
-    }
+    /// call costs one read and no write.
+    try_lock;
+}
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
-    /// In that case this call's node is deleted, or about to be deleted.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered. So `None` always means that somebody else
-    /// was ahead. A timeout of zero is [`try_lock`](Self::try_lock), which waits for the server's
-    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
-    #[doc(alias = "try_lock_for")]
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<Option<ZkMutexGuard>> {
-        self.lock_with(Wait::timeout(timeout))
-    }
-
-    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had it all that time, as
-    /// [`lock_timeout`](Self::lock_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock_timeout`](Self::lock_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when the token is cancelled.
-    #[doc(alias = "try_lock_until")]
-    #[must_use = "if unused the ZkMutex will immediately unlock"]
-    pub fn lock_with(&self, wait: Wait) -> Result<Option<ZkMutexGuard>> {
-        Ok(self.lock.lock_with(&wait)?.map(ZkMutexGuard::new))
-    }
-
-    /// Whether the calling thread holds the lock now. A lost hold does not count.
-    pub fn is_owned_by_current_thread(&self) -> bool {
-        self.lock.is_owned_by(thread::current().id())
-    }
-
-    /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
-    /// lost node is deleted in the background, as by a drop.
-    ///
-    /// While a thread has a guard on a lost hold, every further call that locks on that thread
-    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
-    /// without noticing that others may have held the lock in between. But a leaked guard
-    /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
-    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
-    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
-    /// it stays lost, and its drop does nothing.
-    ///
-    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
-    pub fn clear_lost(&self) -> bool {
-        self.lock.clear_lost()
-    }
-
+impl ZkMutex {
     /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
     /// [`LockStats`](crate::LockStats).
-    pub fn stats(&self) -> LockStats {
-        self.lock.stats()
+    pub fn stats(&self) -> crate::LockStats {
+        self.lock.record().stats()
     }
+}
+
+contender_calls! {
+    ZkMutex, |mutex| mutex.lock;
 
     /// All contenders, in the order of the queue: the first holds the lock, the others wait for it.
     /// The threads of a session count as one contender. Costs a listing, and a read for each
     /// contender.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    /// takes longer than a sixth of the session timeout; otherwise as [`lock`](Self::lock).
-    pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let (queue, core) = self.lock.queue();
-        queue.contenders(core)
-    }
+    contenders;
 
     /// The contender that holds the lock, in any process: the first of the
     /// [`contenders`](Self::contenders). The list is empty if nobody holds the lock. Costs a
     /// listing, and a read.
-    ///
-    /// # Errors
-    ///
-    /// As [`contenders`](Self::contenders).
-    pub fn holders(&self) -> Result<Vec<Contender>> {
-        let (queue, core) = self.lock.queue();
-        queue.holders(core)
-    }
+    holders;
 
-    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
-    /// up the lock, or its place in the queue: the signal
-    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready. Gives the
-    /// data that the node had before: by default the host and the process id of the client that was
-    /// asked. Gives `None` if the node does not exist any more.
+    /// Gives the data that the node had before: by default the host and the process id of the
+    /// client that was asked. Gives `None` if the node does not exist any more.
     ///
     /// The client that was asked decides what to do, and when. It sends no answer, and nothing
     /// changes until it releases the lock. If you cannot wait for that, an operator has to end its
@@ -344,20 +232,29 @@ impl ZkMutex {
     /// # Ok(())
     /// # }
     /// ```
+    attempt_revoke;
+}
+
+impl ZkMutex {
+    /// Whether the calling thread holds the lock now. A lost hold does not count.
+    pub fn is_owned_by_current_thread(&self) -> bool {
+        self.lock.is_owned_by(thread::current().id())
+    }
+
+    /// Treats this thread's guards on a lost hold as dropped. Returns `false` if it has none. The
+    /// lost node is deleted in the background, as by a drop.
     ///
-    /// # Errors
+    /// While a thread has a guard on a lost hold, every further call that locks on that thread
+    /// gives [`Error::Lost`](crate::Error::Lost). So the thread cannot go on under a new hold
+    /// without noticing that others may have held the lock in between. But a leaked guard
+    /// ([`std::mem::forget`], a cycle of `Arc`s) is never dropped, so its thread could never lock
+    /// again. In that case make sure that the work under the lost hold has stopped. Then call this
+    /// on the thread that locked (it does nothing for other threads). If such a guard still exists,
+    /// it stays lost, and its drop does nothing.
     ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer within a
-    ///   sixth of the session timeout. The client may have been asked all the same, and to ask
-    ///   again is safe.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
-    /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a contender's.
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    ///
-    /// Source: Curator's `Revoker.attemptRevoke`.
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let (queue, core) = self.lock.queue();
-        queue.revoke(core, &contender.name)
+    /// A leaked guard of a hold that is not lost keeps the lock held, as with [`std::sync::Mutex`].
+    pub fn clear_lost(&self) -> bool {
+        self.lock.clear_lost()
     }
 
     /// Ends a lock that was [made to outlive its session](ZkMutexGuard::persist), by the name of
@@ -379,28 +276,5 @@ impl ZkMutex {
     pub fn release_persistent(&self, name: &str) -> Result<bool> {
         let (queue, core) = self.lock.queue();
         queue.release_persistent(core, name)
-    }
-}
-
-impl HasLayout for ZkMutex {}
-
-impl HandsOver for ZkMutex {}
-
-impl Keeps for ZkMutex {}
-
-impl HasWaitStrategy for ZkMutex {}
-
-impl Recipe for ZkMutex {
-    fn make(settings: Settings) -> Result<Self> {
-        Ok(ZkMutex { lock: MutexHandle::new(settings)?.into() })
-    }
-}
-
-impl fmt::Debug for ZkMutex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkMutex")
-            .field("path", &self.path())
-            .field("state", &format_args!("{}", self.lock.describe()))
-            .finish_non_exhaustive()
     }
 }

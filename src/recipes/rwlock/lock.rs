@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::error::{Cause, Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::reentry::{Nested, Reentry};
@@ -13,18 +12,20 @@ use crate::local::registry::Interned;
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::{Admission, Turn};
 use crate::queue::name::Kind;
-use crate::queue::{HeldNode, Mode, Queue, Release};
+use crate::queue::{HeldNode, Queue, Release};
+use crate::recipes::calls::{Acquire, InQueue};
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
-use crate::session::ZkSession;
 use crate::session::core::Core;
-use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
-use crate::wait::{Wait, until_got};
+use crate::session::lease::HoldBounds;
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
+use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
 
 /// One `ZkRwLock`: the shared lock, and the settings of this user.
 pub(crate) struct RwLockHandle {
-    settings: Settings,
+    pub(super) settings: Settings,
     shared: Arc<Interned<SharedRwLock>>,
 }
 
@@ -45,13 +46,15 @@ struct SharedRead {
     node: HeldNode,
     /// The second part of the fencing token.
     fence: u64,
+    /// Only threads with these bounds share it.
+    bounds: HoldBounds,
     members: Mutex<usize>,
 }
 
 impl SharedRead {
     /// A shared read with its first member.
-    fn new(node: HeldNode, fence: u64) -> Arc<Self> {
-        Arc::new(SharedRead { node, fence, members: Mutex::new(1) })
+    fn new(node: HeldNode, fence: u64, bounds: HoldBounds) -> Arc<Self> {
+        Arc::new(SharedRead { node, fence, bounds, members: Mutex::new(1) })
     }
 
     /// Adds a member; false if the last one has left already.
@@ -84,68 +87,6 @@ impl RwLockHandle {
         })?;
         settings.agree("read/write lock", &shared.local.queue)?;
         Ok(RwLockHandle { settings, shared })
-    }
-
-    pub(crate) fn session(&self) -> &ZkSession {
-        &self.settings.session
-    }
-
-    pub(super) fn path(&self) -> &str {
-        &self.settings.path
-    }
-
-    /// Another guard for a thread that reads or writes. `None`: it does not, or has lost the lock.
-    #[inline]
-    fn again(&self, kind: Kind) -> Option<Held> {
-        let thread = this_thread();
-        if kind == Kind::Read {
-            let reader =
-                self.shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.is_held())?;
-            reader.nest();
-            return Some(Held::new(reader));
-        }
-        let writer =
-            self.shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.is_held())?;
-        writer.nest();
-        Some(Held::new(writer))
-    }
-
-    /// A thread that holds the lock already needs no limit, and most limits read the clock: so this
-    /// is tried first.
-    #[inline]
-    pub(super) fn lock(self: &Arc<Self>, kind: Kind) -> Result<Held> {
-        match self.again(kind) {
-            Some(held) => Ok(held),
-            None => until_got(|| self.acquire(kind, Mode::Wait, Limit::NONE)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn lock_with(self: &Arc<Self>, kind: Kind, wait: &Wait) -> Result<Option<Held>> {
-        match self.again(kind) {
-            Some(held) => Ok(Some(held)),
-            None => wait.acquire(
-                || self.settings.operation_timeout(),
-                |mode, limit| self.acquire(kind, mode, limit),
-            ),
-        }
-    }
-
-    /// Takes the lock for a thread that does not hold it in this way.
-    pub(crate) fn acquire(
-        self: &Arc<Self>,
-        kind: Kind,
-        mode: Mode,
-        limit: Limit<'_>,
-    ) -> Result<Option<Held>> {
-        self.record(kind).wait(|wait| match kind {
-            Kind::Read => self.read(mode, limit, wait),
-            Kind::Write | Kind::Lock | Kind::Latch => self.write(mode, limit, wait),
-        })
-    }
-
-    fn record(&self, kind: Kind) -> &Arc<LockRecord> {
-        if kind == Kind::Read { &self.shared.read_record } else { &self.shared.write_record }
     }
 
     fn write(
@@ -223,7 +164,8 @@ impl RwLockHandle {
         }
         let (queue, core) = (&self.shared.local.queue, self.settings.session.core());
         let held_node = queue.downgrade(core, &local_hold.node, &self.settings.data, &limit)?;
-        Ok(SharedRead::new(held_node, local_hold.node.hand_overs()))
+        held_node.bind(&self.settings.bounds);
+        Ok(SharedRead::new(held_node, local_hold.node.hand_overs(), self.settings.bounds))
     }
 
     /// Takes a read for another thread: it joins the readers of this process, or queues for a read
@@ -248,12 +190,14 @@ impl RwLockHandle {
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
-                Some(Admission::Share(shared_read)) if shared_read.node.is_held() => {
+                Some(Admission::Share(shared_read))
+                    if shared_read.bounds == self.settings.bounds && shared_read.node.is_held() =>
+                {
                     return Ok(Some(shared_read));
                 }
                 Some(Admission::Share(shared_read)) => {
-                    // The shared read was lost before this thread got it. Its node is released with
-                    // its last member.
+                    // The shared read was lost before this thread got it, or has other bounds. Its
+                    // node is released with its last member.
                     shared_read.leave();
                     continue;
                 }
@@ -268,7 +212,7 @@ impl RwLockHandle {
             let Some(held_node) = shared.local.share(&request, Kind::Read, &turn)? else {
                 return Ok(None);
             };
-            let shared_read = SharedRead::new(held_node, 0);
+            let shared_read = SharedRead::new(held_node, 0, self.settings.bounds);
             *shared.newest.lock() = Arc::downgrade(&shared_read);
             self.let_in(&shared_read, &turn);
             return Ok(Some(shared_read));
@@ -278,7 +222,8 @@ impl RwLockHandle {
     /// Whether threads may still join this shared read.
     fn is_open(&self, shared_read: &SharedRead) -> bool {
         let held_node = &shared_read.node;
-        held_node.is_held()
+        shared_read.bounds == self.settings.bounds
+            && held_node.is_held()
             && !held_node.leased().is_revoked()
             && held_node.age() < self.settings.hand_over
     }
@@ -323,31 +268,71 @@ impl RwLockHandle {
         write.is_some() || read.is_some()
     }
 
-    /// Whether `thread` has guards on the lock, of either kind, through any session. An error if
-    /// they are of a lost hold.
-    pub(crate) fn has_guards(&self, thread: ThreadId) -> Result<bool> {
-        let (reader, writer) =
-            (self.shared.reads.hold_of(thread), self.shared.writes.hold_of(thread));
-        writer.iter().try_for_each(|writer| self.settings.check(&writer.local_hold.node))?;
-        reader.iter().try_for_each(|reader| self.settings.check(&reader.shared_read.node))?;
-        Ok(reader.is_some() || writer.is_some() || self.shared.self_deadlock.is_held_by(thread))
-    }
-
-    /// The lock's queue, and the session in which requests to it are sent.
-    pub(super) fn queue(&self) -> (&Queue, &Core) {
-        (&self.shared.local.queue, self.settings.session.core())
-    }
-
-    pub(super) fn stats(&self, kind: Kind) -> LockStats {
-        self.record(kind).stats()
-    }
-
     pub(super) fn describe(&self) -> &'static str {
         if self.shared.reads.any(|reader| reader.shared_read.node.is_held()) {
             "<read here>"
         } else {
             self.shared.local.describe()
         }
+    }
+}
+
+/// One half of the lock: to read, or to write.
+#[derive(Clone)]
+pub(crate) struct Half {
+    pub(super) lock: Arc<RwLockHandle>,
+    /// `Kind::Read` or `Kind::Write`.
+    pub(super) kind: Kind,
+}
+
+impl InQueue for RwLockHandle {
+    fn queue(&self) -> (&Queue, &Core) {
+        (&self.shared.local.queue, self.settings.session.core())
+    }
+}
+
+impl Acquire for Half {
+    fn kind(&self) -> &'static str {
+        if self.kind == Kind::Read { "read" } else { "write" }
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.lock.settings
+    }
+
+    fn record(&self) -> &Arc<LockRecord> {
+        let SharedRwLock { read_record, write_record, .. } = &**self.lock.shared;
+        if self.kind == Kind::Read { read_record } else { write_record }
+    }
+
+    #[inline]
+    fn again(&self) -> Option<Held> {
+        let (shared, thread) = (&self.lock.shared, this_thread());
+        if self.kind == Kind::Read {
+            let reader =
+                shared.reads.hold_of(thread).filter(|hold| hold.shared_read.node.is_held())?;
+            reader.nest();
+            return Some(Held::new(reader));
+        }
+        let writer = shared.writes.hold_of(thread).filter(|hold| hold.local_hold.node.is_held())?;
+        writer.nest();
+        Some(Held::new(writer))
+    }
+
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+        match self.kind {
+            Kind::Read => self.lock.read(mode, limit, wait),
+            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(mode, limit, wait),
+        }
+    }
+
+    /// Guards of the other half count too.
+    fn has_guards(&self, thread: ThreadId) -> Result<bool> {
+        let RwLockHandle { settings, shared } = &*self.lock;
+        let (reader, writer) = (shared.reads.hold_of(thread), shared.writes.hold_of(thread));
+        writer.iter().try_for_each(|writer| settings.check(&writer.local_hold.node))?;
+        reader.iter().try_for_each(|reader| settings.check(&reader.shared_read.node))?;
+        Ok(reader.is_some() || writer.is_some() || shared.self_deadlock.is_held_by(thread))
     }
 }
 

@@ -7,21 +7,14 @@
 mod downgrade;
 mod lock;
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::lock::RwLockHandle;
-use crate::error::Result;
-use crate::guard::guard;
-use crate::queue::Contender;
+use self::lock::{Half, RwLockHandle};
 use crate::queue::name::Kind;
-use crate::recipes::settings::{
-    HandsOver, HasLayout, HasWaitStrategy, LockBuilder, Recipe, Settings,
-};
-use crate::session::ZkSession;
-use crate::stats::LockStats;
-use crate::wait::Wait;
+use crate::recipes::calls::{Acquire, InQueue, contender_calls, lock_at_a_path, lock_calls};
+use crate::recipes::guard::guard;
+#[cfg(doc)]
+use crate::{Contender, LockBuilder};
 
 /// A read/write lock over ZooKeeper, re-entrant per thread.
 ///
@@ -92,20 +85,12 @@ use crate::wait::Wait;
 /// `InterProcessReadWriteLock` and its downgrade (since 5.5).
 #[derive(Clone)]
 pub struct ZkRwLock {
-    pub(crate) lock: Arc<RwLockHandle>,
+    pub(crate) read: Half,
+    pub(crate) write: Half,
 }
 
 guard! {
     /// A hold of a [`ZkRwLock`] to read. The hold ends when the thread drops its last read guard.
-    ///
-    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
-    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
-    /// [`Held`](crate::Held).
-    ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
-    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
-    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
-    /// avoid this.
     ///
     /// # Threads
     ///
@@ -126,15 +111,6 @@ guard! {
 guard! {
     /// A hold of a [`ZkRwLock`] to write. The hold ends when the thread drops its last write guard.
     ///
-    /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background. To
-    /// wait until it is deleted, call [`unlock`](Self::unlock). The methods of a guard are those of
-    /// [`Held`](crate::Held).
-    ///
-    /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its session
-    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
-    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
-    /// avoid this.
-    ///
     /// # Threads
     ///
     /// Guards are counted by thread, so a guard stays on the thread that took it, as a guard of
@@ -151,150 +127,83 @@ guard! {
     ZkWriteGuard, unused: "the ZkRwLock will immediately unlock", _here: StaysOnItsThread
 }
 
-impl ZkRwLock {
-    /// The lock at `path` (below the session's chroot), with the default settings. Nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// As [`build`](LockBuilder::build).
-    pub fn new(session: &ZkSession, path: &str) -> Result<Self> {
-        ZkRwLock::builder(session, path).build()
-    }
+lock_at_a_path! {
+    ZkRwLock, |lock| lock.read.lock,
+    made by |settings| {
+        let lock = Arc::new(RwLockHandle::new(settings)?);
+        let half = |kind| Half { lock: lock.clone(), kind };
+        Ok(ZkRwLock { read: half(Kind::Read), write: half(Kind::Write) })
+    },
+    HasGuards, HasLayout, HandsOver, HasWaitStrategy;
+    shown by describe
+}
 
-    /// A builder, for a lock with settings of its own.
-    pub fn builder(session: &ZkSession, path: &str) -> LockBuilder<ZkRwLock> {
-        LockBuilder::new(session.clone(), path.to_owned())
-    }
-
-    /// The lock's path, as it was given.
-    pub fn path(&self) -> &str {
-        self.lock.path()
-    }
+lock_calls! {
+    ZkRwLock gives ZkReadGuard by ZkReadGuard::new, of "the lock",
+    unused: "the ZkRwLock will immediately unlock", |lock| lock.read;
 
     /// Blocks until this thread holds the lock to read. A thread that reads already gets another
     /// guard at once. A thread that writes gets one too, after two round trips to the server.
-    ///
-    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
-    ///   server gives the answer that is needed, for longer than the retry policy allows.
+    read
+    errors:
     /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
     ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
-    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
     /// * [`Error::Server`](crate::Error::Server) when this thread writes and the queue's sequence
     ///   numbers are used up.
-    ///
-    /// After an error this call has no node in the queue, or the node is being deleted.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read(&self) -> Result<ZkReadGuard> {
-        self.lock.lock(Kind::Read).map(ZkReadGuard::new)
-    }
+    ;
 
-    /// Takes the lock to read if no writer is ahead, and gives `None` if a writer holds the lock or
-    /// waits for it. In that case the call costs one read and no write. The writer may also be a
-    /// guard of this process that was lost and still lives: its node is deleted when the guard is
-    /// dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
-    /// does not answer within a sixth of the session timeout.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_read(&self) -> Result<Option<ZkReadGuard>> {
-        self.read_timeout(Duration::ZERO)
-    }
+    /// Takes the lock to read if no writer is ahead, and gives `None` if somebody else holds the
+    /// lock to write or waits for it. In that case the call costs one read and no write.
+    try_read;
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
-    /// In that case this call's node is deleted, or about to be deleted.
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read); [`Error::Unavailable`](crate::Error::Unavailable) when the time ran
-    /// out in an outage, or before the server answered. So `None` always means that somebody else
-    /// was ahead. A timeout of zero is [`try_read`](Self::try_read), which waits for the server's
-    /// answer. Any other timeout that is shorter than a round trip mostly gives this error.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_timeout(&self, timeout: Duration) -> Result<Option<ZkReadGuard>> {
-        self.read_with(Wait::timeout(timeout))
-    }
+    read_timeout;
 
-    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had it all that time, as
-    /// [`read_timeout`](Self::read_timeout) does. A wait that has neither a timeout nor a deadline
-    /// never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`read_timeout`](Self::read_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when the token is cancelled.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn read_with(&self, wait: Wait) -> Result<Option<ZkReadGuard>> {
-        Ok(self.lock.lock_with(Kind::Read, &wait)?.map(ZkReadGuard::new))
-    }
+    read_with;
+}
+
+lock_calls! {
+    ZkRwLock gives ZkWriteGuard by ZkWriteGuard::new, of "the lock",
+    unused: "the ZkRwLock will immediately unlock", |lock| lock.write;
 
     /// Blocks until this thread holds the lock to write. A thread that writes already gets another
     /// guard at once.
-    ///
-    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutex::lock`](crate::ZkMutex::lock), and
-    /// [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), at once, when this thread reads and
-    /// does not write: it would wait for itself.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write(&self) -> Result<ZkWriteGuard> {
-        self.lock.lock(Kind::Write).map(ZkWriteGuard::new)
-    }
+    write
+    errors:
+    /// * [`Error::WouldDeadlock`](crate::Error::WouldDeadlock), at once, when this thread reads and
+    ///   does not write: it would wait for itself.
+    /// * [`Error::Lost`](crate::Error::Lost) when this thread held the lock before and lost it, and
+    ///   its guards still live (see [`clear_lost`](Self::clear_lost) for leaked guards).
+    ;
 
     /// Takes the lock to write if it is free, and gives `None` if somebody else has it. In that
-    /// case the call costs one read and no write. "Somebody else" may also be a guard of this
-    /// process that was lost and still lives: its node is deleted when the guard is dropped.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper
-    /// does not answer within a sixth of the session timeout.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn try_write(&self) -> Result<Option<ZkWriteGuard>> {
-        self.write_timeout(Duration::ZERO)
-    }
+    /// case the call costs one read and no write.
+    try_write;
 
-    /// Waits for the lock for `timeout` at most, and gives `None` if others had it all that time.
-    /// In that case this call's node is deleted, or about to be deleted.
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write); [`Error::Unavailable`](crate::Error::Unavailable) when the time
-    /// ran out in an outage, or before the server answered. So `None` always means that somebody
-    /// else was ahead. A timeout of zero is [`try_write`](Self::try_write), which waits for the
-    /// server's answer. Any other timeout that is shorter than a round trip mostly gives this
-    /// error.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_timeout(&self, timeout: Duration) -> Result<Option<ZkWriteGuard>> {
-        self.write_with(Wait::timeout(timeout))
-    }
+    write_timeout;
 
-    /// Waits for the lock for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had it all that time, as
-    /// [`write_timeout`](Self::write_timeout) does. A wait that has neither a timeout nor a
-    /// deadline never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`write_timeout`](Self::write_timeout), and [`Error::Cancelled`](crate::Error::Cancelled)
-    /// when the token is cancelled.
-    #[must_use = "if unused the ZkRwLock will immediately unlock"]
-    pub fn write_with(&self, wait: Wait) -> Result<Option<ZkWriteGuard>> {
-        Ok(self.lock.lock_with(Kind::Write, &wait)?.map(ZkWriteGuard::new))
-    }
+    write_with;
+}
 
+contender_calls! {
+    ZkRwLock, |lock| lock.read.lock;
+
+    /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.
+    /// A mutex on the same path counts as a writer. The readers of a session that share a node
+    /// count as one contender. Costs a listing, and a read for each contender.
+    contenders;
+
+    /// The contenders that hold the lock, in any process: the writer, or all readers ahead of the
+    /// first writer. The list is empty if nobody holds the lock. Costs a listing, and a read for
+    /// each holder.
+    holders;
+
+    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
+    /// call returns. Readers that share a node are asked together, and no other reader joins them
+    /// after that.
+    attempt_revoke;
+}
+
+impl ZkRwLock {
     /// Treats this thread's guards on lost holds, to read and to write, as dropped. Returns `false`
     /// if it has none. The lost nodes are deleted in the background, as by a drop.
     ///
@@ -309,78 +218,17 @@ impl ZkRwLock {
     /// A leaked guard of a hold that is not lost keeps the lock held, as with
     /// [`std::sync::RwLock`].
     pub fn clear_lost(&self) -> bool {
-        self.lock.clear_lost()
+        self.read.lock.clear_lost()
     }
 
     /// What the lock has counted in this session for those that read: calls that wait, holds, losses.
     /// Costs nothing. See [`LockStats`](crate::LockStats).
-    pub fn read_stats(&self) -> LockStats {
-        self.lock.stats(Kind::Read)
+    pub fn read_stats(&self) -> crate::LockStats {
+        self.read.record().stats()
     }
 
     /// The same for those that write.
-    pub fn write_stats(&self) -> LockStats {
-        self.lock.stats(Kind::Write)
-    }
-
-    /// All contenders, in the order of the queue. [`Contender::reads`] tells readers from writers.
-    /// A mutex on the same path counts as a writer. The readers of a session that share a node
-    /// count as one contender. Costs a listing, and a read for each contender.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    /// takes longer than a sixth of the session timeout; otherwise as [`read`](Self::read).
-    pub fn contenders(&self) -> Result<Vec<Contender>> {
-        let (queue, core) = self.lock.queue();
-        queue.contenders(core)
-    }
-
-    /// The contenders that hold the lock, in any process: the writer, or all readers ahead of the
-    /// first writer. The list is empty if nobody holds the lock. Costs a listing, and a read for
-    /// each holder.
-    ///
-    /// # Errors
-    ///
-    /// As [`contenders`](Self::contenders).
-    pub fn holders(&self) -> Result<Vec<Contender>> {
-        let (queue, core) = self.lock.queue();
-        queue.holders(core)
-    }
-
-    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
-    /// up the lock, or its place in the queue: the signal
-    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
-    /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns.
-    /// Readers that share a node are asked together, and no other reader joins them after that.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        let (queue, core) = self.lock.queue();
-        queue.revoke(core, &contender.name)
-    }
-}
-
-impl HasLayout for ZkRwLock {}
-
-impl HandsOver for ZkRwLock {}
-
-impl HasWaitStrategy for ZkRwLock {}
-
-impl Recipe for ZkRwLock {
-    fn make(settings: Settings) -> Result<Self> {
-        Ok(ZkRwLock { lock: RwLockHandle::new(settings)?.into() })
-    }
-}
-
-impl fmt::Debug for ZkRwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ZkRwLock")
-            .field("path", &self.path())
-            .field("state", &format_args!("{}", self.lock.describe()))
-            .finish_non_exhaustive()
+    pub fn write_stats(&self) -> crate::LockStats {
+        self.write.record().stats()
     }
 }

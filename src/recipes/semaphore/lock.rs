@@ -5,24 +5,29 @@ use std::time::Duration;
 
 use super::leases::{self, Count, LeaseRequest, Leases};
 use crate::error::{Cause, Error, Result};
-use crate::guard::{Held, Hold};
 use crate::limit::Limit;
 use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::registry::Interned;
 use crate::local::turn::LocalRequest;
 use crate::queue::name::Kind;
-use crate::queue::{Call, Contender, HeldNode, Mode, Queue, Release, Stop, revoke_contender};
+use crate::queue::{
+    Call, Contender, HeldNode, Queue, Release, Stop, WhoHolds, revoke_contender, rule,
+};
+use crate::recipes::calls::Acquire;
+use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
+use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
 use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
-use crate::wait::{Wait, until_got};
+use crate::wait::Mode;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
 use zk_wire::path;
 
 /// One user's semaphore: the shared one, and the settings of this user.
 pub(crate) struct SemaphoreHandle {
-    settings: Settings,
+    pub(super) settings: Settings,
+    kind: &'static str,
     /// The number at the server was compared with this user's, or needs no comparison.
     has_agreed: AtomicBool,
     shared: Arc<Interned<SharedSemaphore>>,
@@ -38,8 +43,8 @@ struct SharedSemaphore {
 
 impl SemaphoreHandle {
     /// `is_fixed`: it takes no other number than the given one.
-    pub(super) fn new(settings: Settings, what: &'static str, is_fixed: bool) -> Result<Self> {
-        let shared = settings.share(what, |settings| {
+    pub(super) fn new(settings: Settings, kind: &'static str, is_fixed: bool) -> Result<Self> {
+        let shared = settings.share(kind, |settings| {
             let dir = settings.dir();
             let mutex =
                 Queue::new(path::join(&dir, "locks"), settings.layout, settings.acl.clone());
@@ -53,9 +58,9 @@ impl SemaphoreHandle {
                 record: settings.record(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
-        settings.agree(what, &shared.local.queue)?;
+        settings.agree(kind, &shared.local.queue)?;
         // A number that is fixed is compared at each count.
-        Ok(SemaphoreHandle { settings, has_agreed: AtomicBool::new(is_fixed), shared })
+        Ok(SemaphoreHandle { settings, kind, has_agreed: AtomicBool::new(is_fixed), shared })
     }
 
     /// The number at the server; if there is none, this user's is written. The first time it must
@@ -75,35 +80,7 @@ impl SemaphoreHandle {
         Ok(theirs)
     }
 
-    pub(crate) fn session(&self) -> &ZkSession {
-        &self.settings.session
-    }
-
-    pub(super) fn path(&self) -> &str {
-        &self.settings.path
-    }
-
-    pub(super) fn lock(&self, number: u32) -> Result<Held> {
-        until_got(|| self.acquire(number, Mode::Wait, Limit::NONE))
-    }
-
-    pub(super) fn lock_with(&self, number: u32, wait: &Wait) -> Result<Option<Held>> {
-        wait.acquire(
-            || self.settings.operation_timeout(),
-            |mode, limit| self.acquire(number, mode, limit),
-        )
-    }
-
     /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
-    pub(crate) fn acquire(
-        &self,
-        number: u32,
-        mode: Mode,
-        limit: Limit<'_>,
-    ) -> Result<Option<Held>> {
-        self.shared.record.wait(|wait| self.take(number, mode, limit, wait))
-    }
-
     fn take(
         &self,
         number: u32,
@@ -115,8 +92,13 @@ impl SemaphoreHandle {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
         self.check(number, &limit)?;
-        let call =
-            Call::new(self.settings.session.core(), self.shared.leases.count.path(), limit, false);
+        let leases = &self.shared.leases;
+        let call = Call::new(self.settings.session.core(), leases.count.path(), limit, false)
+            .reporting(WhoHolds {
+                dir: leases.dir(),
+                names: rule::all_holders,
+                after: self.settings.warn_waiting_after,
+            });
         let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data, wait };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
@@ -197,6 +179,8 @@ impl SemaphoreHandle {
             mode: Mode::Wait,
             limit,
             data: &self.settings.data,
+            bounds: HoldBounds::default(),
+            warn_after: self.settings.warn_waiting_after,
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
             wait,
@@ -220,6 +204,7 @@ impl SemaphoreHandle {
     /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
     fn held(&self, leases: Vec<HeldNode>, wait: &WaitRecord<'_>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
+        leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
         let mut leases = leases.into_iter();
         let first = leases.next()?;
         let others: Vec<HeldNode> = leases.collect();
@@ -259,7 +244,14 @@ impl SemaphoreHandle {
 
     /// The holders of leases.
     pub(super) fn holders(&self) -> Result<Vec<Contender>> {
-        Ok(below("leases", self.shared.leases.contenders(self.settings.session.core())?))
+        let mut all = below("leases", self.shared.leases.contenders(self.settings.session.core())?);
+        // The contender that is first in the queue makes its lease before it holds a permit. With
+        // one permit that lease comes right after the holder's, and its maker is listed as a
+        // contender that waits.
+        if self.shared.leases.count.is_fixed() {
+            all.truncate(1);
+        }
+        Ok(all)
     }
 
     /// The holders of leases, and behind them the contenders for the mutex.
@@ -279,6 +271,31 @@ impl SemaphoreHandle {
         }
         let name = name.strip_prefix("leases/").unwrap_or(name);
         revoke_contender(core, &path::join(&self.settings.dir(), "leases"), name)
+    }
+}
+
+/// A number of permits, to be taken together.
+#[derive(Clone)]
+pub(crate) struct Permits {
+    pub(super) lock: Arc<SemaphoreHandle>,
+    pub(super) number: u32,
+}
+
+impl Acquire for Permits {
+    fn kind(&self) -> &'static str {
+        self.lock.kind
+    }
+
+    fn settings(&self) -> &Settings {
+        &self.lock.settings
+    }
+
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.lock.shared.record
+    }
+
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+        self.lock.take(self.number, mode, limit, wait)
     }
 }
 

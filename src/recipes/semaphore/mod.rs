@@ -10,16 +10,14 @@ mod mutex;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use self::lock::SemaphoreHandle;
+use self::lock::{Permits, SemaphoreHandle};
 pub use self::mutex::{ZkSemaphoreMutex, ZkSemaphoreMutexGuard};
 use crate::error::{Error, Result};
-use crate::guard::guard;
-use crate::queue::Contender;
-use crate::recipes::settings::{HandsOver, LockBuilder, Recipe, Settings};
+use crate::recipes::calls::{Acquire, contender_calls, lock_calls};
+use crate::recipes::guard::guard;
+use crate::recipes::settings::{HandsOver, HasGuards, LockBuilder, Recipe, Settings};
 use crate::session::ZkSession;
-use crate::stats::LockStats;
 use crate::wait::Wait;
 
 /// A counting semaphore over ZooKeeper: a limited number of permits, of which a thread can take one
@@ -129,15 +127,6 @@ guard! {
     /// Several permits are one hold. The hold is valid while all of its permits are, and is lost
     /// when the first of them is lost. The nodes of the other permits stay then, and keep others
     /// out, until this guard is dropped.
-    ///
-    /// The drop does not wait for ZooKeeper: the nodes are deleted for sure, in the background. To
-    /// wait until they are deleted, call [`unlock`](Self::unlock). The methods of a permit are
-    /// those of [`Held`](crate::Held).
-    ///
-    /// The permit borrows nothing, so it can be stored in a struct. It is a handle of its session
-    /// and keeps the session open. If it is the last handle, its end also closes the session. Then
-    /// the drop, or `unlock`, waits for that for up to 0.95 s. Keep a [`ZkSession`] elsewhere to
-    /// avoid this.
     ZkPermit, unused: "the permit is given back at once"
 }
 
@@ -166,71 +155,7 @@ impl ZkSemaphore {
 
     /// The semaphore's path, as it was given.
     pub fn path(&self) -> &str {
-        self.lock.path()
-    }
-
-    /// Blocks until there is a permit for this call.
-    ///
-    /// The call waits in an outage for as long as the session's [`RetryPolicy`](crate::RetryPolicy)
-    /// says.
-    ///
-    /// # Errors
-    ///
-    /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached, or no
-    ///   server gives the answer that is needed, for longer than the retry policy allows.
-    /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
-    ///   number in its node is neither 0 nor the one that was given to [`new`](Self::new).
-    /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
-    /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
-    ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's credentials.
-    ///
-    /// After an error this call has no node in the queue, or the node is being deleted.
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire(&self) -> Result<ZkPermit> {
-        self.acquire_many(1)
-    }
-
-    /// Takes a permit if one is free, and gives `None` if none is free or others wait for the free
-    /// ones. If none is free, the call costs two reads and no write. The first use of the semaphore
-    /// reads the number before that.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire); [`Error::Unavailable`](crate::Error::Unavailable) when
-    /// ZooKeeper does not answer within a sixth of the session timeout.
-    #[doc(alias = "tryAcquire")]
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn try_acquire(&self) -> Result<Option<ZkPermit>> {
-        self.acquire_timeout(Duration::ZERO)
-    }
-
-    /// Waits for a permit for `timeout` at most, and gives `None` if others had all of them, or
-    /// were ahead, all that time. In that case this call's nodes are deleted, or about to be
-    /// deleted.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire); [`Error::Unavailable`] when the time ran out in an outage, or
-    /// before the server answered. So `None` always means that somebody else was ahead. A timeout
-    /// of zero is [`try_acquire`](Self::try_acquire), which waits for the server's answers. Any
-    /// other timeout that is shorter than a few round trips gives this error.
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_timeout(&self, timeout: Duration) -> Result<Option<ZkPermit>> {
-        self.acquire_with(Wait::timeout(timeout))
-    }
-
-    /// Waits for a permit for as long as `wait` says: a timeout, a deadline and a cancel token, or
-    /// any of these. Gives `None` if others had all permits, or were ahead, all that time, as
-    /// [`acquire_timeout`](Self::acquire_timeout) does. A wait that has neither a timeout nor a
-    /// deadline never gives `None`.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_timeout`](Self::acquire_timeout), and
-    /// [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
-    #[must_use = "if unused the permit is given back at once"]
-    pub fn acquire_with(&self, wait: Wait) -> Result<Option<ZkPermit>> {
-        self.acquire_many_with(1, wait)
+        &self.lock.settings.path
     }
 
     /// Blocks until there are `n` permits for this call. It takes all of them together, or none.
@@ -243,7 +168,7 @@ impl ZkSemaphore {
     /// waiting.)
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_many(&self, n: u32) -> Result<ZkPermit> {
-        self.lock.lock(n).map(ZkPermit::new)
+        self.many(n).lock().map(ZkPermit::new)
     }
 
     /// Waits for `n` permits for as long as `wait` says, as [`acquire_with`](Self::acquire_with)
@@ -255,7 +180,7 @@ impl ZkSemaphore {
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
     #[must_use = "if unused the permit is given back at once"]
     pub fn acquire_many_with(&self, n: u32, wait: Wait) -> Result<Option<ZkPermit>> {
-        Ok(self.lock.lock_with(n, &wait)?.map(ZkPermit::new))
+        Ok(self.many(n).lock_with(&wait)?.map(ZkPermit::new))
     }
 
     /// How many permits the semaphore has, held or not: the number in the data of its node.
@@ -287,51 +212,64 @@ impl ZkSemaphore {
         self.lock.set_permits(permits)
     }
 
-    /// The permits that are held, in the order in which their nodes were made. At the end of the
-    /// list may be nodes of the call that is first in the queue: it has made them, and still waits
-    /// for its permits. Costs a listing, and a read for each permit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or an answer
-    /// takes longer than a sixth of the session timeout; otherwise as [`acquire`](Self::acquire).
-    #[doc(alias = "getParticipantNodes")]
-    pub fn holders(&self) -> Result<Vec<Contender>> {
-        self.lock.holders()
+    /// The way to take so many permits together.
+    pub(crate) fn many(&self, number: u32) -> Permits {
+        Permits { lock: self.lock.clone(), number }
     }
+}
 
+lock_calls! {
+    ZkSemaphore gives ZkPermit by ZkPermit::new, of "a permit",
+    unused: "the permit is given back at once", |semaphore| semaphore.many(1);
+
+    /// Blocks until there is a permit for this call.
+    acquire
+    errors:
+    /// * [`Error::InconsistentLeases`] when this is the first use of this `ZkSemaphore`, and the
+    ///   number in its node is neither 0 nor the one that was given to [`new`](Self::new).
+    ;
+
+    /// Takes a permit if one is free, and gives `None` if somebody else has the last one or waits
+    /// for it. If none is free, the call costs two reads and no write. The first use of the
+    /// semaphore reads the number before that.
+    #[doc(alias = "tryAcquire")]
+    try_acquire;
+
+    acquire_timeout;
+
+    acquire_with;
+}
+
+impl ZkSemaphore {
     /// What the semaphore has counted in this session: calls that wait, holds, losses. A hold is a
     /// [`ZkPermit`], of however many permits. Costs nothing. See [`LockStats`](crate::LockStats).
-    pub fn stats(&self) -> LockStats {
+    pub fn stats(&self) -> crate::LockStats {
         self.lock.stats()
     }
+}
+
+contender_calls! {
+    ZkSemaphore, |semaphore| semaphore.lock;
 
     /// All contenders: first the [`holders`](Self::holders), then those that wait, in the order of
     /// the queue. The threads of a session that wait count as one contender. Their
-    /// [names](Contender::name) tell them apart: a permit's begins with `leases/`, and that of a
-    /// contender that waits with `locks/`. Costs two listings, and a read for each contender.
-    ///
-    /// # Errors
-    ///
-    /// As [`holders`](Self::holders).
-    pub fn contenders(&self) -> Result<Vec<Contender>> {
-        self.lock.contenders()
-    }
+    /// [names](crate::Contender::name) tell them apart: a permit's begins with `leases/`, and that
+    /// of a contender that waits with `locks/`. Costs two listings, and a read for each contender.
+    contenders;
 
-    /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders)) to give
-    /// up its permit, or its place in the queue: the signal
-    /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
+    /// The permits that are held, in the order in which their nodes were made. At the end of the
+    /// list may be nodes of the call that is first in the queue: it has made them, and still waits
+    /// for its permits. Costs a listing, and a read for each permit.
+    #[doc(alias = "getParticipantNodes")]
+    holders;
+
     /// [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke) says what follows, and what this
-    /// call returns.
-    /// Permits that were taken together are one hold: to ask for one of them is to ask for all.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZkMutex::attempt_revoke`](crate::ZkMutex::attempt_revoke).
-    pub fn attempt_revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
-        self.lock.revoke(contender)
-    }
+    /// call returns. Permits that were taken together are one hold: to ask for one of them is to
+    /// ask for all.
+    attempt_revoke;
 }
+
+impl HasGuards for ZkSemaphore {}
 
 impl HandsOver for ZkSemaphore {}
 

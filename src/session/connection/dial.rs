@@ -64,6 +64,10 @@ impl Dialer {
         }
     }
 
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter()
+    }
+
     /// The next step. `cap` bounds the pauses while a live session waits to be resumed.
     pub(super) fn next(&mut self, now: BootTime, cap: Option<Duration>) -> DialStep {
         loop {

@@ -12,15 +12,16 @@ use std::sync::Arc;
 
 use super::dial::{DialStep, Dialer, Resolved, Target, resolve};
 use super::machine::{LeaseStatus, MachineConfig, Output};
-use super::{CHUNK, Connection, SERVER, read_some};
+use super::{CHUNK, Connection, SERVER, TlsStream};
 use crate::clock::BootTime;
 use crate::error::LossReason;
 use crate::logging::contained;
 use crate::session::connect_string::Host;
 use crate::session::generation::Generation;
 use crate::session::retry::RetryPolicy;
+use crate::session::tls::TlsConfig;
 use crate::world::{
-    Events, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
+    Events, HashSet, Interest, Poll, Receiver, Sender, TcpStream, Token, Waker, thread, unbounded,
 };
 
 const WAKER: Token = Token(0);
@@ -28,25 +29,60 @@ const WAKER: Token = Token(0);
 /// The events for which a socket is registered until it is connected.
 const CONNECTING: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
+/// How servers are dialled.
+pub(in crate::session) struct Dialling {
+    pub(in crate::session) hosts: Vec<Host>,
+    pub(in crate::session) policy: RetryPolicy,
+    pub(in crate::session) tls: Option<TlsConfig>,
+}
+
 pub(in crate::session) struct EventLoop {
     poll: Poll,
     generation: Arc<Generation>,
     dialer: Dialer,
+    tls: Option<TlsConfig>,
     server: Option<ServerConnection>,
     /// The results of name lookups. Each lookup runs on a thread of its own, because the resolver
     /// blocks.
     resolutions: (Sender<Resolved>, Receiver<Resolved>),
+    refusals: Refusals,
+}
+
+/// The hosts that have closed the connection right behind the connect request for our session, since
+/// some attempt ended otherwise.
+#[derive(Default)]
+struct Refusals {
+    hosts: HashSet<String>,
+    /// When the first of them did.
+    since: Option<BootTime>,
 }
 
 struct ServerConnection {
     socket: Arc<TcpStream>,
     host: String,
-    /// When dialling began; once the socket is connected, when that was.
+    /// When dialling began; once `is_connected`, when that became so.
     since: BootTime,
+    /// True when the socket is connected and the TLS handshake, if there is one, is over.
     is_connected: bool,
+    /// TLS, until the handshake is over.
+    tls: Option<Box<TlsStream>>,
     /// The epoch when this socket was dialled. Once this connection carries the session, the
     /// machine's epoch is larger.
     epoch_before: u64,
+}
+
+impl ServerConnection {
+    /// Whether the socket is connected. An error says why it never will be.
+    fn is_socket_connected(&self) -> io::Result<bool> {
+        // An error in the handshake is found by the handshake, which has better words for it.
+        if self.tls.as_ref().is_some_and(|tls| tls.has_begun()) {
+            return Ok(true);
+        }
+        match self.socket.take_error()? {
+            Some(e) => Err(e),
+            None => Ok(self.socket.peer_addr().is_ok()),
+        }
+    }
 }
 
 impl EventLoop {
@@ -55,8 +91,7 @@ impl EventLoop {
     pub(in crate::session) fn start(
         name: String,
         config: MachineConfig,
-        hosts: Vec<Host>,
-        policy: RetryPolicy,
+        dialling: Dialling,
         alive: Sender<Infallible>,
         make: impl FnOnce(Connection) -> Generation,
     ) -> io::Result<Arc<Generation>> {
@@ -67,9 +102,11 @@ impl EventLoop {
         let mut this = EventLoop {
             poll,
             generation: generation.clone(),
-            dialer: Dialer::new(hosts, policy, BootTime::now()),
+            dialer: Dialer::new(dialling.hosts, dialling.policy, BootTime::now()),
+            tls: dialling.tls,
             server: None,
             resolutions: unbounded(),
+            refusals: Refusals::default(),
         };
         thread::Builder::new().name(name).spawn(move || {
             let end = catch_unwind(AssertUnwindSafe(|| this.run()));
@@ -132,9 +169,13 @@ impl EventLoop {
         let lease = &generation.lease;
         let mut inner = generation.connection.inner.lock();
         let now = BootTime::now();
-        if let Some(reason) = inner.failed.take() {
-            inner.machine.server_gone(&reason, now);
-            self.drop_server(&mut inner, &reason, now);
+        if let Some(error) = inner.failed.take() {
+            self.closed_by_server(&mut inner, error, now);
+        }
+        if let Refusals { hosts, since: Some(since) } = &self.refusals {
+            if self.dialer.hosts().all(|host| hosts.contains(&host.to_string())) {
+                inner.machine.refused_by_all(*since, now);
+            }
         }
         #[cfg(unix)]
         if inner.reader.as_ref().is_some_and(|reader| now >= reader.until) {
@@ -150,7 +191,7 @@ impl EventLoop {
         let mut wake_by = |t: BootTime| next = Some(next.map_or(t, |n: BootTime| n.min(t)));
         timers.into_iter().for_each(&mut wake_by);
         if let Some(reason) = inner.machine.cut.take() {
-            self.drop_server(&mut inner, &reason, now);
+            self.drop_server(&mut inner, &reason, None, now);
         }
         inner.flush(&generation.connection.registry);
         if inner.failed.is_some() || !inner.machine.outputs.is_empty() {
@@ -159,8 +200,15 @@ impl EventLoop {
         let attempt = inner.machine.attempt();
         if let Some(server) = self.server.as_ref().filter(|server| !server.is_connected) {
             if now >= server.since + attempt {
-                let reason = format!("no connection within {} ms", attempt.as_millis());
-                generation.host_failed(&server.host, reason);
+                let within = format!("within {} ms", attempt.as_millis());
+                let reason = match &server.tls {
+                    Some(tls) if tls.has_begun() => format!(
+                        "accepted the connection, but did not end the TLS handshake {within}"
+                    ),
+                    _ => format!("no connection {within}"),
+                };
+                let host = server.host.clone();
+                self.host_failed(&host, reason, None);
                 self.server = None;
             } else {
                 wake_by(server.since + attempt);
@@ -221,19 +269,34 @@ impl EventLoop {
         let Some(server) = &mut self.server else { return };
         let connection = &self.generation.connection;
         if !server.is_connected {
-            match (server.socket.take_error(), server.socket.peer_addr()) {
-                (Ok(None), Ok(_)) => {
+            match server.is_socket_connected() {
+                Ok(true) => {
+                    if let Some(tls) = &mut server.tls {
+                        match tls.handshake(&server.socket) {
+                            Ok(true) => {}
+                            Ok(false) => return, // it waits for the server
+                            Err(reason) => {
+                                let host = server.host.clone();
+                                debug!("{host}: {reason}");
+                                self.host_failed(&host, reason, None);
+                                self.server = None;
+                                return;
+                            }
+                        }
+                    }
                     let mut inner = connection.inner.lock();
                     let now = BootTime::now();
                     (server.is_connected, server.since) = (true, now);
-                    inner.socket = Some(server.socket.clone());
+                    self.generation.connected_to(&server.host);
+                    (inner.socket, inner.tls) = (Some(server.socket.clone()), server.tls.take());
                     inner.interest = Some(CONNECTING);
                     inner.machine.connected(now);
                     inner.flush(&connection.registry);
                 }
-                (Ok(None), Err(_)) => return, // not yet
-                (Ok(Some(e)) | Err(e), _) => {
-                    self.generation.host_failed(&server.host, e.to_string());
+                Ok(false) => return, // not yet
+                Err(e) => {
+                    let host = server.host.clone();
+                    self.host_failed(&host, e.to_string(), None);
                     self.server = None;
                     return;
                 }
@@ -248,50 +311,87 @@ impl EventLoop {
             if inner.reader.is_some() {
                 return; // when it ends, the poll announces the bytes that it left unread
             }
-            match read_some(&mut &*server.socket, &mut buf) {
+            match inner.read(&server.socket, &mut buf) {
                 Ok(Some(0)) => break "closed the connection".to_owned(),
                 Ok(Some(n)) => {
-                    // The clock is read after the bytes: an answer must never be taken for older
-                    // than it is.
-                    inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now());
                     // After a short read epoll and kqueue announce new bytes again, so another read
                     // is not needed. But if the end of the stream came together with the last
                     // bytes, it was announced with them and is not announced again.
-                    if cfg!(unix) && !ends && n < buf.len() {
+                    // (With TLS a read is short although there is more in the socket.)
+                    if cfg!(unix) && !ends && n < buf.len() && inner.tls.is_none() {
                         return;
                     }
                 }
                 Ok(None) => return,
-                Err(e) => break e.to_string(),
+                Err(e) => {
+                    // TLS explains its own errors, and they say nothing about the server's data.
+                    if e.kind() == ErrorKind::Other {
+                        inner.machine.cut = Some(e.to_string());
+                    }
+                    break e.to_string();
+                }
             }
         };
         let generation = self.generation.clone();
         let mut inner = generation.connection.inner.lock();
-        let now = BootTime::now();
-        // If the machine gave this connection up while it read, its own reason counts.
-        let reason = inner.machine.cut.take().unwrap_or(end);
-        inner.machine.server_gone(&reason, now);
-        self.drop_server(&mut inner, &reason, now);
+        self.closed_by_server(&mut inner, end, BootTime::now());
     }
 
-    fn drop_server(&mut self, inner: &mut super::Inner, reason: &str, now: BootTime) {
+    /// The server has closed the connection, or it broke.
+    fn closed_by_server(&mut self, inner: &mut super::Inner, end: String, now: BootTime) {
+        // If the machine gave this connection up while it read, its own reason counts.
+        let own = inner.machine.cut.take();
+        let refused_at = (own.is_none() && inner.machine.is_presented()).then_some(now);
+        let reason = own.unwrap_or_else(|| inner.machine.why_closed(end));
+        inner.machine.server_gone(&reason, now);
+        self.drop_server(inner, &reason, refused_at, now);
+    }
+
+    /// An attempt at this host has failed. `refused_at`: when it closed the connection right behind
+    /// the connect request for our session, if it did.
+    fn host_failed(&mut self, host: &str, reason: String, refused_at: Option<BootTime>) {
+        self.generation.host_failed(host, reason);
+        match refused_at {
+            Some(now) => {
+                self.refusals.since.get_or_insert(now);
+                self.refusals.hosts.insert(host.to_owned());
+            }
+            None => self.refusals = Refusals::default(),
+        }
+    }
+
+    fn drop_server(
+        &mut self,
+        inner: &mut super::Inner,
+        reason: &str,
+        refused_at: Option<BootTime>,
+        now: BootTime,
+    ) {
         (inner.socket, inner.failed, inner.interest) = (None, None, None);
+        let tls = inner.tls.take();
         #[cfg(unix)]
         {
             inner.reader = None; // a reader reads one socket only, and not the next one
         }
         let Some(server) = self.server.take() else { return };
+        if let Some(mut tls) = tls {
+            tls.close(&server.socket);
+        }
         // This wakes a calling thread that waits for the socket.
         let _ = server.socket.shutdown(Shutdown::Both);
         let carried_the_session = inner.machine.epoch() > server.epoch_before;
-        if carried_the_session && !inner.machine.is_over() {
-            inner
-                .machine
-                .log(log::Level::Info, format!("{}: connection lost: {reason}", server.host));
+        if carried_the_session && !inner.machine.is_ending() {
+            let id = self.generation.session_id().unwrap_or_default();
+            let line = format!(
+                "session 0x{id:x}: the connection to {} is lost ({reason}); {}; resuming",
+                server.host,
+                self.generation.lease_left()
+            );
+            inner.machine.log(log::Level::Warn, line);
         } else {
             inner.machine.log(log::Level::Debug, format!("{}: {reason}", server.host));
         }
-        self.generation.host_failed(&server.host, reason.to_owned());
+        self.host_failed(&server.host, reason.to_owned(), refused_at);
         if carried_the_session {
             self.dialer.connection_lost(
                 server.host,
@@ -311,6 +411,12 @@ impl EventLoop {
             let _ = socket.set_nodelay(true); // without it there is only more latency
             self.poll.registry().register(&mut socket, SERVER, CONNECTING).map(|()| socket)
         };
+        // The files are read anew for each connection. They may have been replaced.
+        let tls = self.tls.as_ref().map(|tls| TlsStream::new(tls, &target.host)).transpose();
+        let tls = match tls {
+            Ok(tls) => tls.map(Box::new),
+            Err(reason) => return self.host_failed(&target.host, reason, None),
+        };
         match TcpStream::connect(target.addr).and_then(register) {
             Ok(socket) => {
                 let (socket, host) = (Arc::new(socket), target.host);
@@ -319,10 +425,11 @@ impl EventLoop {
                     host,
                     since: now,
                     is_connected: false,
+                    tls,
                     epoch_before,
                 });
             }
-            Err(e) => self.generation.host_failed(&target.host, e.to_string()),
+            Err(e) => self.host_failed(&target.host, e.to_string(), None),
         }
     }
 
@@ -356,7 +463,8 @@ impl EventLoop {
     fn give_up(&mut self) {
         {
             let mut inner = self.generation.connection.inner.lock();
-            (inner.socket, inner.interest, self.server) = (None, None, None);
+            (inner.socket, inner.tls) = (None, None);
+            (inner.interest, self.server) = (None, None);
             inner.machine.fail(LossReason::Internal, BootTime::now());
         }
         contained(|| self.deliver_outputs());

@@ -13,13 +13,19 @@ mod event_loop;
 pub(crate) mod machine;
 #[cfg(unix)]
 mod reader;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-pub(super) use self::event_loop::EventLoop;
+pub(super) use self::event_loop::{Dialling, EventLoop};
 use self::machine::{Machine, MachineConfig};
+#[cfg(feature = "tls")]
+use self::tls::TlsStream;
 use crate::clock::BootTime;
+#[cfg(not(feature = "tls"))]
+use crate::session::tls::TlsStream;
 #[cfg(unix)]
 use crate::world::socket;
 use crate::world::{Interest, Mutex, Registry, TcpStream, Token, Waker};
@@ -47,6 +53,8 @@ struct Inner {
     machine: Machine,
     /// `None` while there is no connection.
     socket: Option<Arc<TcpStream>>,
+    /// TLS on that socket, if the connection has it.
+    tls: Option<Box<TlsStream>>,
     /// The error of a failed write, until the event loop has seen it.
     failed: Option<String>,
     /// The calling thread that reads the socket in the place of the event loop, if there is one.
@@ -65,6 +73,7 @@ impl Connection {
         let inner = Inner {
             machine,
             socket: None,
+            tls: None,
             failed: None,
             #[cfg(unix)]
             reader: None,
@@ -113,7 +122,8 @@ impl Inner {
     fn wait_for_socket(&mut self, registry: &Registry) {
         let Some(server) = &self.socket else { return };
         let reads = self.reader.is_none().then_some(Interest::READABLE);
-        let writes = (!self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
+        let waits = self.tls.as_ref().is_some_and(|tls| tls.has_unwritten());
+        let writes = (waits || !self.machine.to_server.is_empty()).then_some(Interest::WRITABLE);
         let wanted = match (reads, writes) {
             (Some(reads), Some(writes)) => Some(reads | writes),
             (reads, writes) => reads.or(writes),
@@ -140,8 +150,34 @@ impl Inner {
 
     fn write(&mut self) {
         let Some(socket) = &self.socket else { return };
-        if let Err(e) = write_some(&mut &**socket, &mut self.machine.to_server) {
+        let bytes = &mut self.machine.to_server;
+        let written = match &mut self.tls {
+            Some(tls) => tls.write(socket, bytes),
+            None => write_some(&mut &**socket, bytes),
+        };
+        if let Err(e) = written {
             self.failed = Some(e.to_string());
+        }
+    }
+
+    /// Reads once, and gives the bytes to the machine. The result is that of `read_some`.
+    fn read(&mut self, mut socket: &TcpStream, buf: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            let count = match &mut self.tls {
+                Some(tls) => tls.read(socket, buf)?,
+                None => read_some(&mut socket, buf)?,
+            };
+            let Some(bytes) = count.and_then(|n| buf.get(..n)).filter(|bytes| !bytes.is_empty())
+            else {
+                return Ok(count);
+            };
+            // The clock is read after the bytes: an answer must never be taken for older than it is.
+            self.machine.server_bytes(bytes, BootTime::now());
+            // Bytes that TLS has taken from the socket already are read now: neither the poll nor
+            // the socket would announce them to the thread that reads next.
+            if !self.tls.as_mut().is_some_and(|tls| tls.has_unread()) {
+                return Ok(count);
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::Output;
-use super::{CHUNK, Inner, read_some};
+use super::{CHUNK, Inner};
 use crate::clock::BootTime;
 use crate::limit::Limit;
 use crate::session::generation::Generation;
@@ -136,12 +136,10 @@ impl Reading<'_> {
         if !inner.is_reader(self.number) {
             return AfterRead::Leave; // there is another connection, or the time is over
         }
-        match read_some(&mut &*self.socket, buf) {
+        match inner.read(&self.socket, buf) {
             // The event loop reads the end of the stream too, and handles it.
             Ok(Some(0)) => return AfterRead::Leave,
-            Ok(Some(n)) => {
-                inner.machine.server_bytes(buf.get(..n).unwrap_or_default(), BootTime::now())
-            }
+            Ok(Some(_)) => {}
             Ok(None) => return AfterRead::GoOn,
             // The socket reports this error only once, so it is kept for the event loop.
             Err(e) => inner.failed = Some(e.to_string()),

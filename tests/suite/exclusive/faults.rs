@@ -555,7 +555,7 @@ fn a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out() {
     let guard = mine.lock().unwrap();
     until_renewed(&ours);
     // The thread that would end the lease in time stays where it logs the loss of the connection.
-    let supervisor = logged::hold("connection lost, resuming");
+    let supervisor = logged::hold(": suspended");
     let held = server.hold_requests(Matcher::any().session(id(&ours)));
     assert!(supervisor.wait(SOON));
     until("the lease ends", SOON, || ours.lease_remaining().is_zero().then_some(()));

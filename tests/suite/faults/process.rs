@@ -4,7 +4,7 @@ use crate::support::{
     Raw, Server, Shared,
     process::{Process, child},
     scenarios,
-    scene::{SOON, queue, session, session_of, until_empty},
+    scene::{SOON, builder, queue, session, session_of, until_empty},
     until,
 };
 use std::{
@@ -14,7 +14,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use zk_mutex::{LossReason, ZkMutex, ZkSession};
+use zk_mutex::{LossReason, ZkMutex};
 
 const PATH: &str = "/locks/orders";
 
@@ -119,8 +119,7 @@ fn process_stopped_past_its_session_wakes_without_the_lock() {
 /// session's id before and after, the sections passed, and the holds lost.
 fn count(address: &str) {
     let (file, stop) = (env::var("COUNTER").unwrap(), env::var("STOP").unwrap());
-    let session =
-        ZkSession::builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
+    let session = builder(address).session_timeout(Duration::from_secs(40)).connect().unwrap();
     let mutex = ZkMutex::new(&session, PATH).unwrap();
     let before = session.session_id();
     println!("ready");

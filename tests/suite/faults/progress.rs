@@ -4,7 +4,7 @@ use crate::support::{
     On, Recipe, Server, Test, Variant,
     contend::spawn_waiting,
     recipe::{over_recipes, rows},
-    scene::{SOON, until_empty, until_event},
+    scene::{SOON, builder, until_empty, until_event},
 };
 use std::{thread, time::Duration};
 use zk_mutex::{Cause, Error, RetryPolicy, SessionEvent, ZkSession};
@@ -16,7 +16,7 @@ const MAX_ELAPSED: Duration = Duration::from_secs(2);
 
 fn start() -> (Server, ZkSession) {
     let server = Server::embedded().start();
-    let session = ZkSession::builder(server.connect_string())
+    let session = builder(server.connect_string())
         .session_timeout(Duration::from_secs(6))
         .retry_policy(RetryPolicy::default().max_elapsed(MAX_ELAPSED))
         .connect()
@@ -64,7 +64,7 @@ fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
 fn waiter_in_its_place_waits_on_beyond_the_policy(recipe: Recipe) {
     let (server, session) = start();
     let at = server.connect_string();
-    let others = ZkSession::builder(&at).session_timeout(SOON * 2).connect().unwrap();
+    let others = builder(&at).session_timeout(SOON * 2).connect().unwrap();
     let (lock, theirs) = (recipe.make(&session, PATH), recipe.rival().make(&others, PATH));
     let guard = theirs.lock().unwrap();
     let events = session.subscribe();

@@ -5,7 +5,7 @@ use crate::support::{
     contend::Section,
     embedded::start,
     scenarios,
-    scene::{SOON, until_empty, until_state},
+    scene::{SOON, builder, until_empty, until_state},
 };
 use std::{
     env,
@@ -196,8 +196,7 @@ fn play(expires: bool) {
     // Connections that are cut at once are dialled again soon.
     let policy =
         RetryPolicy::default().base(Duration::from_millis(2)).cap(Duration::from_millis(50));
-    let connect =
-        |_| ZkSession::builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
+    let connect = |_| builder(&*at).session_timeout(T).retry_policy(policy).connect().unwrap();
     let sessions: Vec<_> = (0..SESSIONS).map(connect).collect();
     let ids: Vec<_> = sessions.iter().map(ZkSession::session_id).collect();
     let locks: Vec<_> = sessions.iter().map(Locks::new).collect();

@@ -4,7 +4,8 @@ use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
     recipe::{Lock, Row, over_recipes, rows},
     scene::{
-        SOON, full_path, nodes, queue, session, session_of, until_empty, until_event, until_state,
+        SOON, builder, full_path, nodes, queue, session, session_of, until_empty, until_event,
+        until_state,
     },
     until,
 };
@@ -434,7 +435,7 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
-    let session = ZkSession::builder(format!("{}/{chroot}", proxy.connect_string()))
+    let session = builder(format!("{}/{chroot}", proxy.connect_string()))
         .session_timeout(T)
         .retry_policy(RetryPolicy::default().max_elapsed(Duration::from_secs(2)))
         .connect()

@@ -14,7 +14,9 @@ use std::{
     thread,
     time::Duration,
 };
-use zk_mutex::{Acl, CancelToken, Error, Layout, LockBuilder, Wait, ZkMutex, ZkMutexGuard};
+use zk_mutex::{
+    Acl, CancelToken, Error, Layout, LockBuilder, Wait, ZkMutex, ZkMutexGuard, ZkSession,
+};
 
 const LOCK: &str = "/locks/orders";
 
@@ -47,7 +49,7 @@ fn re_entrant_across_two_mutexes_of_one_path_on_one_session() {
 
 fn one_path_with_another_layout_or_acl_is_refused() {
     let at = Shared::chroot();
-    let ours = session(&at);
+    let ours = ZkSession::builder(&at).auth("digest", "service:secret").connect().unwrap();
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
     let refused = |builder: LockBuilder<ZkMutex>, word: &str| match builder.build() {
         Err(Error::InvalidConfig { reason, .. }) => {

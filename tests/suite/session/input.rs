@@ -1,11 +1,14 @@
 //! What bad input and bad luck at the start get: an error in time that says what was wrong, where,
 //! and what to do.
 use crate::support::{
-    OpKind, Proxy, Raw, Server, Shared, Stub, own_loopback, raw, scenarios,
+    OpKind, Proxy, Raw, Server, Shared, Stub,
+    logged::logged,
+    own_loopback, raw, scenarios,
     scene::{SOON, full_path, queue, session_of, until_empty},
     stub::Then,
     wire::Writer,
 };
+use log::Level;
 use std::{
     io::ErrorKind,
     net::TcpListener,
@@ -160,6 +163,7 @@ fn bad_retry_policy_or_scheme_is_refused_before_any_dialling() {
         );
     }
     refused(builder().auth("", "user:password").connect(), "auth", "scheme");
+    refused(builder().auth("digest", "password").connect(), "auth", "colon");
     assert_eq!(stub.taken(), 0);
 }
 
@@ -452,15 +456,45 @@ fn no_permission_on_the_parent_is_no_auth_naming_the_path() {
     assert_eq!(safe.contenders().unwrap(), []);
 }
 
-fn creator_all_without_credentials_is_an_error_that_names_the_path() {
+/// Every server would refuse the nodes.
+fn creator_all_without_credentials_is_refused_when_the_lock_is_built() {
     let address = Shared::chroot();
     let session = session(&address);
-    let mutex = ZkMutex::builder(&session, "/safe/lock").acl(Acl::CreatorAll).build().unwrap();
-    let error = mutex.lock().unwrap_err();
-    let said = error.to_string();
-    assert!(said.starts_with("lock /safe/lock: "), "{error:?}");
-    assert!(said.contains("InvalidACL"), "{said}");
+    match ZkMutex::builder(&session, "/safe/lock").acl(Acl::CreatorAll).build() {
+        Err(Error::InvalidConfig { what: "ACL", reason }) => {
+            assert!(reason.contains("auth()"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
     assert_eq!(queue(&address, "/safe/lock"), Vec::<String>::new());
+}
+
+fn chroot_that_is_required_is_not_made() {
+    let address = Shared::chroot();
+    let below = format!("{address}/deeper/still");
+    let required = || ZkSession::builder(&below).connect_timeout(SOON).require_chroot();
+    match required().connect() {
+        Err(Error::InvalidConfig { what: "chroot", reason }) => {
+            assert!(reason.contains("/deeper/still"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut raw = Raw::connect(&address).unwrap();
+    assert!(raw.exists(&full_path(&address, "/deeper")).unwrap().is_none());
+    // By default the first lock makes it, which is said.
+    let ours = session(&below);
+    ZkMutex::new(&ours, "/lock").unwrap().lock().unwrap().unlock().unwrap();
+    let told = logged(Level::Info, "the chroot did not exist and was made");
+    assert!(told.len() == 1 && told[0].contains("/deeper/still"), "{told:?}");
+    let theirs = required().connect().unwrap();
+    let mutex = ZkMutex::new(&theirs, "/lock").unwrap();
+    mutex.lock().unwrap().unlock().unwrap();
+    // An administrator deletes it.
+    for node in ["/deeper/still/lock", "/deeper/still"] {
+        raw.delete(&full_path(&address, node)).unwrap();
+    }
+    let error = mutex.lock().unwrap_err();
+    assert!(error.to_string().contains("/deeper/still does not exist"), "{error}");
 }
 
 scenarios![
@@ -484,5 +518,6 @@ scenarios![
     unknown_auth_scheme_is_an_auth_error_that_says_what_to_check,
     wrong_password_on_a_creator_all_lock_is_no_auth_naming_the_path,
     no_permission_on_the_parent_is_no_auth_naming_the_path,
-    creator_all_without_credentials_is_an_error_that_names_the_path,
+    creator_all_without_credentials_is_refused_when_the_lock_is_built,
+    chroot_that_is_required_is_not_made,
 ];

@@ -4,8 +4,19 @@ pub mod input;
 pub mod life;
 pub mod long_answers;
 pub mod observer;
+pub mod outages;
 pub mod own_answers;
 pub mod panics;
 pub mod tick;
 
-crate::support::tables![faults, input, life, long_answers, observer, own_answers, panics, tick];
+crate::support::tables![
+    faults,
+    input,
+    life,
+    long_answers,
+    observer,
+    outages,
+    own_answers,
+    panics,
+    tick,
+];

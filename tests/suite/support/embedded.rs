@@ -4,8 +4,15 @@ use std::{thread, time::Duration};
 use zk_mutex::{LossReason, SessionEvent, ZkMutexGuard};
 use zk_test_server::{Matcher, TestServer};
 
+/// A server on a port of its own, which serves over TLS too where the run's switch says so.
 pub fn start() -> (TestServer, String) {
-    let server = TestServer::start().unwrap();
+    let server = TestServer::builder();
+    #[cfg(feature = "tls")]
+    let server = match super::tls::for_loopback() {
+        Some(tls) => server.tls(tls),
+        None => server,
+    };
+    let server = server.start().unwrap();
     let at = server.connect_string();
     (server, at)
 }

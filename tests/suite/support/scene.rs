@@ -1,9 +1,13 @@
 //! What the crate's scenarios have in common: sessions, their events, and the lock's folder at the
 //! end.
 use super::{Proxy, Raw, ask, raw, until};
+#[cfg(feature = "tls")]
+use super::{pki, tls};
 use crossbeam_channel::Receiver;
 use std::time::Duration;
-use zk_mutex::{Held, SessionEvent, SessionState, ZkSession};
+#[cfg(feature = "tls")]
+use zk_mutex::TlsConfig;
+use zk_mutex::{Held, SessionBuilder, SessionEvent, SessionState, ZkSession};
 
 /// Long enough for anything that should happen at once, on a busy machine.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -14,13 +18,19 @@ pub fn session(connect_string: &str) -> ZkSession {
     session_of(connect_string, Duration::from_secs(30))
 }
 
+/// The builder of a session, which connects over TLS where the run's switch says so.
+pub fn builder(connect_string: impl Into<String>) -> SessionBuilder {
+    let builder = ZkSession::builder(connect_string);
+    #[cfg(feature = "tls")]
+    if tls::is_on() {
+        return builder.tls(TlsConfig::new(pki::Pki::shared().ca_file()));
+    }
+    builder
+}
+
 #[track_caller]
 pub fn session_of(connect_string: &str, timeout: Duration) -> ZkSession {
-    match ZkSession::builder(connect_string)
-        .session_timeout(timeout)
-        .connect_timeout(SOON)
-        .connect()
-    {
+    match builder(connect_string).session_timeout(timeout).connect_timeout(SOON).connect() {
         Ok(session) => session,
         Err(e) => panic!("{e}"),
     }

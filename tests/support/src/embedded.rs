@@ -3,6 +3,8 @@
 use super::{Raw, logged, raw, server::Builder};
 use log::Level;
 use std::net::SocketAddr;
+#[cfg(feature = "tls")]
+use zk_test_server::ServerTls;
 use zk_test_server::TestServer;
 
 pub struct Embedded {
@@ -18,6 +20,15 @@ impl Embedded {
         let mut server = TestServer::builder();
         if let Some(digest) = &builder.super_digest {
             server = server.super_digest(digest);
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &builder.tls {
+            let files = tls.issue(address.ip());
+            let mut side = ServerTls::new(files.certificate, files.key).allow_plain();
+            if tls.wants_clients {
+                side = side.client_ca(tls.pki.ca_file());
+            }
+            server = server.tls(side);
         }
         let server = server
             .container_check_interval(builder.container_check)

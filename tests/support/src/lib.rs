@@ -9,8 +9,12 @@ mod java;
 pub mod logged;
 pub mod op;
 pub mod own;
+#[cfg(feature = "tls")]
+pub mod pki;
 pub mod proxy;
 mod proxy_link;
+#[cfg(feature = "tls")]
+mod proxy_tls;
 pub mod raw;
 mod real;
 mod residue;
@@ -20,6 +24,7 @@ pub mod server;
 pub mod shared;
 mod snapshot;
 pub mod stub;
+pub mod tls;
 pub mod variant;
 pub mod wait;
 pub mod wire;

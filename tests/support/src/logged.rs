@@ -37,10 +37,11 @@ impl Kept {
 
 struct Keeper(Logger);
 
-/// Warnings, and what the embedded server says of its clients.
+/// Warnings, and the news of the library and of the embedded server.
 fn is_kept(metadata: &Metadata<'_>) -> bool {
-    metadata.level() <= Level::Warn
-        || metadata.level() == Level::Info && metadata.target().starts_with("zk_test_server")
+    let is_news =
+        || ["zk_mutex", "zk_test_server"].iter().any(|t| metadata.target().starts_with(t));
+    metadata.level() <= Level::Warn || metadata.level() == Level::Info && is_news()
 }
 
 impl Log for Keeper {
@@ -68,8 +69,8 @@ pub(super) fn install(printer: Logger) {
     log::set_boxed_logger(Box::new(Keeper(printer))).expect("the first logger of this process");
 }
 
-/// The warnings (`Level::Warn`), errors (`Level::Error`) or the embedded server's news
-/// (`Level::Info`) so far that contain `part`.
+/// The warnings (`Level::Warn`), errors (`Level::Error`) or news (`Level::Info`) so far that contain
+/// `part`.
 pub fn logged(level: Level, part: &str) -> Vec<String> {
     let kept = KEPT.lock();
     kept.iter()

@@ -4,6 +4,11 @@ use super::{
     op::{Request, Which},
     own_loopback, proxy_link,
 };
+#[cfg(feature = "tls")]
+use super::{
+    pki::{Leaf, Pki},
+    proxy_tls, tls,
+};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -105,6 +110,9 @@ pub(super) struct State {
 pub(super) struct Core {
     pub upstream: SocketAddr,
     pub traffic: Traffic,
+    /// For clients that connect over TLS.
+    #[cfg(feature = "tls")]
+    pub tls: Option<Arc<rustls::ServerConfig>>,
     state: Mutex<State>,
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -143,7 +151,19 @@ impl Proxy {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let core = Arc::new(Core { upstream, traffic, state, changed, threads: Mutex::default() });
+        let core = Arc::new(Core {
+            upstream,
+            traffic,
+            #[cfg(feature = "tls")]
+            tls: (tls::is_on() && matches!(traffic, Traffic::Clients)).then(|| {
+                let leaf = Leaf::server(&[&address.ip().to_string()]);
+                let file = format!("proxy-{}", uuid::Uuid::new_v4().simple());
+                proxy_tls::config(&Pki::shared().issue(&file, &leaf))
+            }),
+            state,
+            changed,
+            threads: Mutex::default(),
+        });
         let listening = Mutex::new(Some(Listening::start(listener, &core)));
         Ok(Proxy { address, core, listening })
     }

@@ -1,5 +1,7 @@
 //! One connection through the proxy: for each direction a reader, which decides, and a writer,
 //! which waits until it may pass.
+#[cfg(feature = "tls")]
+use super::proxy_tls::{self, Terminated};
 use super::{
     op::Request,
     proxy::{Core, Direction, Fault, Passing, Then, Traffic},
@@ -34,6 +36,57 @@ enum Act {
 impl Item {
     pub fn bytes(bytes: Vec<u8>) -> Item {
         Item { due: Instant::now(), act: Act::Pass(bytes), about: None }
+    }
+}
+
+/// An end of a connection, over TLS or not.
+enum End<'s> {
+    Plain(&'s TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<Terminated<'s>>),
+}
+
+impl End<'_> {
+    #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
+    fn new<'s>(core: &Core, socket: &'s TcpStream) -> End<'s> {
+        #[cfg(feature = "tls")]
+        if let Some(config) = core.tls.as_ref().filter(|_| proxy_tls::begins(socket)) {
+            return End::Tls(Box::new(Terminated::new(socket, config.clone())));
+        }
+        End::Plain(socket)
+    }
+
+    /// No more bytes go there.
+    fn end(&self) {
+        match self {
+            End::Plain(socket) => drop(socket.shutdown(Shutdown::Write)),
+            #[cfg(feature = "tls")]
+            End::Tls(tls) => tls.end(),
+        }
+    }
+}
+
+impl Read for &End<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            End::Plain(socket) => (&mut &**socket).read(buf),
+            #[cfg(feature = "tls")]
+            End::Tls(tls) => (&mut &**tls).read(buf),
+        }
+    }
+}
+
+impl Write for &End<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            End::Plain(socket) => (&mut &**socket).write(bytes),
+            #[cfg(feature = "tls")]
+            End::Tls(tls) => (&mut &**tls).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -80,6 +133,7 @@ fn join(core: &Core, link: u64, client: &TcpStream, server: &TcpStream) {
         here.server = Some(copy);
         here.to_client = Some(to_client.clone());
     }
+    let client = &End::new(core, client);
     thread::scope(|scope| {
         scope.spawn(move || {
             read_client(core, link, client, &to_server);
@@ -91,18 +145,14 @@ fn join(core: &Core, link: u64, client: &TcpStream, server: &TcpStream) {
                 here.to_client = None;
             }
         });
-        scope.spawn(move || write(core, link, Direction::ToServer, &for_server, server));
+        scope.spawn(move || {
+            write(core, link, Direction::ToServer, &for_server, &End::Plain(server));
+        });
         scope.spawn(move || write(core, link, Direction::ToClient, &for_client, client));
     });
 }
 
-fn write(
-    core: &Core,
-    link: u64,
-    direction: Direction,
-    items: &Receiver<Item>,
-    mut out: &TcpStream,
-) {
+fn write(core: &Core, link: u64, direction: Direction, items: &Receiver<Item>, mut out: &End<'_>) {
     let passing = match direction {
         Direction::ToServer => Passing::Request,
         Direction::ToClient => Passing::Reply,
@@ -141,13 +191,13 @@ fn write(
         }
     }
     if core.await_passage(link, direction, core.due(direction), false) {
-        let _ = out.shutdown(Shutdown::Write);
+        out.end();
     }
 }
 
 /// Reads until the end and gives each piece to `piece`, which answers false when nobody takes them
 /// any more.
-fn pieces(mut from: &TcpStream, mut piece: impl FnMut(&[u8]) -> bool) {
+fn pieces(mut from: impl Read, mut piece: impl FnMut(&[u8]) -> bool) {
     let mut bytes = vec![0; 64 << 10];
     loop {
         match from.read(&mut bytes) {
@@ -162,7 +212,7 @@ fn pieces(mut from: &TcpStream, mut piece: impl FnMut(&[u8]) -> bool) {
     }
 }
 
-fn read_client(core: &Core, link: u64, client: &TcpStream, to_server: &Sender<Item>) {
+fn read_client(core: &Core, link: u64, client: &End<'_>, to_server: &Sender<Item>) {
     let send = |act, about| {
         to_server.send(Item { due: core.due(Direction::ToServer), act, about }).is_ok()
     };

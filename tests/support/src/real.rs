@@ -1,4 +1,6 @@
 //! A real ZooKeeper server: a Java process with a configuration, a log and data of its own.
+#[cfg(feature = "tls")]
+use super::server::SECURE_PORT;
 use super::{
     Scratch, ask,
     java::{self, Java},
@@ -147,6 +149,21 @@ impl Real {
             self.address.port(),
             self.address.ip(),
         );
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.builder.tls {
+            let files = tls.issue(self.address.ip());
+            let _ = write!(
+                text,
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 secureClientPort={SECURE_PORT}\nsecureClientPortAddress={}\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth={}\n",
+                self.address.ip(),
+                files.both.display(),
+                tls.pki.ca_file().display(),
+                if tls.wants_clients { "need" } else { "none" },
+            );
+        }
         for (key, value) in settings {
             let _ = writeln!(text, "{key}={value}");
         }

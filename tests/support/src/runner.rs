@@ -1,7 +1,9 @@
 //! The runner: cargo test's usual face (libtest_mimic), each scenario in a child process so that
 //! what it leaves can be counted.
+#[cfg(feature = "tls")]
+use super::pki;
 use super::{
-    child, residue, scratch, shared,
+    child, residue, scratch, shared, tls,
     variant::{self, On, Variant},
 };
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -156,10 +158,18 @@ pub fn main(tests: fn() -> Vec<Test>, traps: fn() -> Vec<Test>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(why) = tls::refusal(!variants.contains(&Variant::Real)) {
+        eprintln!("{why}");
+        return ExitCode::from(2);
+    }
     let mut args = Arguments::from_args();
     let wanted = env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
     args.test_threads = args.test_threads.or(wanted).or(Some(THREADS));
     let scratch = scratch::Scratch::new("run");
+    #[cfg(feature = "tls")]
+    if tls::is_on() {
+        pki::Pki::make_shared(scratch.path());
+    }
     let run = Arc::new(Run {
         shared: shared::Keeper::start(scratch.path()),
         scratch,

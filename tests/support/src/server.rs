@@ -1,6 +1,11 @@
 //! One server, real or embedded, on a loopback address of its own: which one, the scenario's
 //! variant says unless the scenario does.
 use super::{Scratch, ask, embedded::Embedded, own_loopback, real::Real, variant::Variant};
+#[cfg(feature = "tls")]
+use super::{
+    pki::{Leaf, Pki},
+    tls::ServerSide,
+};
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
@@ -9,6 +14,9 @@ use std::{
 use zk_test_server::TestServer;
 
 pub const CLIENT_PORT: u16 = 2181;
+/// Where a real server serves over TLS.
+#[cfg(feature = "tls")]
+pub const SECURE_PORT: u16 = 2281;
 
 /// How a server is to be set up.
 #[derive(Clone)]
@@ -23,6 +31,8 @@ pub struct Builder {
     pub(super) container_check: Duration,
     pub(super) heap: u32,
     pub(super) super_digest: Option<String>,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<ServerSide>,
 }
 
 impl Builder {
@@ -38,7 +48,16 @@ impl Builder {
             container_check: Duration::from_secs(86_400),
             heap: 128,
             super_digest: None,
+            #[cfg(feature = "tls")]
+            tls: ServerSide::of_run(),
         }
+    }
+
+    /// Serves over TLS too: an embedded server on its port, a real one at the secure address.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerSide) -> Builder {
+        self.tls = Some(tls);
+        self
     }
 
     /// The tick, in which sessions expire and members of an ensemble measure time. Default 250 ms.
@@ -112,6 +131,8 @@ impl Builder {
     /// makes.
     pub fn try_start(self, dir: impl FnOnce(&str) -> Scratch) -> Result<Server, String> {
         let address = SocketAddr::from((own_loopback(), CLIENT_PORT));
+        #[cfg(feature = "tls")]
+        let tls = self.tls.clone();
         let kind = match self.variant {
             Variant::Real => {
                 let server = Real::prepare(self, dir("server"), address)?;
@@ -122,13 +143,26 @@ impl Builder {
             Variant::Embedded => Kind::Embedded(Embedded::start(&self, address)?),
             Variant::None => return Err("a scenario `on none` starts no server".to_owned()),
         };
-        Ok(Server { address, kind })
+        Ok(Server {
+            address,
+            kind,
+            #[cfg(feature = "tls")]
+            tls,
+        })
     }
 
     /// A real server that is not running yet.
     pub(super) fn prepare(self, dir: Scratch, host: Ipv4Addr) -> Result<Server, String> {
         let address = SocketAddr::from((host, CLIENT_PORT));
-        Ok(Server { address, kind: Kind::Real(Box::new(Real::prepare(self, dir, address)?)) })
+        #[cfg(feature = "tls")]
+        let tls = self.tls.clone();
+        let kind = Kind::Real(Box::new(Real::prepare(self, dir, address)?));
+        Ok(Server {
+            address,
+            kind,
+            #[cfg(feature = "tls")]
+            tls,
+        })
     }
 }
 
@@ -141,6 +175,8 @@ enum Kind {
 pub struct Server {
     address: SocketAddr,
     kind: Kind,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerSide>,
 }
 
 impl Server {
@@ -175,6 +211,23 @@ impl Server {
         self.address.to_string()
     }
 
+    /// `host:port` for connections over TLS.
+    #[cfg(feature = "tls")]
+    pub fn secure(&self) -> String {
+        let port = match self.kind {
+            Kind::Real(_) => SECURE_PORT,
+            Kind::Embedded(_) => self.address.port(),
+        };
+        SocketAddr::new(self.address.ip(), port).to_string()
+    }
+
+    /// Gives the server a new certificate, which it has after a restart.
+    #[cfg(feature = "tls")]
+    pub fn renew(&self, pki: Pki, leaf: Option<Leaf>) {
+        let wants_clients = self.tls.as_ref().expect("a server with TLS").wants_clients;
+        ServerSide { pki, leaf, wants_clients }.issue(self.address.ip());
+    }
+
     /// The embedded server, for exact faults.
     #[track_caller]
     pub fn embedded_server(&self) -> &TestServer {
@@ -207,6 +260,20 @@ impl Server {
                     .unwrap_or_else(|why| panic!("{why}"));
             }
             Kind::Embedded(server) => server.restart(),
+        }
+    }
+
+    /// Kills the server, and starts it on the same address without its data.
+    #[track_caller]
+    pub fn wipe(&self) {
+        match &self.kind {
+            Kind::Real(server) => {
+                server.kill();
+                let data = server.dir().path().join("data/version-2");
+                std::fs::remove_dir_all(&data).unwrap_or_else(|e| panic!("{data:?}: {e}"));
+                self.restart();
+            }
+            Kind::Embedded(server) => server.test_server().wipe(),
         }
     }
 

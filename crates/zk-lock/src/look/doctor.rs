@@ -129,7 +129,8 @@ fn hosts(connect: &str, findings: &mut Findings) -> Option<String> {
                 "reachable",
                 Level::Note,
                 format!("{host} accepts connections ({}) and tells nothing of itself", show(took)),
-                "allow it: 4lw.commands.whitelist=srvr,conf,wchp in zoo.cfg",
+                "allow it: 4lw.commands.whitelist=srvr,conf,wchp in zoo.cfg (a port for TLS only \
+                 tells nothing; with client.portUnification it does)",
             );
             continue;
         };

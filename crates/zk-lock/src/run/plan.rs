@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cli::{AclArg, ChildArgs, Common, RunArgs};
+use crate::connect;
 use crate::exit::Failure;
 use crate::time::show;
 
@@ -94,7 +95,7 @@ impl Plan {
 pub fn acl(common: &Common, args: &ChildArgs) -> Result<zk_mutex::Acl, Failure> {
     match args.acl {
         AclArg::Open => Ok(zk_mutex::Acl::Open),
-        AclArg::Creator if common.auth.is_empty() => {
+        AclArg::Creator if !connect::has_identity(common) => {
             Err(Failure::usage("--acl creator needs credentials: give --auth too"))
         }
         AclArg::Creator => Ok(zk_mutex::Acl::CreatorAll),

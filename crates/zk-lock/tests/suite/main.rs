@@ -7,3 +7,5 @@ mod run_faults;
 mod run_processes;
 mod support;
 mod terminal;
+#[cfg(feature = "tls")]
+mod tls;

@@ -130,7 +130,7 @@ fn a_command_whose_lock_somebody_deletes_is_killed_at_once() {
     until_dead(child);
     let ended = running.end();
     assert_eq!(ended.code, 123, "{ended:?}");
-    assert!(ended.err.contains("somebody deleted its node"), "{ended:?}");
+    assert!(ended.err.contains("its node is gone (deleted by hand"), "{ended:?}");
 }
 
 #[test]

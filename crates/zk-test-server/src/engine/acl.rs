@@ -1,6 +1,6 @@
-//! Identities, access control lists and the schemes world, ip, digest and auth
+//! Identities, access control lists and the schemes world, ip, digest, x509 and auth
 //! (`PrepRequestProcessor.fixupACL`, `ZooKeeperServer.checkACL`, `DigestAuthenticationProvider`,
-//! `IPAuthenticationProvider`).
+//! `IPAuthenticationProvider`, `X509AuthenticationProvider`).
 
 use super::HashSet;
 use base64::Engine as _;
@@ -45,6 +45,11 @@ impl Id {
         Id { scheme: "digest".into(), id: format!("{user}:{hash}") }
     }
 
+    /// Of a client with a certificate for this subject.
+    pub(crate) fn x509(subject: String) -> Id {
+        Id { scheme: "x509".into(), id: subject }
+    }
+
     /// The superuser, who may do everything.
     pub(crate) fn superuser() -> Id {
         Id { scheme: "super".into(), id: String::new() }
@@ -67,6 +72,8 @@ impl Id {
         match self.scheme.as_str() {
             "digest" => self.id.trim_end_matches(':').split(':').count() == 2,
             "ip" => parse_network(&self.id).is_some(),
+            // The real server reads the name as Java does.
+            "x509" => cfg!(feature = "tls") && self.id.split(',').all(|part| part.contains('=')),
             _ => false,
         }
     }
@@ -75,7 +82,7 @@ impl Id {
     fn matches(&self, expression: &Id) -> bool {
         self.scheme == expression.scheme
             && match self.scheme.as_str() {
-                "digest" => self.id == expression.id,
+                "digest" | "x509" => self.id == expression.id,
                 "ip" => parse_network(&expression.id).is_some_and(|(network, mask)| {
                     self.id.parse().is_ok_and(|ip: Ipv4Addr| ip.to_bits() & mask == network & mask)
                 }),
@@ -151,7 +158,7 @@ pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32>
         let scheme = entry.scheme.ok_or(err::INVALID_ACL)?;
         if scheme == "auth" {
             let before = list.len();
-            let known = who.iter().filter(|id| id.scheme == "digest");
+            let known = who.iter().filter(|id| matches!(id.scheme.as_str(), "digest" | "x509"));
             list.extend(known.map(|id| Acl { perms: entry.perms, id: id.clone() }));
             if list.len() == before {
                 return Err(err::INVALID_ACL);
@@ -159,7 +166,8 @@ pub(crate) fn fix_up(wanted: Vec<Wanted>, who: &[Id]) -> Result<Arc<[Acl]>, i32>
             continue;
         }
         // The real server fails at a null where it has a scheme to ask.
-        let known = matches!(scheme.as_str(), "world" | "digest" | "ip");
+        let known = matches!(scheme.as_str(), "world" | "digest" | "ip")
+            || cfg!(feature = "tls") && scheme == "x509";
         let id = entry.id.ok_or(if known { err::MARSHALLING_ERROR } else { err::INVALID_ACL })?;
         let id = Id { scheme, id };
         if !id.is_anyone() && !id.is_valid() {

@@ -132,6 +132,13 @@ impl Front {
         self.conns.insert(conn, Conn::new(peer, self.now));
     }
 
+    /// See `Engine::identify`.
+    pub(crate) fn identify(&mut self, conn: ConnId, subject: String) {
+        if let Some(client) = self.conns.get_mut(&conn) {
+            client.add_identity(Id::x509(subject));
+        }
+    }
+
     pub(crate) fn state(&self, conn: ConnId) -> State {
         self.conns.get(&conn).map_or(State::Ended, |client| client.state)
     }

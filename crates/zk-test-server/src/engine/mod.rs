@@ -89,6 +89,11 @@ impl Engine {
         self.front.accept(conn, peer);
     }
 
+    /// The client of this connection has proven that this is its name, by a certificate.
+    pub(crate) fn identify(&mut self, conn: ConnId, subject: String) {
+        self.front.identify(conn, subject);
+    }
+
     /// Takes one frame, without its length. The answer bears `tag`. After an error the connection
     /// is to be closed.
     pub(crate) fn prepare(

@@ -48,6 +48,12 @@ impl Core {
         self.catch_up();
         self.refuse(true);
         self.cut_all();
+        if let Some((files, acceptor)) = &mut self.tls {
+            match files.load() {
+                Ok(new) => *acceptor = new,
+                Err(e) => warn!("test server: goes on with its former certificate: {e}"),
+            }
+        }
         if keep_data {
             self.engine.restart();
         } else {

@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use super::framing::Input;
+use super::tls::{Acceptor, Tls};
 use crate::engine::ConnId;
 use crate::faults::HoldId;
 
@@ -38,6 +39,8 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Conn {
     socket: TcpStream,
+    /// TLS on the socket, if the connection has it, or may turn out to have it.
+    tls: Option<Box<Tls>>,
     pub(super) peer: SocketAddr,
     pub(super) stage: Stage,
     /// 0 before it is known.
@@ -68,7 +71,9 @@ impl Conn {
         peer: SocketAddr,
         id: ConnId,
         registry: &Registry,
+        tls: Option<&Acceptor>,
     ) -> io::Result<Conn> {
+        let tls = tls.map(Tls::new).transpose()?.map(Box::new);
         let _ = socket.set_nodelay(true); // it only costs latency where it cannot be had
         registry.register(
             &mut socket,
@@ -77,6 +82,7 @@ impl Conn {
         )?;
         Ok(Conn {
             socket,
+            tls,
             peer,
             stage: Stage::First,
             session: 0,
@@ -128,8 +134,9 @@ impl Conn {
             match self.socket.read(buffer) {
                 Ok(0) => self.at_end = true,
                 Ok(n) => {
-                    self.input.push(buffer.get(..n).unwrap_or_default());
-                    return true;
+                    if self.take(buffer.get(..n).unwrap_or_default()) {
+                        return true;
+                    }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.is_readable = false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -140,6 +147,33 @@ impl Conn {
             }
         }
         false
+    }
+
+    /// Takes bytes of the socket. True if they have brought bytes of the protocol.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        if self.tls.as_ref().is_some_and(|tls| tls.is_plain(bytes)) {
+            self.tls = None;
+        }
+        let Some(tls) = &mut self.tls else {
+            self.input.push(bytes);
+            return true;
+        };
+        match tls.take(bytes, &self.socket) {
+            Ok(plain) => {
+                self.input.push(&plain);
+                !plain.is_empty()
+            }
+            Err(why) => {
+                warn!("test server: closed {}: {why}", self.peer);
+                self.at_end = true;
+                false
+            }
+        }
+    }
+
+    /// Once: the subject of the certificate that its client has presented.
+    pub(super) fn take_subject(&mut self) -> Option<String> {
+        self.tls.as_mut()?.take_subject()
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -167,7 +201,7 @@ impl Conn {
 
     /// Whether all that may be sent by now is sent.
     pub(super) fn is_drained(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && !self.tls.as_ref().is_some_and(|tls| tls.has_unwritten())
     }
 
     /// Counts bytes that are held back.
@@ -180,8 +214,15 @@ impl Conn {
     /// that the client is gone.
     pub(super) fn write(&mut self) -> io::Result<bool> {
         let mut took = false;
+        if let Some(tls) = &mut self.tls {
+            tls.flush(&self.socket)?;
+        }
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match self.socket.write(rest) {
+            let written = match &mut self.tls {
+                Some(tls) => tls.write(&self.socket, rest),
+                None => self.socket.write(rest),
+            };
+            match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     self.written += n;
@@ -213,6 +254,9 @@ impl Conn {
     /// Ends the connection so that what was sent arrives: bytes that nobody read would make the
     /// system reset it, and the client's side might throw away what it had not read.
     pub(super) fn close(mut self, buffer: &mut [u8]) {
+        if let Some(tls) = self.tls.as_mut().filter(|_| self.stage == Stage::Closing) {
+            tls.close(&self.socket); // a connection that is cut ends without it
+        }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
         self.is_readable = true;
         for _ in 0..16 {

@@ -8,6 +8,13 @@ mod listener;
 mod outbox;
 mod poller;
 mod serve;
+#[cfg(feature = "tls")]
+mod subject;
+#[cfg(feature = "tls")]
+pub(super) mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+pub(super) mod tls;
 mod turn;
 
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -23,6 +30,7 @@ use parking_lot::{Condvar, Mutex};
 use self::conn::Conn;
 use self::listener::Listener;
 use self::outbox::Delayed;
+use self::tls::{Acceptor, ServerTls};
 use super::clock::Clock;
 use super::engine::{ConnId, Engine, Identity, Settings};
 use super::faults::{Faults, Plan};
@@ -49,6 +57,8 @@ pub(super) struct Core {
     pub(super) faults: Faults,
     pub(super) history: History,
     max_frame: usize,
+    /// Where connections are over TLS: the files, and what was read from them.
+    tls: Option<(ServerTls, Acceptor)>,
     /// `None` once the server is stopped.
     listener: Option<Listener>,
     registry: Registry,
@@ -75,12 +85,13 @@ pub(super) struct Core {
 }
 
 /// Settings that the engine does not need.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Options {
     /// The longest frame taken, in bytes.
     pub(super) max_frame: usize,
     /// How many requests, and how many events, the log keeps.
     pub(super) log_capacity: usize,
+    pub(super) tls: Option<ServerTls>,
 }
 
 impl Core {
@@ -120,6 +131,13 @@ impl Shared {
         settings: Settings,
         options: Options,
     ) -> io::Result<(Arc<Shared>, JoinHandle<()>, SocketAddr)> {
+        let tls = match options.tls {
+            Some(tls) => {
+                let acceptor = tls.load()?;
+                Some((tls, acceptor))
+            }
+            None => None,
+        };
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = Waker::new(&registry, WAKER)?;
@@ -134,6 +152,7 @@ impl Shared {
             faults: Faults::default(),
             history: History::new(options.log_capacity),
             max_frame: options.max_frame,
+            tls,
             listener: Some(listener),
             registry,
             conns: HashMap::new(),

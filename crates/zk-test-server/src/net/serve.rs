@@ -190,7 +190,12 @@ impl Core {
             let next = conn.input.peek(self.max_frame, is_first.then_some(words::is_word));
             let at = match next {
                 Next::Frame(at) => at,
-                Next::Wait if conn.read(&mut self.buffer) => continue,
+                Next::Wait if conn.read(&mut self.buffer) => {
+                    if let Some(subject) = conn.take_subject() {
+                        self.engine.identify(id, subject);
+                    }
+                    continue;
+                }
                 Next::Wait if conn.at_end => return Visit::Then(Then::End),
                 Next::Wait => return Visit::Done,
                 Next::Word(word) => {

@@ -101,7 +101,8 @@ impl Core {
             };
             let id = self.next_id;
             self.next_id += 1;
-            match Conn::new(socket, peer, id, &self.registry) {
+            match Conn::new(socket, peer, id, &self.registry, self.tls.as_ref().map(|(_, tls)| tls))
+            {
                 Ok(conn) => {
                     self.conns.insert(id, conn);
                     self.engine.accept(id, peer);

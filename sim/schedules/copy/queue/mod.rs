@@ -1,5 +1,7 @@
 //! The queue at the server, in the place of the real one: nobody is ever ahead.
 
+use std::time::Duration;
+
 pub mod call;
 pub mod held_node;
 pub mod name;
@@ -11,14 +13,9 @@ use crate::limit::Limit;
 use crate::session::Core;
 use crate::session::generation::Removal;
 use crate::session::leased_node::{LeasedNode, OnLoss};
+use crate::wait::Mode;
 
 pub struct Queue(String);
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Try,
-    Wait,
-}
 
 pub struct QueueRequest<'a> {
     pub core: &'a Core,
@@ -27,6 +24,7 @@ pub struct QueueRequest<'a> {
     pub limit: Limit<'a>,
     pub on_overdue: Option<&'a dyn Fn(&Error)>,
     pub contended: bool,
+    pub warn_after: Duration,
     pub data: &'a [u8],
     pub on_id: &'a dyn Fn(&str),
     pub on_blocked: &'a dyn Fn(bool),

@@ -10,10 +10,12 @@ use crate::local::lock::{LocalHold, LocalLock};
 use crate::local::turn::LocalRequest;
 use crate::limit::Limit;
 use crate::queue::name::Kind;
-use crate::queue::{Mode, Queue};
+use crate::queue::Queue;
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
+use crate::session::lease::HoldBounds;
 use crate::stats::WaitRecord;
+use crate::wait::Mode;
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -40,8 +42,12 @@ impl Stage {
         self.session.core().current()
     }
 
-    /// Takes the lock. No other guard is valid then.
     fn hold(&self) -> Arc<LocalHold> {
+        self.hold_for(None)
+    }
+
+    /// Takes the lock, for so long at most. No other guard is valid then.
+    fn hold_for(&self, max: Option<Duration>) -> Arc<LocalHold> {
         let local_hold = self
             .local
             .hold(&LocalRequest {
@@ -50,6 +56,8 @@ impl Stage {
                 mode: Mode::Wait,
                 limit: Limit::NONE,
                 data: &[],
+                bounds: HoldBounds { max, ..HoldBounds::default() },
+                warn_after: Duration::MAX,
                 is_held_here: &|| false,
                 wait: &WaitRecord(&()),
             }, Kind::Lock)
@@ -138,6 +146,32 @@ pub fn a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn() {
     a_hand_over_and_a_loss(|stage| {
         let generation = stage.generation();
         spawn(move || generation.deletion_seen("/l/0"))
+    });
+}
+
+/// The first thread's time ends while it hands the lock over. Its hold is lost before that, and the
+/// next thread has another; or the next thread has it, and a time of its own.
+pub fn a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew() {
+    const TIME: Option<Duration> = Some(Duration::from_secs(2));
+    explore_up_to(BOUND, || {
+        let stage = Stage::new();
+        let first = stage.hold_for(TIME);
+        let next = {
+            let stage = stage.clone();
+            spawn(move || stage.hold_for(TIME.map(|time| time * 2)))
+        };
+        let timer = {
+            let generation = stage.generation();
+            spawn(move || {
+                advance(Duration::from_secs(2));
+                generation.lease.end_if_due(BootTime::now());
+            })
+        };
+        stage.release(&first, HAND_OVER);
+        timer.join().unwrap();
+        let local_hold = next.join().unwrap();
+        assert!(local_hold.node.is_held(), "lost by the time of another thread");
+        assert_eq!(stage.local.describe(), "<locked here>", "a hold that stands has no turn");
     });
 }
 

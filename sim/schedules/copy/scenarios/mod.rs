@@ -62,6 +62,7 @@ scenarios! {
         threads_hold_the_lock_one_at_a_time_and_hand_it_over
         a_hold_that_is_lost_while_it_is_handed_over_keeps_no_turn
         a_hold_whose_node_is_deleted_while_it_is_handed_over_keeps_no_turn
+        a_hold_whose_time_ends_while_it_is_handed_over_is_lost_or_begins_anew
         a_hold_that_is_lost_while_it_is_released_keeps_no_turn
         a_lost_hold_is_not_valid_beside_the_next
         a_lock_that_is_kept_goes_when_somebody_asks_for_it

@@ -39,7 +39,7 @@ impl Room {
     }
 
     fn enter(&self, is_try: bool, wants: Wants, limit: &Limit<'_>) -> TurnOutcome<Node, Share> {
-        let entry = self.queue.enter(is_try, wants, limit);
+        let entry = self.queue.enter(is_try, wants, limit, &|| None);
         match &entry {
             TurnOutcome::Turn { number, handed, .. } => {
                 let others = self.inside.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Room {
 
     /// Takes a turn, and nothing else can happen.
     fn turn(&self, limit: &Limit<'_>) -> u64 {
-        match self.enter(false, Wants::All, limit) {
+        match self.enter(false, Wants::All, limit, &|| None) {
             TurnOutcome::Turn { number, .. } => number,
             _ => panic!("the wait ended without a turn"),
         }
@@ -68,7 +68,7 @@ impl Room {
 
     /// Takes a turn and leaves, unless something else ends the wait.
     fn visit(&self, limit: &Limit<'_>) {
-        if let TurnOutcome::Turn { number, .. } = self.enter(false, Wants::All, limit) {
+        if let TurnOutcome::Turn { number, .. } = self.enter(false, Wants::All, limit, &|| None) {
             self.leave(number);
         }
     }
@@ -182,7 +182,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
         let sharer = {
             let room = room.clone();
             spawn(move || {
-                if let TurnOutcome::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline)) {
+                if let TurnOutcome::Turn { number, .. } = room.enter(false, Wants::Share, &Limit::NONE.or_at(deadline), &|| None) {
                     room.leave(number);
                 }
             })
@@ -201,7 +201,7 @@ pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
         let number = room.turn(&Limit::NONE);
         let tries = [Wants::All, Wants::Share].map(|wants| {
             let room = room.clone();
-            spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE), TurnOutcome::Busy), "not busy"))
+            spawn(move || assert!(matches!(room.enter(true, wants, &Limit::NONE, &|| None), TurnOutcome::Busy), "not busy"))
         });
         room.queue.set_phase(number, TurnPhase::Held);
         tries.into_iter().for_each(|thread| thread.join().unwrap());
@@ -216,7 +216,7 @@ pub fn a_thread_that_only_tries_takes_a_turn_that_becomes_free() {
         let number = room.turn(&Limit::NONE);
         let tries = [(); 2].map(|()| {
             let room = room.clone();
-            spawn(move || match room.enter(true, Wants::All, &Limit::NONE) {
+            spawn(move || match room.enter(true, Wants::All, &Limit::NONE, &|| None) {
                 TurnOutcome::Turn { number, .. } => room.leave(number),
                 TurnOutcome::Busy => panic!("busy, and nobody held the lock"),
                 _ => panic!("nothing ends this wait"),
@@ -274,7 +274,7 @@ fn deadline_behind(phase: TurnPhase, is_contended: bool) {
         room.queue.set_phase(number, phase);
         let waiter = {
             let room = room.clone();
-            spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline)) {
+            spawn(move || match room.enter(false, Wants::All, &Limit::NONE.or_at(deadline), &|| None) {
                 TurnOutcome::Deadline { contended } => assert_eq!(contended, is_contended, "contention"),
                 _ => panic!("nothing else ends this wait"),
             })
@@ -311,7 +311,7 @@ pub fn crowd_of_all_kinds() {
                             _ => Limit::NONE,
                         };
                         let wants = if i == 4 || i == 5 { Wants::Share } else { Wants::All };
-                        let TurnOutcome::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit) else {
+                        let TurnOutcome::Turn { number, .. } = room.enter(i == 1 || i == 5, wants, &limit, &|| None) else {
                             continue;
                         };
                         room.queue.set_phase(number, TurnPhase::Blocked);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::notifier::WatchRegistry;
 use super::leased_node::LeasedNode;
-use super::lease::{self, Lease};
+use super::lease::{self, HoldBounds, Lease};
 use crate::clock::BootTime;
 use zk_wire::code::event;
 use crate::world::{HashSet, Sender};
@@ -113,6 +113,10 @@ impl Generation {
 
     pub fn watch_folder(&self, watch: Arc<FolderWatch>) {
         self.folders.lock().expect("no thread panics here").push(watch);
+    }
+
+    pub fn bind(&self, node: &Arc<LeasedNode>, bounds: &HoldBounds) {
+        self.lease.bind(node, bounds, BootTime::now());
     }
 
     pub fn at(&self, _time: BootTime, _act: Box<dyn FnOnce() + Send>) {}

@@ -59,7 +59,7 @@ impl Count {
         self.known.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_fixed(&self) -> bool {
+    pub(crate) fn is_fixed(&self) -> bool {
         self.is_fixed
     }
 

@@ -14,13 +14,14 @@ use crate::error::{Error, Result};
 use crate::limit::Limit;
 use crate::queue::call::until_done;
 use crate::queue::contender_node::ContenderNode;
-use crate::queue::{Call, Contender, Mode, Step, Stop, name, query};
+use crate::queue::{Call, Contender, Step, Stop, name, query};
 use crate::session::acl::Acl;
 use crate::session::core::Core;
 use crate::session::generation::{
     Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
 };
 use crate::stats::WaitRecord;
+use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
 
@@ -51,6 +52,11 @@ impl Leases {
     /// `dir`: the semaphore's full path.
     pub(crate) fn new(dir: &str, acl: Acl, count: Arc<Count>) -> Self {
         Leases { count, dir: path::join(dir, "leases"), acl }
+    }
+
+    /// The full path of the leases' parent.
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
     }
 
     /// Before a caller that only tries: two reads show whether too few leases are free, so that

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LeaseRequest, Leases};
+use crate::queue::HeldNode;
 use crate::queue::contender_node::ContenderNode;
 use crate::queue::name::{self, Layout};
 use crate::queue::{Call, Step, Stop};
-use crate::queue::{HeldNode, Mode};
 use crate::session::generation::{CallError, CreateMode, Generation, Reply, create_contender};
 use crate::session::notifier::{EventMask, Notifier, WatchRegistry};
+use crate::wait::Mode;
 use crate::world::Instant;
 use zk_wire::path;
 
@@ -229,7 +230,7 @@ impl<'a> Taking<'a> {
             }
             None => {
                 warn!(
-                    "{}: our waiting node was deleted by somebody; making another",
+                    "{}: our waiting node is gone (deleted by hand, or its session expired); making another",
                     self.leases.dir
                 );
                 Err(Stop::Anew)

@@ -52,6 +52,8 @@ pub(crate) struct MachineConfig {
     pub(crate) tick: Option<Duration>,
     /// The round trip of each request is wanted.
     pub(crate) is_observed: bool,
+    /// If all servers refuse the session for this long, it is given up.
+    pub(crate) after_data_loss: Option<Duration>,
     /// The name of a node that never exists: a delete of it is a write without an effect.
     pub(crate) noop: String,
 }
@@ -308,6 +310,11 @@ impl Machine {
     /// resumed in time.
     pub(super) fn redial_cap(&self) -> Option<Duration> {
         self.session.as_ref().map(|s| (s.timeout / 8).max(Duration::from_millis(20)))
+    }
+
+    /// Whether the server has answered the connect request of this connection.
+    pub(super) fn is_greeted(&self) -> bool {
+        !matches!(self.phase, Phase::Handshake(_))
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -46,6 +46,7 @@ impl Rig {
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
             is_observed: false,
+            after_data_loss: None,
             noop: "noop".into(),
         };
         Rig {

@@ -6,6 +6,9 @@
 
 use super::*;
 
+/// With this begins the answer of a TLS server to bytes that are not TLS.
+const TLS_ALERT: [u8; 2] = [0x15, 0x03];
+
 impl Machine {
     pub(crate) fn connected(&mut self, now: BootTime) {
         if self.is_over() {
@@ -49,10 +52,12 @@ impl Machine {
                 Err(e) => Err(e),
             };
             if let Err(Malformed(what)) = result {
-                self.disconnect(
-                    format!("does not speak ZooKeeper's protocol: it sent {what}"),
-                    now,
-                );
+                let reason = if !self.is_greeted() && bytes.starts_with(&TLS_ALERT) {
+                    "speaks TLS on this port; connect with SessionBuilder::tls".to_owned()
+                } else {
+                    format!("does not speak ZooKeeper's protocol: it sent {what}")
+                };
+                self.disconnect(reason, now);
             }
             if matches!(self.phase, Phase::Down | Phase::Over) {
                 return; // that connection was given up, and its other bytes do not count
@@ -157,13 +162,11 @@ impl Machine {
             // A server that does not know our session grants a timeout of zero. Another session
             // must never take the place of ours: guards and callers belong to this session.
             Some(session) if timeout == 0 || reply.session_id != session.id => {
-                let line = format!("session 0x{:x}: expired", session.id);
                 if self.is_ending() {
                     self.over(true);
                 } else {
                     self.end(LossReason::SessionExpired, now);
                 }
-                self.log(log::Level::Info, line);
                 return Ok(());
             }
             Some(session) => {
@@ -283,6 +286,44 @@ impl Machine {
         self.outputs.push_back(Output::Attached { epoch: self.epoch, is_first: self.epoch == 1 });
         // The `tick` that follows decides what is sent first on this connection.
         self.is_new = true;
+    }
+
+    /// Our session was presented to the server, which has not answered yet.
+    pub(crate) fn is_presented(&self) -> bool {
+        matches!(self.phase, Phase::Handshake(_)) && self.session.is_some()
+    }
+
+    /// Why the server closed the connection, as far as that can be known; `end` says how it did. A
+    /// server that has no quorum, or that has seen less than the session, closes the connection in
+    /// the place of an answer to the connect request.
+    pub(crate) fn why_closed(&self, end: String) -> String {
+        let zxid = self.zxid;
+        match self.phase {
+            Phase::Handshake(_) if self.session.is_some() => format!(
+                "{end} right behind our connect request: did it lose its data, or has it no quorum? (our session has seen zxid 0x{zxid:x}, and a server that has seen less refuses it)"
+            ),
+            Phase::Handshake(_) => {
+                format!(
+                    "{end} right behind our connect request: has it no quorum, or does it want TLS on this port (SessionBuilder::tls)?"
+                )
+            }
+            _ => end,
+        }
+    }
+
+    /// All servers have refused the session since this time. If the application allows it, and it
+    /// has lasted long enough, the session is given up.
+    pub(crate) fn refused_by_all(&mut self, since: BootTime, now: BootTime) {
+        let lasted = now.since(since);
+        if self.is_ending() || self.config.after_data_loss.is_none_or(|after| lasted < after) {
+            return;
+        }
+        let id = self.session.as_ref().map_or(0, |session| session.id);
+        self.end(LossReason::SessionExpired, now);
+        self.outputs.push_back(Output::warn(format!(
+            "session 0x{id:x}: every server has refused it for {:.1} s, as servers do that have lost their data, so it is given up (after_data_loss)",
+            lasted.as_secs_f64()
+        )));
     }
 
     /// The connection ended, or never came up.

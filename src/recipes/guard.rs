@@ -203,7 +203,8 @@ impl Held {
     }
 
     /// How long the hold stays valid even if ZooKeeper never answers again; zero if it is lost.
-    /// Each renewal of the lease makes this time longer again.
+    /// Each renewal of the lease makes this time longer again, up to the end of the lock's
+    /// [`max_hold`](crate::LockBuilder::max_hold).
     pub fn valid_for(&self) -> Duration {
         self.held_nodes().map(HeldNode::valid_for).min().unwrap_or_default()
     }
@@ -381,14 +382,23 @@ pub(crate) trait GuardStaysOnItsThread {}
 macro_rules! guard {
     ($(#[$about:meta])* $guard:ident , unused: $unused:literal $(, $marker:ident: StaysOnItsThread)?) => {
         $(#[$about])*
+        ///
+        /// The drop does not wait for ZooKeeper: the node is deleted for sure, in the background.
+        /// To wait until it is deleted, call [`unlock`](Self::unlock). The other methods are those
+        /// of [`Held`](crate::Held).
+        ///
+        /// The guard borrows nothing, so it can be stored in a struct. It is a handle of its
+        /// session and keeps the session open. If it is the last handle, its end also closes the
+        /// session. Then the drop, or `unlock`, waits for that for up to 0.95 s. Keep a
+        /// [`ZkSession`](crate::ZkSession) elsewhere to avoid this.
         #[must_use = concat!("if unused ", $unused)]
         pub struct $guard {
-            held: $crate::guard::Held,
-            $($marker: $crate::guard::StaysOnItsThread,)?
+            held: $crate::recipes::guard::Held,
+            $($marker: $crate::recipes::guard::StaysOnItsThread,)?
         }
 
         impl $guard {
-            fn new(held: $crate::guard::Held) -> Self {
+            fn new(held: $crate::recipes::guard::Held) -> Self {
                 $guard { held, $($marker: std::marker::PhantomData)? }
             }
 
@@ -415,9 +425,9 @@ macro_rules! guard {
         }
 
         impl std::ops::Deref for $guard {
-            type Target = $crate::guard::Held;
+            type Target = $crate::recipes::guard::Held;
 
-            fn deref(&self) -> &$crate::guard::Held {
+            fn deref(&self) -> &$crate::recipes::guard::Held {
                 &self.held
             }
         }

@@ -1,0 +1,73 @@
+//! Servers behind TLS.
+
+use crate::support::{Ended, Scratch, zk_lock};
+use zk_test_server::{ServerTls, TestServer};
+use zk_test_support::pki::{Leaf, Pki};
+
+const LOCK: &str = "/locks/orders";
+
+struct Stage {
+    server: TestServer,
+    pki: Pki,
+    _scratch: Scratch,
+}
+
+/// A server that serves over TLS only, and wants certificates of its clients.
+fn stage() -> Stage {
+    let scratch = Scratch::new("zk-lock-tls");
+    let pki = Pki::new(scratch.path(), "own");
+    let files = pki.issue("server", &Leaf::server(&["127.0.0.1"]));
+    let tls = ServerTls::new(files.certificate, files.key).client_ca(pki.ca_file());
+    let server = TestServer::builder().tls(tls).start().expect("a server");
+    Stage { server, pki, _scratch: scratch }
+}
+
+impl Stage {
+    /// What zk-lock says with the flags for a client of this name.
+    fn run(&self, subject: Option<&str>, arguments: &[&str]) -> Ended {
+        let ca = self.pki.ca_file();
+        let mut command = zk_lock(&self.server, &[]);
+        command.arg("--tls-ca").arg(ca).args(["--connect-timeout", "5s"]);
+        if let Some(subject) = subject {
+            let files = self.pki.issue(subject, &Leaf::client(subject));
+            command.arg("--tls-cert").arg(files.certificate).arg("--tls-key").arg(files.key);
+        }
+        command.args(arguments).output().expect("zk-lock runs").into()
+    }
+}
+
+#[track_caller]
+fn assert_ended(ended: &Ended, code: i32, says: &str) {
+    assert!(ended.code == code && ended.err.contains(says), "{code}, {says:?}: {ended:?}");
+}
+
+#[test]
+fn a_command_runs_under_a_lock_over_tls_and_its_certificate_is_its_identity() {
+    let stage = stage();
+    let run = ["run", "--acl", "creator", LOCK, "--", "true"];
+    assert_ended(&stage.run(Some("orders"), &run), 0, "");
+    assert_ended(&stage.run(Some("billing"), &run), 77, "give credentials that it names");
+    assert_ended(&stage.run(Some("orders"), &run), 0, "");
+    let shown = stage.run(Some("orders"), &["ls", "/locks", "--json"]);
+    assert_ended(&shown, 0, "");
+}
+
+#[test]
+fn what_is_missing_for_tls_is_said() {
+    let stage = stage();
+    let run = ["run", LOCK, "--", "true"];
+    assert_ended(&stage.run(None, &run), 69, "give one with");
+    let mut plain = zk_lock(&stage.server, &["--connect-timeout", "2s", "run", LOCK, "--", "true"]);
+    let ended: Ended = plain.output().expect("zk-lock runs").into();
+    assert_ended(&ended, 69, "TLS");
+    let bad = |arguments: &[&str], says: &str| {
+        let ended: Ended = zk_lock(&stage.server, &[arguments, &run].concat())
+            .output()
+            .expect("zk-lock runs")
+            .into();
+        assert_ended(&ended, 64, says);
+    };
+    bad(&["--tls-cert", "a.pem", "--tls-key", "a.key"], "need --tls-ca");
+    bad(&["--tls-ca", "a.pem", "--tls-key", "a.key"], "go together");
+    bad(&["--tls-ca", "/no/such/ca.pem"], "CA file /no/such/ca.pem cannot be read");
+}

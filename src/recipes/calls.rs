@@ -1,0 +1,308 @@
+//! The calls that all locks have under the same names, and the trait by which those calls and the
+//! multi-lock take any lock. The macros keep the names, the texts and the errors alike: a recipe
+//! says only what is special about it.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::limit::Limit;
+use crate::queue::{Contender, Queue};
+use crate::recipes::guard::Held;
+use crate::recipes::settings::Settings;
+use crate::session::core::Core;
+use crate::stats::{LockRecord, WaitRecord};
+use crate::wait::{Mode, Wait, until_got};
+use crate::world::thread::ThreadId;
+
+/// One way to take a lock: a mutex, one half of a read/write lock, a number of permits.
+pub(crate) trait Acquire: Send + Sync {
+    /// The name of this way, by which a multi-lock orders its members.
+    fn kind(&self) -> &'static str;
+
+    fn settings(&self) -> &Settings;
+
+    /// What all locks of the path in the session count for this way.
+    fn record(&self) -> &Arc<LockRecord>;
+
+    /// Another guard for a thread that holds the lock. `None`: the thread does not hold it, or has
+    /// lost it, or the lock is not re-entrant.
+    fn again(&self) -> Option<Held> {
+        None
+    }
+
+    /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
+    /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        self.record().wait(|wait| self.take(mode, limit, wait))
+    }
+
+    /// What `acquire` does, and counts as `wait`.
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>>;
+
+    /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.
+    /// False also where guards belong to no thread. An error if they are of a lost hold.
+    fn has_guards(&self, _thread: ThreadId) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// A thread that holds the lock already needs no limit, and most limits read the clock: so
+    /// `again` is tried first.
+    #[inline]
+    fn lock(&self) -> Result<Held> {
+        match self.again() {
+            Some(held) => Ok(held),
+            None => until_got(|| self.acquire(Mode::Wait, Limit::NONE)),
+        }
+    }
+
+    #[inline]
+    fn lock_with(&self, wait: &Wait) -> Result<Option<Held>> {
+        if let Some(held) = self.again() {
+            return Ok(Some(held));
+        }
+        wait.acquire(
+            || self.settings().operation_timeout(),
+            |mode, limit| self.acquire(mode, limit),
+        )
+    }
+}
+
+/// A lock whose contenders stand in one queue.
+pub(super) trait InQueue {
+    /// The queue, and the session in which requests to it are sent.
+    fn queue(&self) -> (&Queue, &Core);
+
+    fn contenders(&self) -> Result<Vec<Contender>> {
+        let (queue, core) = self.queue();
+        queue.contenders(core)
+    }
+
+    fn holders(&self) -> Result<Vec<Contender>> {
+        let (queue, core) = self.queue();
+        queue.holders(core)
+    }
+
+    fn revoke(&self, contender: &Contender) -> Result<Option<Vec<u8>>> {
+        let (queue, core) = self.queue();
+        queue.revoke(core, &contender.name)
+    }
+}
+
+/// Makes `new`, `builder`, `path` and `Debug` of a lock that a path and settings describe, and says
+/// which settings it has.
+macro_rules! lock_at_a_path {
+    ($lock:ident, |$this:ident| $handle:expr, made by |$settings:ident| $made:expr
+     $(, $has:ident)* $(; shown by $describe:ident)?) => {
+        impl $lock {
+            /// The lock at `path` (below the session's chroot), with the default settings. Nothing
+            /// is sent.
+            ///
+            /// # Errors
+            ///
+            /// As [`build`](crate::LockBuilder::build).
+            pub fn new(session: &crate::ZkSession, path: &str) -> crate::Result<Self> {
+                $lock::builder(session, path).build()
+            }
+
+            /// A builder, for a lock with settings of its own.
+            pub fn builder(session: &crate::ZkSession, path: &str) -> crate::LockBuilder<$lock> {
+                crate::LockBuilder::new(session.clone(), path.to_owned())
+            }
+
+            /// The lock's path, as it was given.
+            pub fn path(&self) -> &str {
+                let $this = self;
+                &$handle.settings.path
+            }
+        }
+
+        $(impl crate::recipes::settings::$has for $lock {})*
+
+        impl crate::recipes::settings::Recipe for $lock {
+            fn make($settings: crate::recipes::settings::Settings) -> crate::Result<Self> {
+                $made
+            }
+        }
+
+        impl std::fmt::Debug for $lock {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut shown = f.debug_struct(stringify!($lock));
+                shown.field("path", &self.path());
+                $(
+                    let $this = self;
+                    shown.field("state", &format_args!("{}", $handle.$describe()));
+                )?
+                shown.finish_non_exhaustive()
+            }
+        }
+    };
+}
+pub(super) use lock_at_a_path;
+
+/// Makes the four calls that take a lock: one blocks, one tries, one has a timeout, one a [`Wait`].
+/// Without names they are `lock`, `try_lock`, `lock_timeout` and `lock_with`.
+macro_rules! lock_calls {
+    (
+        $lock:ident gives $guard:ident by $make:path, of $what:literal, unused: $unused:literal,
+        |$this:ident| $way:expr;
+        $(#[$lock_doc:meta])* lock
+        errors: $(#[$errors:meta])*;
+        $(#[$try_doc:meta])* try_lock;
+    ) => {
+        lock_calls! {
+            $lock gives $guard by $make, of $what, unused: $unused, |$this| $way;
+            $(#[$lock_doc])* #[doc(alias = "acquire")] lock
+            errors: $(#[$errors])*;
+            $(#[$try_doc])* #[doc(alias = "tryAcquire")] try_lock;
+            #[doc(alias = "try_lock_for")] lock_timeout;
+            #[doc(alias = "try_lock_until")] lock_with;
+        }
+    };
+    (
+        $lock:ident gives $guard:ident by $make:path, of $what:literal, unused: $unused:literal,
+        |$this:ident| $way:expr;
+        $(#[$lock_doc:meta])* $call:ident
+        errors: $(#[$errors:meta])*;
+        $(#[$try_doc:meta])* $try:ident;
+        $(#[$timeout_doc:meta])* $timeout:ident;
+        $(#[$with_doc:meta])* $with:ident;
+    ) => {
+        impl $lock {
+            $(#[$lock_doc])*
+            ///
+            /// The call waits in an outage for as long as the session's
+            /// [`RetryPolicy`](crate::RetryPolicy) says.
+            ///
+            /// # Errors
+            ///
+            $(#[$errors])*
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when no server can be reached,
+            ///   or no server gives the answer that is needed, for longer than the retry policy
+            ///   allows.
+            /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+            /// * [`Error::NoAuth`](crate::Error::NoAuth) when an ACL refuses, and
+            ///   [`Error::Auth`](crate::Error::Auth) when the servers refuse the session's
+            ///   credentials.
+            ///
+            /// After an error this call holds nothing. It has no node, or the node is being
+            /// deleted.
+            #[must_use = concat!("if unused ", $unused)]
+            pub fn $call(&self) -> crate::Result<$guard> {
+                let $this = self;
+                $way.lock().map($make)
+            }
+
+            $(#[$try_doc])*
+            ///
+            /// "Somebody else" may also be a guard of this process that was lost and still lives:
+            /// its node is deleted when that guard is dropped.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ");")]
+            /// [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer
+            /// within a sixth of the session timeout.
+            #[must_use = concat!("if unused ", $unused)]
+            pub fn $try(&self) -> crate::Result<Option<$guard>> {
+                self.$timeout(std::time::Duration::ZERO)
+            }
+
+            #[doc = concat!("Waits for ", $what, " for `timeout` at most, and gives `None` if the")]
+            /// time passed while somebody else was ahead. In that case this call holds nothing, and
+            /// its node is deleted, or about to be deleted.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ");")]
+            /// [`Error::Unavailable`](crate::Error::Unavailable) when the time ran out in an
+            /// outage, or before the server answered. So `None` always means that somebody else was
+            #[doc = concat!(
+                "ahead. A timeout of zero is [`", stringify!($try), "`](Self::", stringify!($try), "),"
+            )]
+            /// which waits for the server's answer. Any other timeout that is too short for the
+            /// round trips of this call mostly gives this error.
+            $(#[$timeout_doc])*
+            #[must_use = concat!("if unused ", $unused)]
+            pub fn $timeout(&self, timeout: std::time::Duration) -> crate::Result<Option<$guard>> {
+                self.$with(crate::Wait::timeout(timeout))
+            }
+
+            #[doc = concat!("Waits for ", $what, " for as long as `wait` says: a timeout, a deadline")]
+            /// and a cancel token, or any of these. Gives `None` as
+            #[doc = concat!("[`", stringify!($timeout), "`](Self::", stringify!($timeout), ") does.")]
+            /// A wait that has neither a timeout nor a deadline never gives `None`.
+            ///
+            /// # Errors
+            ///
+            #[doc = concat!("As [`", stringify!($timeout), "`](Self::", stringify!($timeout), "),")]
+            /// and [`Error::Cancelled`](crate::Error::Cancelled) when the token is cancelled.
+            $(#[$with_doc])*
+            #[must_use = concat!("if unused ", $unused)]
+            pub fn $with(&self, wait: crate::Wait) -> crate::Result<Option<$guard>> {
+                let $this = self;
+                Ok($way.lock_with(&wait)?.map($make))
+            }
+        }
+    };
+}
+pub(super) use lock_calls;
+
+/// Makes the calls that list a lock's contenders and ask one of them to let go.
+macro_rules! contender_calls {
+    (
+        $lock:ident, |$this:ident| $handle:expr;
+        $(#[$contenders_doc:meta])* contenders;
+        $(#[$holders_doc:meta])* holders;
+        $(#[$revoke_doc:meta])* attempt_revoke;
+    ) => {
+        impl $lock {
+            $(#[$contenders_doc])*
+            ///
+            /// # Errors
+            ///
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when there is no connection, or
+            ///   an answer takes longer than a sixth of the session timeout.
+            /// * [`Error::Closed`](crate::Error::Closed), [`Error::NoAuth`](crate::Error::NoAuth)
+            ///   and [`Error::Auth`](crate::Error::Auth) as from the calls that take the lock.
+            pub fn contenders(&self) -> crate::Result<Vec<crate::Contender>> {
+                let $this = self;
+                $handle.contenders()
+            }
+
+            $(#[$holders_doc])*
+            ///
+            /// # Errors
+            ///
+            /// As [`contenders`](Self::contenders).
+            pub fn holders(&self) -> crate::Result<Vec<crate::Contender>> {
+                let $this = self;
+                $handle.holders()
+            }
+
+            /// Asks the client whose node is `contender` (one of [`contenders`](Self::contenders))
+            /// to let go, or to give up its place in the queue: the signal
+            /// [`revoke_requested`](crate::Held::revoke_requested) of its guard becomes ready.
+            $(#[$revoke_doc])*
+            ///
+            /// # Errors
+            ///
+            /// * [`Error::Unavailable`](crate::Error::Unavailable) when ZooKeeper does not answer
+            ///   within a sixth of the session timeout. The client may have been asked all the
+            ///   same, and to ask again is safe.
+            /// * [`Error::NoAuth`](crate::Error::NoAuth) when the node's ACL does not let us write.
+            /// * [`Error::InvalidConfig`](crate::Error::InvalidConfig) when the name is not a
+            ///   contender's.
+            /// * [`Error::Closed`](crate::Error::Closed) when the session is closed.
+            ///
+            /// Source: Curator's `Revoker.attemptRevoke`.
+            pub fn attempt_revoke(
+                &self,
+                contender: &crate::Contender,
+            ) -> crate::Result<Option<Vec<u8>>> {
+                let $this = self;
+                $handle.revoke(contender)
+            }
+        }
+    };
+}
+pub(super) use contender_calls;
