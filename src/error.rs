@@ -260,6 +260,24 @@ impl fmt::Display for Cause {
     }
 }
 
+impl LossReason {
+    /// In one or two words with small letters, as a label of a metric: `lease_expired`,
+    /// `session_expired`, `auth_failed`, `session_closed`, `node_deleted`, `held_too_long`, `resigned`
+    /// or `internal`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LossReason::LeaseExpired => "lease_expired",
+            LossReason::SessionExpired => "session_expired",
+            LossReason::AuthFailed => "auth_failed",
+            LossReason::SessionClosed => "session_closed",
+            LossReason::NodeDeleted => "node_deleted",
+            LossReason::HeldTooLong => "held_too_long",
+            LossReason::Resigned => "resigned",
+            LossReason::Internal => "internal",
+        }
+    }
+}
+
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

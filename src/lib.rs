@@ -88,12 +88,16 @@ pub mod fuzz;
 pub mod guide;
 mod limit;
 mod local;
+#[cfg(feature = "metrics")]
+mod metrics;
 #[cfg(zk_sim)]
 pub mod observed;
+mod observer;
 mod queue;
 mod recipes;
 mod session;
 mod signal;
+mod stats;
 mod wait;
 mod world;
 
@@ -103,6 +107,9 @@ pub use cancel::CancelToken;
 pub use crossbeam_channel;
 pub use error::{Cause, Error, HostFailure, LossReason, Result};
 pub use fencing::FencingToken;
+#[cfg(feature = "metrics")]
+pub use metrics::MetricsObserver;
+pub use observer::{LockLabel, Observer, WaitOutcome};
 pub use queue::Contender;
 pub use queue::WaitStrategy;
 pub use queue::name::Layout;
@@ -117,9 +124,10 @@ pub use recipes::settings::LockBuilder;
 #[cfg(feature = "tls")]
 pub use session::TlsConfig;
 pub use session::{
-    Acl, EventHandler, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent,
-    SessionState, ZkSession,
+    Acl, LostSignal, RetryPolicy, RevokeSignal, SessionBuilder, SessionEvent, SessionState,
+    ZkSession,
 };
+pub use stats::{LockStats, SessionStats};
 pub use wait::Wait;
 /// The client crate, in the version of the client that [`ZkSession::client`] gives.
 #[cfg(feature = "client")]

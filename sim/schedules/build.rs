@@ -44,6 +44,7 @@ const OWN: &[&str] = &[
     "scenarios/signal.rs",
     "session/generation.rs",
     "session/mod.rs",
+    "stats.rs",
     "world.rs",
 ];
 
@@ -78,6 +79,7 @@ const NEEDED: &[(&str, &[&str])] = &[
             "session/leased_node.rs",
             "session/lease.rs",
             "signal.rs",
+            "stats.rs",
             "world.rs",
         ],
     ),

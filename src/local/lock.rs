@@ -120,7 +120,7 @@ impl<S: Send + 'static> LocalLock<S> {
             warn_after: request.warn_after,
             data: request.data,
             on_id: &|_| (),
-            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
+            on_blocked: &|is_blocked| request.blocked(turn, is_blocked),
             on_loss,
         })
     }

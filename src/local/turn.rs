@@ -13,6 +13,7 @@ use crate::error::{Cause, Error, Result};
 use crate::limit::{Limit, Overlong};
 use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
+use crate::stats::WaitRecord;
 use crate::wait::Mode;
 use crate::world::Instant;
 
@@ -31,6 +32,7 @@ pub(crate) struct LocalRequest<'a> {
     pub(crate) warn_after: Duration,
     /// Says whether a thread of this process has a valid hold of the lock.
     pub(crate) is_held_here: &'a dyn Fn() -> bool,
+    pub(crate) wait: &'a WaitRecord<'a>,
 }
 
 /// A thread's turn. Its drop gives the turn to the next thread, unless the turn became a hold.
@@ -88,6 +90,9 @@ impl<'a, H, S> Turn<'a, H, S> {
             }
         };
         let turn = Turn { queue, number, contended };
+        if contended {
+            request.wait.contended();
+        }
         if request.session.state() == SessionState::Closed {
             return Err(request.closed());
         }
@@ -95,7 +100,7 @@ impl<'a, H, S> Turn<'a, H, S> {
     }
 
     /// Notes whether the server shows somebody ahead. If so, threads that only try stop waiting.
-    pub(crate) fn set_blocked(&self, is_blocked: bool) {
+    fn set_blocked(&self, is_blocked: bool) {
         let phase = if is_blocked { TurnPhase::Blocked } else { TurnPhase::Requesting };
         self.queue.set_phase(self.number, phase);
     }
@@ -120,6 +125,14 @@ impl<H, S> Drop for Turn<'_, H, S> {
 }
 
 impl LocalRequest<'_> {
+    /// Notes whether the server shows somebody ahead.
+    pub(crate) fn blocked<H, S>(&self, turn: &Turn<'_, H, S>, is_blocked: bool) {
+        turn.set_blocked(is_blocked);
+        if is_blocked {
+            self.wait.contended();
+        }
+    }
+
     /// Another thread or process has the lock: this was learnt from the server, directly or through
     /// another thread. The answer may be from before an outage, and the other's hold may have ended
     /// since. So during an outage only a valid hold of this process shows that the lock is taken;

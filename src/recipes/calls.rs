@@ -2,12 +2,15 @@
 //! multi-lock take any lock. The macros keep the names, the texts and the errors alike: a recipe
 //! says only what is special about it.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::limit::Limit;
 use crate::queue::{Contender, Queue};
 use crate::recipes::guard::Held;
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
+use crate::stats::{LockRecord, WaitRecord};
 use crate::wait::{Mode, Wait, until_got};
 use crate::world::thread::ThreadId;
 
@@ -18,6 +21,9 @@ pub(crate) trait Acquire: Send + Sync {
 
     fn settings(&self) -> &Settings;
 
+    /// What all locks of the path in the session count for this way.
+    fn record(&self) -> &Arc<LockRecord>;
+
     /// Another guard for a thread that holds the lock. `None`: the thread does not hold it, or has
     /// lost it, or the lock is not re-entrant.
     fn again(&self) -> Option<Held> {
@@ -26,7 +32,12 @@ pub(crate) trait Acquire: Send + Sync {
 
     /// Takes the lock for a thread that gets no guard from `again`. `None`: somebody else was
     /// ahead. After `None` and after an error this call has no node, or the node is being deleted.
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>>;
+    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+        self.record().wait(|wait| self.take(mode, limit, wait))
+    }
+
+    /// What `acquire` does, and counts as `wait`.
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>>;
 
     /// Whether `thread` has guards on the lock, through any session, and so would wait for itself.
     /// False also where guards belong to no thread. An error if they are of a lost hold.

@@ -10,11 +10,13 @@ use crate::limit::Limit;
 use crate::local::registry::{self, Interned, LockKey};
 use crate::local::self_deadlock::SelfDeadlockDetector;
 use crate::local::turn::LocalRequest;
+use crate::observer::LockLabel;
 use crate::queue::name::Layout;
 use crate::queue::{HeldNode, Queue, WaitStrategy};
 use crate::session::lease::HoldBounds;
 use crate::session::path::lock_path;
 use crate::session::{Acl, ZkSession};
+use crate::stats::{LockRecord, WaitRecord};
 use crate::wait::Mode;
 use crate::world;
 use crate::world::thread::ThreadId;
@@ -30,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) session: ZkSession,
     /// The lock's path, as the program gave it.
     pub(crate) path: String,
+    /// What observers call the lock.
+    pub(crate) name: String,
     pub(crate) data: Vec<u8>,
     pub(crate) acl: Acl,
     pub(crate) layout: Layout,
@@ -90,6 +94,12 @@ impl Settings {
         Queue::new(self.dir(), self.layout, self.acl.clone()).waiting(self.strategy)
     }
 
+    /// The counters of the lock. `recipe`: one of those of [`LockLabel::recipe`].
+    pub(crate) fn record(&self, recipe: &'static str) -> Arc<LockRecord> {
+        let label = LockLabel { recipe, name: self.name.clone(), path: self.path.clone() };
+        LockRecord::new(label, self.session.core().events.clone())
+    }
+
     pub(crate) fn key(&self) -> LockKey {
         LockKey::new(&self.session.core().ensemble(), &self.dir())
     }
@@ -110,6 +120,7 @@ impl Settings {
         self_deadlock: &SelfDeadlockDetector,
         thread: ThreadId,
         is_held_here: &'a dyn Fn() -> bool,
+        wait: &'a WaitRecord<'a>,
     ) -> Result<LocalRequest<'a>> {
         let Settings { session, path, data, bounds, warn_waiting_after, .. } = self;
         if limit.is_cancelled() {
@@ -125,6 +136,7 @@ impl Settings {
             bounds: *bounds,
             warn_after: *warn_waiting_after,
             is_held_here,
+            wait,
         })
     }
 
@@ -181,6 +193,7 @@ impl Settings {
 pub struct LockBuilder<L> {
     session: ZkSession,
     path: String,
+    name: String,
     data: Option<Vec<u8>>,
     acl: Acl,
     layout: Layout,
@@ -198,6 +211,7 @@ impl<L> LockBuilder<L> {
         LockBuilder {
             session,
             path,
+            name: String::new(),
             data: None,
             acl: Acl::default(),
             layout: Layout::default(),
@@ -213,6 +227,14 @@ impl<L> LockBuilder<L> {
 
     pub(crate) fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// What observers and metrics call the lock: [`LockLabel::name`]. Default: the empty name. A
+    /// metric has a time series for each name, so give few: one for each purpose, and not one for
+    /// each account. All locks of one path in one session have the name of the first of them.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
         self
     }
 
@@ -236,6 +258,7 @@ impl<L> LockBuilder<L> {
         let LockBuilder {
             session,
             path,
+            name,
             data,
             acl,
             layout,
@@ -276,6 +299,7 @@ impl<L> LockBuilder<L> {
         Ok(Settings {
             session,
             path,
+            name,
             data,
             acl,
             layout,

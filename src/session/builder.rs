@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::connect_string::ConnectString;
 use super::core::{Config, Core};
-use super::event::EventHandler;
 use super::retry::{Retry, RetryPolicy};
 use super::{Handle, ZkSession};
 use crate::error::{Error, Result};
 use crate::limit::Limit;
+use crate::observer::{Observer, Observers};
 use crate::world::{Instant, thread};
 
 /// The settings of a new session. [`ZkSession::builder`] makes this builder.
@@ -17,7 +17,7 @@ use crate::world::{Instant, thread};
 pub struct SessionBuilder {
     connect_string: String,
     config: Config,
-    handler: Option<Box<dyn EventHandler>>,
+    observers: Observers,
 }
 
 impl SessionBuilder {
@@ -32,7 +32,7 @@ impl SessionBuilder {
             after_data_loss: None,
             requires_chroot: false,
         };
-        SessionBuilder { connect_string, config, handler: None }
+        SessionBuilder { connect_string, config, observers: Observers::new() }
     }
 
     /// The session timeout to request; default 30 s. The server grants a timeout within its own bounds
@@ -75,9 +75,11 @@ impl SessionBuilder {
         self
     }
 
-    /// A handler that is called at each change of the session's state; by default there is none.
-    pub fn event_handler(mut self, handler: impl EventHandler) -> Self {
-        self.handler = Some(Box::new(handler));
+    /// An observer that is called at what happens to the session and its locks; by default there is
+    /// none. If this is called several times, each observer is called, in this order. See
+    /// [`Observer`].
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push((Box::new(observer), false));
         self
     }
 
@@ -186,7 +188,7 @@ impl SessionBuilder {
         }
         let start = Instant::now();
         let session =
-            ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.handler)?)));
+            ZkSession(Arc::new(Handle(Core::start(ensemble, self.config, self.observers)?)));
         // The connect timeout ends this wait, and not the retry policy.
         let (limit, retry) = (Limit::after(connect_timeout), Retry::enduring());
         let connected = loop {

@@ -1,5 +1,5 @@
 //! The core of a session: it makes one generation after the other, keeps the session's state, and
-//! notifies handlers, subscribers and waiting calls of each change.
+//! notifies observers, subscribers and waiting calls of each change.
 //!
 //! `ZkSession` and the calls on locks use it from their own threads. The supervisor's thread makes a
 //! new generation when one is lost, and ends leases in time. `close` must return in time whatever
@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::connect_string::ConnectString;
 use super::connection::Dialling;
 use super::connection::machine::MachineConfig;
-use super::event::{EventHandler, SessionEvent, SessionState, Subscribers, dispatch};
-use super::generation::{Chroot, Generation, operation_timeout};
+use super::event::{SessionEvent, SessionState, Subscribers};
+use super::generation::{Chroot, Generation, OfCore, operation_timeout};
 use super::lease;
 use super::notifier::{EventMask, Notifier, WatchRegistry};
 use super::parents::Parents;
@@ -22,8 +22,9 @@ use super::tls::TlsConfig;
 use crate::clock::BootTime;
 use crate::error::{Cause, Error, HostFailure, Hosts, LossReason, Result};
 use crate::limit::{Ended, Limit, Overlong};
-use crate::logging::contained;
+use crate::observer::{EventQueue, Observers};
 use crate::signal::Signal;
+use crate::stats::SessionStats;
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::thread::ThreadId;
 use crate::world::{
@@ -78,9 +79,11 @@ pub(crate) struct Core {
     closed: Arc<Signal<bool>>,
     /// Disconnected when all threads of the session have ended.
     threads: Receiver<Infallible>,
-    /// The thread that calls the event handler. The handler may close the session, and `close` must
-    /// not wait for the thread that called it.
-    handler: Arc<OnceLock<ThreadId>>,
+    /// Where the session and its locks report what happens; `None` without an observer.
+    pub(crate) events: Option<Arc<EventQueue>>,
+    /// The thread that calls the observers. An observer may close the session, and `close` must not
+    /// wait for the thread that called it.
+    observing: Arc<OnceLock<ThreadId>>,
 }
 
 struct CoreState {
@@ -97,6 +100,7 @@ struct CoreState {
     down_since: Option<Instant>,
     /// The last session was lost because the server refused the credentials.
     refused: bool,
+    stats: SessionStats,
     subscribers: Subscribers,
 }
 
@@ -111,10 +115,16 @@ impl Core {
     pub(super) fn start(
         ensemble: ConnectString,
         config: Config,
-        handler: Option<Box<dyn EventHandler>>,
+        observers: Observers,
     ) -> Result<Arc<Self>> {
         let (supervisor, inbox) = unbounded();
         let (alive, threads) = bounded(0);
+        let (events, inbox_of_events) = if observers.is_empty() {
+            (None, None)
+        } else {
+            let (events, inbox) = EventQueue::new();
+            (Some(events), Some(inbox))
+        };
         let core = Arc::new(Core {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             ensemble,
@@ -128,19 +138,21 @@ impl Core {
                 generations: 0,
                 down_since: Some(Instant::now()),
                 refused: false,
+                stats: SessionStats::default(),
                 subscribers: Subscribers::default(),
             }),
             changes: WatchRegistry::default(),
             supervisor,
             closed: Signal::new(),
             threads,
-            handler: Arc::default(),
+            events,
+            observing: Arc::default(),
         });
-        if let Some(handler) = handler {
-            let (events, own, alive) = (core.subscribe(), core.handler.clone(), alive.clone());
-            spawn("zkm-handler", alive, move || {
+        if let Some(inbox) = inbox_of_events {
+            let own = core.observing.clone();
+            spawn("zkm-observer", alive.clone(), move || {
                 let _ = own.set(this_thread());
-                handle(handler, &events);
+                inbox.deliver(observers);
             })?;
         }
         let supervised = core.clone();
@@ -198,6 +210,10 @@ impl Core {
     /// How long one step of a call may take: a request with its answer, or a call that tries once.
     pub(crate) fn operation_timeout(&self) -> Duration {
         operation_timeout(self.timeout())
+    }
+
+    pub(super) fn stats(&self) -> SessionStats {
+        self.state.lock().stats
     }
 
     pub(super) fn subscribe(&self) -> Receiver<SessionEvent> {
@@ -380,10 +396,13 @@ impl Core {
                 let _ = self.supervisor.send(SupervisorMessage::Stop);
                 // This runs foreign code, the logger, which may block. By now the server, the
                 // waiting threads and the supervisor know of the close.
-                let told = closing.is_none_or(|(lost, answer)| {
-                    lease::notify_lost(&lost);
-                    answer.recv_timeout(left(until)).unwrap_or(false)
-                });
+                if let Some((lost, _)) = &closing {
+                    lease::notify_lost(lost);
+                }
+                // After the losses, since it is the last event of all.
+                self.report(&SessionEvent::Closed);
+                let told = closing
+                    .is_none_or(|(_, answer)| answer.recv_timeout(left(until)).unwrap_or(false));
                 self.closed.raise(told);
                 // The logger is foreign code. If it blocks, the server knows of the close already,
                 // and the other callers have the outcome.
@@ -392,7 +411,7 @@ impl Core {
             }
             None => self.closed.wait(left(until + OUTCOME_EXTRA)).unwrap_or(false),
         };
-        if self.handler.get() != Some(&this_thread()) {
+        if self.observing.get() != Some(&this_thread()) {
             let _ = self.threads.recv_timeout(left(until));
         }
         if told {
@@ -503,12 +522,20 @@ impl Core {
             }
             SessionEvent::Closed => return None, // only `close` publishes this
         }
+        state.stats.count(event);
         state.subscribers.publish(event);
+        self.report(event);
         drop(state);
         self.changes.notify(&(), true);
         // Without the lock: a logger may block, or use the session.
         log_transition(&id, event, &server, away);
         lost.map(|(reason, _)| reason)
+    }
+
+    fn report(&self, event: &SessionEvent) {
+        if let Some(events) = &self.events {
+            events.session(event.clone());
+        }
     }
 
     fn start_generation(self: &Arc<Self>) -> Result<(), String> {
@@ -529,22 +556,26 @@ impl Core {
                 .min(config.connect_timeout / hosts.saturating_add(1)),
             auth: config.auth.clone(),
             tick: config.tick,
+            is_observed: self.events.is_some(),
             after_data_loss: config.after_data_loss,
             noop: format!("zk-mutex-no-op-{}", new_uuid()),
         };
         let supervisor = self.supervisor.clone();
-        let report =
-            Box::new(move |event| drop(supervisor.send(SupervisorMessage::Session(number, event))));
+        let of_core = OfCore {
+            chroot: Chroot { path: self.chroot().into(), is_required: config.requires_chroot },
+            parents: self.parents.clone(),
+            events: self.events.clone(),
+            report: Box::new(move |event| {
+                drop(supervisor.send(SupervisorMessage::Session(number, event)));
+            }),
+        };
         let dialling = Dialling {
             hosts: self.ensemble.hosts.clone(),
             policy: config.retry,
             tls: config.tls.clone(),
         };
-        let chroot = Chroot { path: self.chroot().into(), is_required: config.requires_chroot };
-        let parents = self.parents.clone();
-        let generation =
-            Generation::start(number, settings, dialling, chroot, report, parents, alive)
-                .map_err(|e| format!("thread or poll for a connection ({e})"))?;
+        let generation = Generation::start(number, settings, dialling, of_core, alive)
+            .map_err(|e| format!("thread or poll for a connection ({e})"))?;
         let mut state = self.state.lock();
         if state.state == SessionState::Closed {
             // The session was closed meanwhile. No thread can have a node in this generation yet.
@@ -602,13 +633,4 @@ fn spawn(
         path: String::new(),
         cause: Cause::Resources(format!("thread ({e})")),
     })
-}
-
-/// Calls the user's handler for each event until the session is closed.
-fn handle(mut handler: Box<dyn EventHandler>, events: &Receiver<SessionEvent>) {
-    for event in events {
-        if contained(|| dispatch(&event, handler.as_mut())).is_none() {
-            error!("the session's event handler panicked at {event:?}");
-        }
-    }
 }

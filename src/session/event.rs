@@ -1,5 +1,5 @@
 //! The states and events of a session, as the application sees them, and their delivery to its
-//! subscribers and its handler.
+//! subscribers.
 
 use std::time::Duration;
 
@@ -41,43 +41,6 @@ pub enum SessionEvent {
     Lost(LossReason),
     /// The session was closed on our side. This is the last event.
     Closed,
-}
-
-/// The application's handler of a session's events. The session calls it at each change of its
-/// state, on one thread of its own, one call after the other.
-///
-/// Every method does nothing by default. A handler may block, and may call the session's methods,
-/// `close` included. A slow handler misses intermediate changes but never the latest. A panic in it
-/// is logged.
-pub trait EventHandler: Send + 'static {
-    /// A session was made: the first, or a new one after a loss.
-    fn connected(&mut self, session_id: i64, timeout: Duration) {
-        let _ = (session_id, timeout);
-    }
-
-    /// The connection is lost; the session is being resumed.
-    fn suspended(&mut self) {}
-
-    /// The same session was resumed on a new connection.
-    fn reconnected(&mut self) {}
-
-    /// The session is lost, and every lock held in it.
-    fn lost(&mut self, reason: LossReason) {
-        let _ = reason;
-    }
-
-    /// The session was closed on our side.
-    fn closed(&mut self) {}
-}
-
-pub(super) fn dispatch(event: &SessionEvent, handler: &mut dyn EventHandler) {
-    match event {
-        SessionEvent::Connected { session_id, timeout } => handler.connected(*session_id, *timeout),
-        SessionEvent::Suspended => handler.suspended(),
-        SessionEvent::Reconnected => handler.reconnected(),
-        SessionEvent::Lost(reason) => handler.lost(*reason),
-        SessionEvent::Closed => handler.closed(),
-    }
 }
 
 /// How many events wait for a subscriber at most. Of further events only the latest is kept.

@@ -30,6 +30,7 @@ use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::limit::{Ended, Limit};
 use crate::logging::contained;
+use crate::observer::{Event, EventQueue};
 use crate::world::atomic::{AtomicU64, Ordering};
 use crate::world::{HashMap, HashSet, Mutex, Receiver, Sender, bounded};
 use zk_wire::code::event;
@@ -60,8 +61,9 @@ pub(crate) struct Generation {
     failures: Mutex<BTreeMap<String, String>>,
     /// The host of the current connection, or of the last one.
     server: Mutex<String>,
-    chroot: Chroot,
-    report: Report,
+    of_core: OfCore,
+    /// When a renewal of the lease was last reported.
+    margin_reported: SharedTime,
     /// When the event loop wakes at the latest; the start of the clock while it is at work.
     pub(super) next_look: SharedTime,
     #[cfg(feature = "client")]
@@ -70,7 +72,6 @@ pub(crate) struct Generation {
     folders: Mutex<HashMap<String, Arc<FolderWatch>>>,
     /// The functions to call at some time, on the event loop's thread.
     timers: Mutex<Timers>,
-    parents: Arc<Parents>,
 }
 
 /// The path below which all paths of the session are, or "".
@@ -79,6 +80,16 @@ pub(super) struct Chroot {
     pub(super) path: String,
     /// It must exist: the library does not make it.
     pub(super) is_required: bool,
+}
+
+/// What a generation has from its `Core`, the same in each generation but for `report`.
+pub(super) struct OfCore {
+    pub(super) chroot: Chroot,
+    pub(super) parents: Arc<Parents>,
+    /// Where answers and renewals of the lease are reported; `None` without an observer.
+    pub(super) events: Option<Arc<EventQueue>>,
+    /// Where the events of the session go.
+    pub(super) report: Report,
 }
 
 #[derive(Default)]
@@ -133,9 +144,7 @@ impl Generation {
         number: u64,
         config: MachineConfig,
         dialling: Dialling,
-        chroot: Chroot,
-        report: Report,
-        parents: Arc<Parents>,
+        of_core: OfCore,
         alive: Sender<Infallible>,
     ) -> io::Result<Arc<Self>> {
         EventLoop::start(format!("zkm-loop-{number}"), config, dialling, alive, |connection| {
@@ -149,14 +158,13 @@ impl Generation {
                 epoch: AtomicU64::new(0),
                 failures: Mutex::default(),
                 server: Mutex::default(),
-                chroot,
-                report,
+                of_core,
+                margin_reported: SharedTime::default(),
                 next_look: SharedTime::default(),
                 #[cfg(feature = "client")]
                 client_end: ClientEnd::new(number),
                 folders: Mutex::default(),
                 timers: Mutex::default(),
-                parents,
             }
         })
     }
@@ -329,7 +337,7 @@ impl Generation {
 
     /// Whether the chroot exists.
     pub(super) fn has_chroot(&self, limit: &Limit<'_>) -> Result<bool, CallError> {
-        match self.call(Operation::Exists { path: &self.chroot.path }, limit) {
+        match self.call(Operation::Exists { path: &self.of_core.chroot.path }, limit) {
             Ok(_) => Ok(true),
             Err(CallError::NoNode) => Ok(false),
             Err(e) => Err(e),
@@ -362,8 +370,8 @@ impl Generation {
     }
 
     fn make_parent(&self, dir: &str, acl: &Acl, limit: &Limit<'_>) -> Result<(), CallError> {
-        let is_chroot = dir == self.chroot.path;
-        if is_chroot && self.chroot.is_required {
+        let is_chroot = dir == self.of_core.chroot.path;
+        if is_chroot && self.of_core.chroot.is_required {
             return Err(CallError::Other(format!("NoNode (the chroot {dir} does not exist)")));
         }
         let create = |mode| {
@@ -374,14 +382,14 @@ impl Generation {
             }
             made
         };
-        if !self.parents.are_persistent() {
+        if !self.of_core.parents.are_persistent() {
             let created = create(CreateMode::Container);
-            if !self.parents.is_refusal(&created) {
+            if !self.of_core.parents.is_refusal(&created) {
                 return created;
             }
         }
         create(CreateMode::Persistent)?;
-        self.parents.made(dir, BootTime::now());
+        self.of_core.parents.made(dir, BootTime::now());
         self.connection.wake(); // the event loop learns when it is to look for empty parents
         Ok(())
     }
@@ -389,10 +397,10 @@ impl Generation {
     /// Deletes those of the persistent parents that are empty, if it is time. Gives the time of the
     /// next look.
     fn delete_empty_parents(&self, now: BootTime) -> Option<BootTime> {
-        for path in self.parents.due(now) {
+        for path in self.of_core.parents.due(now) {
             self.connection.with(|machine, now| machine.add_task(Task::Prune { path }, now));
         }
-        self.parents.next_look()
+        self.of_core.parents.next_look()
     }
 
     /// Lists a node's children. With `watch`, sets a watch on the list, if the node exists.
@@ -511,7 +519,7 @@ impl Generation {
         self.connection.with(|machine, now| {
             // These requests go behind the deletes of all that was released, and so find the
             // folders of those locks empty.
-            for path in self.parents.all() {
+            for path in self.of_core.parents.all() {
                 machine.add_task(Task::Prune { path }, now);
             }
             machine.close(done, now);
@@ -525,7 +533,10 @@ impl Generation {
     /// may carry it out, because that runs no foreign code and does not block.
     pub(super) fn is_light(&self, output: &Output) -> bool {
         match output {
-            Output::Answered(..) | Output::Done(..) | Output::Heard(_) => true,
+            Output::Answered(..)
+            | Output::Done(..)
+            | Output::Heard(_)
+            | Output::RoundTrip { .. } => true,
             Output::Watch { path, .. } => !self.folders.lock().contains_key(path),
             _ => false,
         }
@@ -556,7 +567,7 @@ impl Generation {
                     #[cfg(feature = "client")]
                     self.client_end.reconnected();
                 }
-                (self.report)(match (is_first, self.session_id()) {
+                (self.of_core.report)(match (is_first, self.session_id()) {
                     (true, Some(session_id)) => {
                         SessionEvent::Connected { session_id, timeout: self.timeout() }
                     }
@@ -566,7 +577,7 @@ impl Generation {
             Output::Suspended => {
                 #[cfg(zk_sim)]
                 self.show_connection(None);
-                (self.report)(SessionEvent::Suspended);
+                (self.of_core.report)(SessionEvent::Suspended);
             }
             Output::Lost(reason) => {
                 self.lease.end(reason);
@@ -574,9 +585,18 @@ impl Generation {
                 self.show_connection(None);
                 #[cfg(feature = "client")]
                 self.client_end.ended(code_of(reason));
-                (self.report)(SessionEvent::Lost(reason));
+                (self.of_core.report)(SessionEvent::Lost(reason));
             }
-            Output::Heard(at) => self.notify_later(self.lease.extend(at, BootTime::now())),
+            Output::Heard(at) => {
+                let now = BootTime::now();
+                self.report_margin(now);
+                self.notify_later(self.lease.extend(at, now));
+            }
+            Output::RoundTrip { op, took } => {
+                if let Some(events) = &self.of_core.events {
+                    events.report(Event::Answered(op, took));
+                }
+            }
             // If the caller has given up, its channel is gone, and the answer is dropped.
             Output::Answered(_, caller, answers) => drop(caller.try_send(answers)),
             Output::Done(caller, outcome) => drop(caller.try_send(outcome)),
@@ -596,7 +616,7 @@ impl Generation {
                 }
             }
             Output::HoldRead(node, _) => self.lease.node_gone(&node, BootTime::now()),
-            Output::Pruned(path) => self.parents.gone(&path),
+            Output::Pruned(path) => self.of_core.parents.gone(&path),
             Output::TellLoss(lost) => lease::notify_lost(&lost),
             Output::FolderListed(watch, Some((children, pending))) => {
                 self.notify_folder(
@@ -621,6 +641,20 @@ impl Generation {
     fn granted(&self, timeout: Duration) {
         self.timeout_ms
             .store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Reports how much of the lease is left, before it is renewed.
+    fn report_margin(&self, now: BootTime) {
+        let Some(events) = &self.of_core.events else { return };
+        // Each write of a lock renews the lease too. A renewal that comes late comes long after the
+        // one before, so it is never left out.
+        if now.since(self.margin_reported.get()) < self.timeout() / 12 {
+            return;
+        }
+        if let Some(end) = self.lease.needed_end() {
+            self.margin_reported.set(now);
+            events.report(Event::LeaseMargin(end.since(now)));
+        }
     }
 
     /// Notifies the threads that wait for an event of this node.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::clock::{BootTime, SharedTime};
 use crate::error::LossReason;
 use crate::signal::{Once, Signal};
+use crate::stats::Holds;
 use crate::world::atomic::{AtomicU64, Ordering};
-use crate::world::{Mutex, Receiver};
+use crate::world::{Mutex, OnceLock, Receiver};
 
 /// A client that asks a holder to release its lock writes this to the holder's node. Curator does
 /// so too (`LockInternals.REVOKE_MESSAGE`).
@@ -40,6 +41,8 @@ pub(crate) struct LeasedNode {
     /// Happens when somebody asks the holder to release the lock.
     revocation: Once<()>,
     on_loss: Mutex<Option<OnLoss>>,
+    /// The holds of guards on it, which are counted; `None` before the first.
+    holds: OnceLock<Arc<Holds>>,
     /// Called, after `on_loss`, if the node is lost because its holder had it for too long.
     on_overdue: Mutex<Option<OnLoss>>,
 }
@@ -72,6 +75,7 @@ impl LeasedNode {
             loss: Once::new(),
             revocation: Once::new(),
             on_loss: Mutex::new(Some(on_loss)),
+            holds: OnceLock::new(),
             on_overdue: Mutex::new(None),
         })
     }
@@ -173,6 +177,18 @@ impl LeasedNode {
         self.armed_on.store(epoch, Ordering::Release);
     }
 
+    /// The holds on this node. The first call decides which these are: `make` is called then.
+    pub(crate) fn holds(&self, make: impl FnOnce() -> Arc<Holds>) -> Option<&Arc<Holds>> {
+        if self.holds.get().is_none() {
+            let _ = self.holds.set(make());
+        }
+        self.known_holds()
+    }
+
+    pub(crate) fn known_holds(&self) -> Option<&Arc<Holds>> {
+        self.holds.get()
+    }
+
     /// Marks the node as lost, for good; true the first time. The caller has the lease's lock.
     /// Without it another thread could find that the lease has given the node up, and then find
     /// that the node still counts as held.
@@ -185,6 +201,9 @@ impl LeasedNode {
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
             on_loss();
+        }
+        if let (Some(holds), Some(reason)) = (self.holds.get(), self.loss()) {
+            holds.lose(reason);
         }
         if self.loss() == Some(LossReason::HeldTooLong) {
             let on_overdue = self.on_overdue.lock().take();

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub use acl::Acl;
 pub use builder::SessionBuilder;
-pub use event::{EventHandler, SessionEvent, SessionState};
+pub use event::{SessionEvent, SessionState};
 pub use leased_node::{LostSignal, RevokeSignal};
 pub use retry::RetryPolicy;
 #[cfg(feature = "tls")]
@@ -39,6 +39,7 @@ pub use tls::TlsConfig;
 use self::core::Core;
 use crate::clock::BootTime;
 use crate::error::Result;
+use crate::stats::SessionStats;
 use crate::world::Receiver;
 
 /// A supervised ZooKeeper session, in which locks are made and held.
@@ -59,7 +60,7 @@ use crate::world::Receiver;
 /// # Threads
 ///
 /// A session has two threads: one for the connection and one that supervises. With an
-/// [`EventHandler`] it has one more. Host names are looked up on a thread that ends with the
+/// [`Observer`](crate::Observer) it has one more. Host names are looked up on a thread that ends with the
 /// look-up. A session listens on no port. The application's client, `ZkSession::client`, has
 /// threads of its own.
 ///
@@ -141,6 +142,11 @@ impl ZkSession {
         let remaining =
             |generation: Arc<generation::Generation>| generation.lease.remaining(BootTime::now());
         self.core().generation().map_or(Duration::ZERO, remaining)
+    }
+
+    /// What the session has counted so far: sessions, lost connections, losses. Costs nothing.
+    pub fn stats(&self) -> SessionStats {
+        self.core().stats()
     }
 
     /// A channel of the session's events from now on.
@@ -242,9 +248,9 @@ impl ZkSession {
     /// second, and the server expires the session later. Every blocked call returns
     /// [`Error::Closed`](crate::Error::Closed).
     ///
-    /// This call returns when the session's threads have ended, the [`EventHandler`]'s included, or
-    /// after that second (a handler may take longer). If the handler itself calls this, the call does
-    /// not wait for the threads. The first call closes the session. Further calls, at the same time
+    /// This call returns when the session's threads have ended, the thread of its observers included,
+    /// or after that second (an observer may take longer). If an observer itself calls this, the call
+    /// does not wait for the threads. The first call closes the session. Further calls, at the same time
     /// or later, wait for the first and return its outcome.
     ///
     /// # Errors

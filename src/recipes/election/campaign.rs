@@ -22,7 +22,8 @@ use crate::session::ZkSession;
 use crate::session::core::Core;
 use crate::session::generation::CallError;
 use crate::session::retry::Retry;
-use crate::wait::Mode;
+use crate::stats::{LockRecord, WaitRecord};
+use crate::wait::{Mode, until_got};
 use crate::world::{HashSet, Instant, Mutex, never};
 
 /// The first pause between two checks of a node whose create may still be on its way; each further
@@ -36,13 +37,19 @@ pub(super) struct Campaign {
     /// As the user gave it.
     pub(super) path: String,
     pub(super) id: Vec<u8>,
-    /// The queue of candidates, which all elections of one path on one session share.
-    pub(super) queue: Arc<Interned<Queue>>,
+    pub(super) shared: Arc<Interned<SharedElection>>,
+}
+
+/// What all elections of one path on one session share.
+pub(super) struct SharedElection {
+    /// The queue of candidates.
+    pub(super) queue: Queue,
+    pub(super) record: Arc<LockRecord>,
 }
 
 impl InQueue for Campaign {
     fn queue(&self) -> (&Queue, &Core) {
-        (&self.queue, self.session.core())
+        (&self.shared.queue, self.session.core())
     }
 }
 
@@ -60,13 +67,34 @@ impl Campaign {
         on_blocked: &dyn Fn(bool),
         on_trouble: &dyn Fn(&Error),
     ) -> Result<(HeldTerm, FencingToken)> {
+        until_got(|| {
+            self.shared.record.wait(|wait| {
+                let on_blocked = |is_blocked| {
+                    on_blocked(is_blocked);
+                    if is_blocked {
+                        wait.contended();
+                    }
+                };
+                self.stand(cancel, created_nodes, &on_blocked, on_trouble, wait).map(Some)
+            })
+        })
+    }
+
+    fn stand(
+        &self,
+        cancel: &CancelToken,
+        created_nodes: &CreatedNodes,
+        on_blocked: &dyn Fn(bool),
+        on_trouble: &dyn Fn(&Error),
+        wait: &WaitRecord<'_>,
+    ) -> Result<(HeldTerm, FencingToken)> {
         let limit = Limit::cancelled_by(cancel);
         let (mut logged, mut refusals) = (None, 0);
         loop {
             if cancel.is_cancelled() {
                 return Err(Error::Cancelled { path: self.path.clone() });
             }
-            let acquired = self.queue.acquire(&QueueRequest {
+            let acquired = self.shared.queue.acquire(&QueueRequest {
                 core: self.session.core(),
                 kind: Kind::Latch,
                 mode: Mode::Wait,
@@ -80,7 +108,7 @@ impl Campaign {
                 on_loss: &|| Box::new(|| ()),
             });
             let elected = match acquired {
-                Ok(node) => Ok(node.and_then(|node| self.begin(node))),
+                Ok(node) => Ok(node.and_then(|node| self.begin(node, wait))),
                 Err(e) => Err(e),
             };
             match elected {
@@ -104,13 +132,14 @@ impl Campaign {
     }
 
     /// Makes a held node a term. `None`: the node is lost.
-    fn begin(&self, node: HeldNode) -> Option<(HeldTerm, FencingToken)> {
-        let path = self.session.core().shown(node.path()).to_owned();
-        let token = FencingToken::new(node.leased().czxid(), 0);
-        let term = HeldTerm::new(node, path.clone());
-        if !term.node().is_held() {
+    fn begin(&self, node: HeldNode, wait: &WaitRecord<'_>) -> Option<(HeldTerm, FencingToken)> {
+        if !node.is_held() {
             return None;
         }
+        let path = self.session.core().shown(node.path()).to_owned();
+        let token = FencingToken::new(node.leased().czxid(), 0);
+        let record = wait.acquired(&node, &[]);
+        let term = HeldTerm::new(node, path.clone(), record);
         term.node().ask_for_watch();
         info!("{path}: elected, token {token}");
         Some((term, token))

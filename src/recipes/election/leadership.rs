@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::queue::{HeldNode, Release};
 use crate::recipes::guard::{Held, Hold};
+use crate::stats::HoldRecord;
 
 /// One term of leadership, to look at.
 ///
@@ -41,7 +42,10 @@ pub struct Leadership(Arc<Held>);
 
 /// The owner of a term. The term ends when this is dropped.
 #[must_use = "the term ends with it"]
-pub(super) struct HeldTerm(Arc<Term>);
+pub(super) struct HeldTerm {
+    term: Arc<Term>,
+    record: HoldRecord,
+}
 
 struct Term {
     node: HeldNode,
@@ -49,22 +53,23 @@ struct Term {
 }
 
 impl HeldTerm {
-    pub(super) fn new(node: HeldNode, path: String) -> Self {
-        HeldTerm(Arc::new(Term { node, path }))
+    pub(super) fn new(node: HeldNode, path: String, record: HoldRecord) -> Self {
+        HeldTerm { term: Arc::new(Term { node, path }), record }
     }
 
     pub(super) fn node(&self) -> &HeldNode {
-        &self.0.node
+        &self.term.node
     }
 
     pub(super) fn view(&self) -> Leadership {
-        Leadership(Arc::new(Held::view(self.0.clone())))
+        Leadership(Arc::new(Held::view(self.term.clone())))
     }
 }
 
 impl Drop for HeldTerm {
     fn drop(&mut self) {
-        self.0.node.resign();
+        self.record.released(&self.term.node);
+        self.term.node.resign();
     }
 }
 

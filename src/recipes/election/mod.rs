@@ -13,7 +13,7 @@ mod state;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use self::campaign::Campaign;
+use self::campaign::{Campaign, SharedElection};
 pub use self::candidate::ZkCandidate;
 pub use self::event::ElectionEvent;
 pub use self::leadership::Leadership;
@@ -210,6 +210,12 @@ impl ZkElection {
     ) -> Result<T> {
         self.campaign.run(cancel, lead)
     }
+
+    /// What the election has counted in this session: candidates that wait, terms as holds, losses.
+    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> crate::LockStats {
+        self.campaign.shared.record.stats()
+    }
 }
 
 contender_calls! {
@@ -236,12 +242,13 @@ contender_calls! {
 
 impl Recipe for ZkElection {
     fn make(settings: Settings) -> Result<Self> {
-        let queue = settings.share("election", |settings| {
-            Queue::of_candidates(settings.dir(), settings.acl.clone())
+        let shared = settings.share("election", |settings| SharedElection {
+            queue: Queue::of_candidates(settings.dir(), settings.acl.clone()),
+            record: settings.record("election"),
         })?;
-        settings.agree("election", &queue)?;
+        settings.agree("election", &shared.queue)?;
         let Settings { session, path, data: id, .. } = settings;
-        Ok(ZkElection { campaign: Campaign { session, path, id, queue } })
+        Ok(ZkElection { campaign: Campaign { session, path, id, shared } })
     }
 }
 

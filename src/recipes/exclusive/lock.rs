@@ -19,6 +19,7 @@ use crate::session::acl::Acl;
 use crate::session::generation::CallError;
 use crate::session::leased_node::OnLoss;
 use crate::session::nonce;
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
 use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, thread};
@@ -46,6 +47,7 @@ struct SharedExclusive {
     /// The hold of this process, if there is one.
     hold: Mutex<Weak<HeldNode>>,
     self_deadlock: SelfDeadlockDetector,
+    record: Arc<LockRecord>,
 }
 
 impl ExclusiveHandle {
@@ -56,6 +58,7 @@ impl ExclusiveHandle {
             turns: Arc::default(),
             hold: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
+            record: settings.record("exclusive"),
         })?;
         if shared.acl != settings.acl {
             let reason =
@@ -96,7 +99,11 @@ impl Acquire for Arc<ExclusiveHandle> {
         &self.settings
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.shared.record
+    }
+
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, thread::current().id());
         let is_held_here = || {
             // `is_held` may find that the lease has ended. It logs then, and the application's
@@ -104,8 +111,14 @@ impl Acquire for Arc<ExclusiveHandle> {
             let node = shared.hold.lock().upgrade();
             node.is_some_and(|node| node.is_held())
         };
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         let turn = match Turn::wait(&shared.turns, &request, Wants::All)? {
             Some(Admission::Turn(turn, _)) => turn,
             Some(Admission::Share(never)) => match never {},
@@ -117,7 +130,7 @@ impl Acquire for Arc<ExclusiveHandle> {
             node: &shared.node,
             acl: &shared.acl,
             contended: turn.contended,
-            on_blocked: &|is_blocked| turn.set_blocked(is_blocked),
+            on_blocked: &|is_blocked| request.blocked(&turn, is_blocked),
             on_loss: &|| {
                 // The loss ends the turn, even if the guard lives on: a lost hold must not keep
                 // other threads of this process from the lock.
@@ -132,11 +145,13 @@ impl Acquire for Arc<ExclusiveHandle> {
         *shared.hold.lock() = Arc::downgrade(&node);
         turn.becomes_hold();
         shared.self_deadlock.holds(thread);
+        let record = wait.acquired(&node, &[]);
         Ok(Some(Held::new(Arc::new(ExclusiveHold {
             lock: self.clone(),
             node,
             thread,
             turn: number,
+            record,
         }))))
     }
 }
@@ -148,6 +163,7 @@ struct ExclusiveHold {
     /// The thread that took the lock.
     thread: ThreadId,
     turn: u64,
+    record: HoldRecord,
 }
 
 /// This lock is not re-entrant: each guard has a hold of its own.
@@ -163,6 +179,7 @@ impl Hold for ExclusiveHold {
     fn release(&self, wait: bool) -> Release {
         let shared = &self.lock.shared;
         shared.self_deadlock.released(self.thread);
+        self.record.released(&self.node);
         // The delete is sent before the next thread's create.
         let release = self.node.begin_release(wait);
         shared.turns.leave(self.turn);

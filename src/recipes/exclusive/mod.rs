@@ -132,6 +132,14 @@ lock_calls! {
 }
 
 impl ZkExclusiveLock {
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> crate::LockStats {
+        self.lock.record().stats()
+    }
+}
+
+impl ZkExclusiveLock {
     /// The contender that holds the lock, in any process. The list is empty if nobody holds the
     /// lock. Costs one read. Processes that wait have no nodes, so no call lists them.
     ///

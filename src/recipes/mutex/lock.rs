@@ -16,6 +16,7 @@ use crate::recipes::calls::{Acquire, InQueue};
 use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
 use crate::wait::Mode;
 use crate::world::this_thread;
 use crate::world::thread::ThreadId;
@@ -33,6 +34,7 @@ struct SharedMutex {
     local: LocalLock,
     reentry: Reentry<MutexHold>,
     self_deadlock: SelfDeadlockDetector,
+    record: Arc<LockRecord>,
 }
 
 impl MutexHandle {
@@ -41,6 +43,7 @@ impl MutexHandle {
             local: LocalLock::new(settings.queue()),
             reentry: Reentry::new(),
             self_deadlock: settings.self_deadlock(),
+            record: settings.record("mutex"),
         })?;
         settings.agree("mutex", &shared.local.queue)?;
         Ok(MutexHandle { settings, shared })
@@ -84,6 +87,10 @@ impl Acquire for Arc<MutexHandle> {
         &self.settings
     }
 
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.shared.record
+    }
+
     #[inline]
     fn again(&self) -> Option<Held> {
         let hold = self.shared.reentry.hold_of(this_thread())?;
@@ -94,7 +101,7 @@ impl Acquire for Arc<MutexHandle> {
         Some(Held::new(hold))
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a hold here, the hold is lost: otherwise `again` would have used it. A
         // loss is final.
@@ -102,10 +109,21 @@ impl Acquire for Arc<MutexHandle> {
             self.settings.check(&hold.local_hold.node)?;
         }
         let is_held_here = || shared.reentry.any(|hold| hold.local_hold.node.is_held());
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Lock)? else { return Ok(None) };
-        let hold = shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold });
+        if local_hold.node.hand_overs() > 0 {
+            wait.handed_over();
+        }
+        let record = wait.acquired(&local_hold.node, &[]);
+        let hold =
+            shared.reentry.insert(thread, MutexHold { lock: self.clone(), local_hold, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(hold)))
     }
@@ -123,6 +141,7 @@ struct MutexHold {
     // hold must be the last one when `lock` goes.
     local_hold: Arc<LocalHold>,
     lock: Arc<MutexHandle>,
+    record: HoldRecord,
 }
 
 impl Hold for Nested<MutexHold> {
@@ -144,6 +163,7 @@ impl Hold for Nested<MutexHold> {
             return Release::of_guard_only(&self.local_hold.node, wait);
         }
         shared.self_deadlock.released(self.thread());
+        self.record.released(&self.local_hold.node);
         shared.local.release(&self.local_hold, (settings.hand_over, settings.keep), wait)
     }
 
@@ -162,6 +182,7 @@ impl Hold for Nested<MutexHold> {
         )?;
         if shared.reentry.leave(self) {
             shared.self_deadlock.released(self.thread());
+            self.record.released(&self.local_hold.node);
             // The persistent node holds the lock now, so the hold is not handed over. The outcome
             // of the delete of our own node makes no difference to that.
             let _ = shared.local.release(&self.local_hold, (Duration::ZERO, Duration::ZERO), false);

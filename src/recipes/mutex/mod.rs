@@ -184,6 +184,14 @@ lock_calls! {
     try_lock;
 }
 
+impl ZkMutex {
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> crate::LockStats {
+        self.lock.record().stats()
+    }
+}
+
 contender_calls! {
     ZkMutex, |mutex| mutex.lock;
 

@@ -18,6 +18,7 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::core::Core;
 use crate::session::lease::HoldBounds;
+use crate::stats::{HoldRecord, LockRecord, WaitRecord};
 use crate::wait::Mode;
 use crate::world::thread::ThreadId;
 use crate::world::{Mutex, this_thread};
@@ -36,6 +37,8 @@ struct SharedRwLock {
     /// The shared read that other threads may still join.
     newest: Mutex<Weak<SharedRead>>,
     self_deadlock: SelfDeadlockDetector,
+    read_record: Arc<LockRecord>,
+    write_record: Arc<LockRecord>,
 }
 
 /// A shared read: one held read node, and how many threads of this process read under it.
@@ -79,12 +82,19 @@ impl RwLockHandle {
             reads: Reentry::new(),
             newest: Mutex::new(Weak::new()),
             self_deadlock: settings.self_deadlock(),
+            read_record: settings.record("read"),
+            write_record: settings.record("write"),
         })?;
         settings.agree("read/write lock", &shared.local.queue)?;
         Ok(RwLockHandle { settings, shared })
     }
 
-    fn write(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn write(
+        self: &Arc<Self>,
+        mode: Mode,
+        limit: Limit<'_>,
+        wait: &WaitRecord<'_>,
+    ) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         // If the thread has a write hold here, the hold is lost: otherwise `again` would have used
         // it. A loss is final. The same is true in `read`.
@@ -99,25 +109,43 @@ impl RwLockHandle {
             });
         }
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         let Some(local_hold) = shared.local.hold(&request, Kind::Write)? else { return Ok(None) };
-        let writer = shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold });
+        if local_hold.node.hand_overs() > 0 {
+            wait.handed_over();
+        }
+        let record = wait.acquired(&local_hold.node, &[]);
+        let writer =
+            shared.writes.insert(thread, WriteHold { lock: self.clone(), local_hold, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(writer)))
     }
 
-    fn read(self: &Arc<Self>, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn read(
+        self: &Arc<Self>,
+        mode: Mode,
+        limit: Limit<'_>,
+        wait: &WaitRecord<'_>,
+    ) -> Result<Option<Held>> {
         let (shared, thread) = (&self.shared, this_thread());
         if let Some(reader) = shared.reads.hold_of(thread) {
             self.settings.check(&reader.shared_read.node)?;
         }
         let shared_read = match shared.writes.hold_of(thread) {
             Some(writer) => Some(self.read_beside(&writer.local_hold, limit)?),
-            None => self.read_in_turn(mode, limit, thread)?,
+            None => self.read_in_turn(mode, limit, thread, wait)?,
         };
         let Some(shared_read) = shared_read else { return Ok(None) };
-        let reader = shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read });
+        let record = wait.acquired(&shared_read.node, &[]);
+        let reader =
+            shared.reads.insert(thread, ReadHold { lock: self.clone(), shared_read, record });
         shared.self_deadlock.holds(thread);
         Ok(Some(Held::new(reader)))
     }
@@ -147,11 +175,18 @@ impl RwLockHandle {
         mode: Mode,
         limit: Limit<'_>,
         thread: ThreadId,
+        wait: &WaitRecord<'_>,
     ) -> Result<Option<Arc<SharedRead>>> {
         let shared = &self.shared;
         let is_held_here = || shared.writes.any(|writer| writer.local_hold.node.is_held());
-        let request =
-            self.settings.request(mode, limit, &shared.self_deadlock, thread, &is_held_here)?;
+        let request = self.settings.request(
+            mode,
+            limit,
+            &shared.self_deadlock,
+            thread,
+            &is_held_here,
+            wait,
+        )?;
         loop {
             let turn = match shared.local.turn(&request)? {
                 Some(Admission::Turn(turn, _)) => turn,
@@ -265,6 +300,11 @@ impl Acquire for Half {
         &self.lock.settings
     }
 
+    fn record(&self) -> &Arc<LockRecord> {
+        let SharedRwLock { read_record, write_record, .. } = &**self.lock.shared;
+        if self.kind == Kind::Read { read_record } else { write_record }
+    }
+
     #[inline]
     fn again(&self) -> Option<Held> {
         let (shared, thread) = (&self.lock.shared, this_thread());
@@ -279,10 +319,10 @@ impl Acquire for Half {
         Some(Held::new(writer))
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
         match self.kind {
-            Kind::Read => self.lock.read(mode, limit),
-            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(mode, limit),
+            Kind::Read => self.lock.read(mode, limit, wait),
+            Kind::Write | Kind::Lock | Kind::Latch => self.lock.write(mode, limit, wait),
         }
     }
 
@@ -300,6 +340,7 @@ impl Acquire for Half {
 struct WriteHold {
     lock: Arc<RwLockHandle>,
     local_hold: Arc<LocalHold>,
+    record: HoldRecord,
 }
 
 impl Hold for Nested<WriteHold> {
@@ -320,6 +361,7 @@ impl Hold for Nested<WriteHold> {
         if !shared.writes.leave(self) {
             return Release::of_guard_only(&self.local_hold.node, wait);
         }
+        self.record.released(&self.local_hold.node);
         let reads_on = shared.reads.count(self.thread()) > 0;
         if !reads_on {
             shared.self_deadlock.released(self.thread());
@@ -334,6 +376,7 @@ impl Hold for Nested<WriteHold> {
 struct ReadHold {
     lock: Arc<RwLockHandle>,
     shared_read: Arc<SharedRead>,
+    record: HoldRecord,
 }
 
 impl Hold for Nested<ReadHold> {
@@ -360,6 +403,7 @@ impl Hold for Nested<ReadHold> {
         if !shared.reads.leave(self) {
             return Release::of_guard_only(&self.shared_read.node, wait);
         }
+        self.record.released(&self.shared_read.node);
         if shared.writes.count(self.thread()) == 0 {
             shared.self_deadlock.released(self.thread());
         }

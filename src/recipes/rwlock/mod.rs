@@ -220,4 +220,15 @@ impl ZkRwLock {
     pub fn clear_lost(&self) -> bool {
         self.read.lock.clear_lost()
     }
+
+    /// What the lock has counted in this session for those that read: calls that wait, holds, losses.
+    /// Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn read_stats(&self) -> crate::LockStats {
+        self.read.record().stats()
+    }
+
+    /// The same for those that write.
+    pub fn write_stats(&self) -> crate::LockStats {
+        self.write.record().stats()
+    }
 }

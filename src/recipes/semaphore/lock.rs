@@ -18,6 +18,7 @@ use crate::recipes::guard::{Held, Hold};
 use crate::recipes::settings::Settings;
 use crate::session::lease::HoldBounds;
 use crate::session::{SessionState, ZkSession};
+use crate::stats::{HoldRecord, LockRecord, LockStats, WaitRecord};
 use crate::wait::Mode;
 use crate::world::Instant;
 use crate::world::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,7 @@ struct SharedSemaphore {
     /// The mutex. Its holder releases it when it has its leases.
     local: LocalLock,
     leases: Leases,
+    record: Arc<LockRecord>,
 }
 
 impl SemaphoreHandle {
@@ -53,6 +55,7 @@ impl SemaphoreHandle {
             SharedSemaphore {
                 local: LocalLock::new(mutex),
                 leases: Leases::new(&dir, settings.acl.clone(), count),
+                record: settings.record(if is_fixed { "semaphore_mutex" } else { "semaphore" }),
             }
         })?;
         settings.agree(kind, &shared.local.queue)?;
@@ -78,7 +81,13 @@ impl SemaphoreHandle {
     }
 
     /// Takes all of `number` leases or none. `None`: somebody else was ahead, or has them.
-    fn acquire(&self, number: u32, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
+    fn take(
+        &self,
+        number: u32,
+        mode: Mode,
+        limit: Limit<'_>,
+        wait: &WaitRecord<'_>,
+    ) -> Result<Option<Held>> {
         if limit.is_cancelled() {
             return Err(Error::Cancelled { path: self.settings.path.clone() });
         }
@@ -90,7 +99,7 @@ impl SemaphoreHandle {
                 names: rule::all_holders,
                 after: self.settings.warn_waiting_after,
             });
-        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data };
+        let request = LeaseRequest { call: &call, number, mode, data: &self.settings.data, wait };
         let mut slice = self.settings.operation_timeout() / 2;
         loop {
             if mode == Mode::Try && self.shared.leases.is_full(&request)? {
@@ -101,11 +110,8 @@ impl SemaphoreHandle {
             // none are free. So it waits for a slice of time, counts again, and makes each slice
             // longer.
             let may_wait = mode == Mode::Wait;
-            let passage = match self.enter(if may_wait {
-                limit
-            } else {
-                limit.or_at(Instant::now() + slice)
-            }) {
+            let until = if may_wait { limit } else { limit.or_at(Instant::now() + slice) };
+            let passage = match self.enter(until, wait) {
                 Ok(Some(passage)) => passage,
                 Ok(None) if may_wait || limit.is_past() => return Ok(None),
                 Ok(None) => {
@@ -134,7 +140,7 @@ impl SemaphoreHandle {
             match self.shared.leases.take(&request, &passage.local_hold.node, &local.losses) {
                 Ok(leases) => {
                     drop(passage);
-                    return Ok(self.held(leases));
+                    return Ok(self.held(leases, wait));
                 }
                 Err(Stop::Busy) => return Ok(None),
                 Err(Stop::Fail(e)) => return Err(e),
@@ -166,7 +172,7 @@ impl SemaphoreHandle {
     }
 
     /// Takes the mutex, for a caller that wants leases.
-    fn enter(&self, limit: Limit<'_>) -> Result<Option<Passage<'_>>> {
+    fn enter(&self, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Passage<'_>>> {
         let request = LocalRequest {
             session: &self.settings.session,
             path: &self.settings.path,
@@ -177,6 +183,7 @@ impl SemaphoreHandle {
             warn_after: self.settings.warn_waiting_after,
             // A hold of the mutex in this process does not show that the leases are taken.
             is_held_here: &|| false,
+            wait,
         };
         let local_hold =
             self.shared.local.hold(&request, Kind::Lock).map_err(|e| self.of_ours(e))?;
@@ -195,17 +202,18 @@ impl SemaphoreHandle {
     }
 
     /// One hold of leases that were taken together. `None` for no leases, which nobody requests.
-    fn held(&self, leases: Vec<HeldNode>) -> Option<Held> {
+    fn held(&self, leases: Vec<HeldNode>, wait: &WaitRecord<'_>) -> Option<Held> {
         let (session, shared) = (self.settings.session.clone(), self.shared.clone());
         leases.iter().for_each(|lease| lease.bind(&self.settings.bounds));
         let mut leases = leases.into_iter();
         let first = leases.next()?;
-        Some(Held::new(Arc::new(PermitHold {
-            session,
-            _common: shared,
-            first,
-            others: leases.collect(),
-        })))
+        let others: Vec<HeldNode> = leases.collect();
+        let record = wait.acquired(&first, &others);
+        Some(Held::new(Arc::new(PermitHold { session, _common: shared, first, others, record })))
+    }
+
+    pub(super) fn stats(&self) -> LockStats {
+        self.shared.record.stats()
     }
 
     /// The number of permits at the server.
@@ -282,8 +290,12 @@ impl Acquire for Permits {
         &self.lock.settings
     }
 
-    fn acquire(&self, mode: Mode, limit: Limit<'_>) -> Result<Option<Held>> {
-        self.lock.acquire(self.number, mode, limit)
+    fn record(&self) -> &Arc<LockRecord> {
+        &self.lock.shared.record
+    }
+
+    fn take(&self, mode: Mode, limit: Limit<'_>, wait: &WaitRecord<'_>) -> Result<Option<Held>> {
+        self.lock.take(self.number, mode, limit, wait)
     }
 }
 
@@ -314,6 +326,7 @@ struct PermitHold {
     _common: Arc<Interned<SharedSemaphore>>,
     first: HeldNode,
     others: Vec<HeldNode>,
+    record: HoldRecord,
 }
 
 impl Hold for PermitHold {
@@ -330,6 +343,7 @@ impl Hold for PermitHold {
     }
 
     fn release(&self, wait: bool) -> Release {
+        self.record.released(&self.first);
         self.first.begin_release_with(&self.others, wait)
     }
 }

@@ -240,6 +240,14 @@ lock_calls! {
     acquire_with;
 }
 
+impl ZkSemaphore {
+    /// What the semaphore has counted in this session: calls that wait, holds, losses. A hold is a
+    /// [`ZkPermit`], of however many permits. Costs nothing. See [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> crate::LockStats {
+        self.lock.stats()
+    }
+}
+
 contender_calls! {
     ZkSemaphore, |semaphore| semaphore.lock;
 

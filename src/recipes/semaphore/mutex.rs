@@ -98,6 +98,14 @@ lock_calls! {
     try_lock;
 }
 
+impl ZkSemaphoreMutex {
+    /// What the lock has counted in this session: calls that wait, holds, losses. Costs nothing. See
+    /// [`LockStats`](crate::LockStats).
+    pub fn stats(&self) -> crate::LockStats {
+        self.permit.record().stats()
+    }
+}
+
 contender_calls! {
     ZkSemaphoreMutex, |mutex| mutex.permit.lock;
 

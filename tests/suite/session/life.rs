@@ -24,8 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 use zk_mutex::{
-    Acl, CancelToken, Error, EventHandler, LossReason, SessionEvent, SessionState, ZkMutex,
-    ZkSession,
+    Acl, CancelToken, Error, LossReason, Observer, SessionEvent, SessionState, ZkMutex, ZkSession,
 };
 
 /// What a close may take: a second, and what a busy machine adds.
@@ -242,7 +241,7 @@ impl<F: FnMut(&str) + Send + 'static> Reporter<F> {
     }
 }
 
-impl<F: FnMut(&str) + Send + 'static> EventHandler for Reporter<F> {
+impl<F: FnMut(&str) + Send + 'static> Observer for Reporter<F> {
     fn connected(&mut self, session_id: i64, timeout: Duration) {
         self.called(format!("connected {session_id} {}", timeout.as_millis()));
     }
@@ -252,7 +251,7 @@ impl<F: FnMut(&str) + Send + 'static> EventHandler for Reporter<F> {
     fn reconnected(&mut self) {
         self.called("reconnected".into());
     }
-    fn lost(&mut self, reason: LossReason) {
+    fn session_lost(&mut self, reason: LossReason) {
         self.called(format!("lost {reason:?}"));
     }
     fn closed(&mut self) {
@@ -260,22 +259,22 @@ impl<F: FnMut(&str) + Send + 'static> EventHandler for Reporter<F> {
     }
 }
 
-/// A session with a handler, and what that reports.
-fn handled(address: &str, at: impl FnMut(&str) + Send + 'static) -> (ZkSession, Receiver<String>) {
+/// A session with an observer, and what that reports of the session.
+fn observed(address: &str, at: impl FnMut(&str) + Send + 'static) -> (ZkSession, Receiver<String>) {
     let (tell, told) = unbounded();
     let builder =
         ZkSession::builder(address).session_timeout(Duration::from_secs(15)).connect_timeout(SOON);
-    (builder.event_handler(Reporter { tell, at }).connect().unwrap(), told)
+    (builder.observer(Reporter { tell, at }).connect().unwrap(), told)
 }
 
 #[track_caller]
 fn told(calls: &Receiver<String>) -> String {
-    calls.recv_timeout(SOON).unwrap_or_else(|e| panic!("the handler was not called: {e}"))
+    calls.recv_timeout(SOON).unwrap_or_else(|e| panic!("the observer was not called: {e}"))
 }
 
-fn handler_is_called_for_each_change() {
+fn observer_is_called_for_each_change() {
     let (proxy, address) = proxied();
-    let (session, calls) = handled(&address, |_| ());
+    let (session, calls) = observed(&address, |_| ());
     assert_eq!(told(&calls), format!("connected {} 15000", session.session_id().unwrap()));
     outage(&proxy);
     assert_eq!(told(&calls), "suspended");
@@ -290,13 +289,13 @@ fn handler_is_called_for_each_change() {
     assert!(told(&calls).starts_with("connected "));
     session.close().unwrap();
     assert_eq!(told(&calls), "closed");
-    assert!(calls.recv_timeout(SOON).is_err(), "and then the handler is dropped");
+    assert!(calls.recv_timeout(SOON).is_err(), "and then the observer is dropped");
 }
 
-fn handler_that_blocks_holds_nobody_up() {
+fn observer_that_blocks_holds_nobody_up() {
     let (proxy, address) = proxied();
     let (release, gate) = unbounded::<()>();
-    let (session, calls) = handled(&address, move |call| {
+    let (session, calls) = observed(&address, move |call| {
         if call == "suspended" {
             let _ = gate.recv();
         }
@@ -317,10 +316,10 @@ fn handler_that_blocks_holds_nobody_up() {
     until_empty(&address, "/lock");
 }
 
-fn handler_that_blocks_for_ever_does_not_hold_up_close() {
+fn observer_that_blocks_for_ever_does_not_hold_up_close() {
     let address = Shared::chroot();
     let (release, gate) = unbounded::<()>();
-    let (session, calls) = handled(&address, move |_| {
+    let (session, calls) = observed(&address, move |_| {
         let _ = gate.recv();
     });
     assert!(told(&calls).starts_with("connected "));
@@ -331,9 +330,9 @@ fn handler_that_blocks_for_ever_does_not_hold_up_close() {
     assert_eq!(told(&calls), "closed");
 }
 
-fn handler_that_panics_is_called_again() {
+fn observer_that_panics_is_called_again() {
     let (proxy, address) = proxied();
-    let (session, calls) = handled(&address, |call| assert!(call == "closed", "as told"));
+    let (session, calls) = observed(&address, |call| assert!(call == "closed", "as told"));
     assert!(told(&calls).starts_with("connected "));
     proxy.cut();
     assert_eq!(told(&calls), "suspended");
@@ -343,11 +342,11 @@ fn handler_that_panics_is_called_again() {
     assert_eq!(told(&calls), "closed");
 }
 
-fn handler_may_close_the_session() {
+fn observer_may_close_the_session() {
     let (proxy, address) = proxied();
     let own: Arc<OnceLock<ZkSession>> = Arc::default();
     let (handle, (tell, outcome)) = (Arc::clone(&own), unbounded());
-    let (session, calls) = handled(&address, move |call| {
+    let (session, calls) = observed(&address, move |call| {
         if call == "reconnected" {
             let start = Instant::now();
             let _ = tell.send((handle.get().unwrap().close(), start.elapsed()));
@@ -371,11 +370,11 @@ fn handler_may_close_the_session() {
     until_empty(&address, "/lock");
 }
 
-fn handler_may_drop_the_last_handle() {
+fn observer_may_drop_the_last_handle() {
     let address = Shared::chroot();
     let own: Arc<parking_lot::Mutex<Option<ZkSession>>> = Arc::default();
     let (handle, (go, gate)) = (Arc::clone(&own), unbounded::<()>());
-    let (session, calls) = handled(&address, move |call| {
+    let (session, calls) = observed(&address, move |call| {
         if call.starts_with("connected") {
             let _ = gate.recv();
             drop(handle.lock().take());
@@ -661,9 +660,9 @@ fn close_returns_once_the_sessions_threads_have_ended() {
     let before = threads_of_sessions();
     let (told, tells) = unbounded();
     let (open, gate) = unbounded::<()>();
-    let handler_ended = Arc::new(AtomicBool::new(false));
-    let ends = handler_ended.clone();
-    let (session, calls) = handled(&address, move |call| {
+    let observer_ended = Arc::new(AtomicBool::new(false));
+    let ends = observer_ended.clone();
+    let (session, calls) = observed(&address, move |call| {
         if call == "closed" {
             let _ = told.send(());
             let _ = gate.recv_timeout(SOON);
@@ -674,7 +673,7 @@ fn close_returns_once_the_sessions_threads_have_ended() {
     let events = session.subscribe();
     expire(&proxy, &Shared::connect_string());
     until_event(&events, |event| id_of(event).is_some());
-    until("its threads, and a handler's", SOON, || {
+    until("its threads, and an observer's", SOON, || {
         (threads_of_sessions().len() == before.len() + 3).then_some(())
     });
     let start = Instant::now();
@@ -682,11 +681,11 @@ fn close_returns_once_the_sessions_threads_have_ended() {
         let closes = [(); 2].map(|()| {
             scope.spawn(|| {
                 session.close().unwrap();
-                (handler_ended.load(Ordering::SeqCst), start.elapsed())
+                (observer_ended.load(Ordering::SeqCst), start.elapsed())
             })
         });
         tells.recv_timeout(SOON).unwrap();
-        assert!(!handler_ended.load(Ordering::SeqCst));
+        assert!(!observer_ended.load(Ordering::SeqCst));
         open.send(()).unwrap();
         for close in closes {
             // Nobody waits for longer than a second; only a machine that is too busy takes so long
@@ -737,7 +736,7 @@ fn close_gives_up_within_a_second_in_a_black_hole() {
 
 // ---- what it costs ----
 
-fn session_has_two_threads_and_three_with_a_handler_and_listens_nowhere() {
+fn session_has_two_threads_and_three_with_an_observer_and_listens_nowhere() {
     let address = Shared::chroot();
     let before = threads().len();
     let settled = |expected: usize| {
@@ -753,7 +752,7 @@ fn session_has_two_threads_and_three_with_a_handler_and_listens_nowhere() {
     settled(2);
     drop((mutex, plain));
     settled(0);
-    let (session, calls) = handled(&address, |_| ());
+    let (session, calls) = observed(&address, |_| ());
     settled(3);
     assert!(threads().len() <= before + 3, "{:?}", threads());
     session.close().unwrap();
@@ -861,12 +860,12 @@ scenarios![
     works_below_a_chroot_that_it_makes,
     subscriber_sees_every_change_in_order,
     receiver_that_nobody_reads_holds_nobody_up,
-    handler_is_called_for_each_change,
-    handler_that_blocks_holds_nobody_up,
-    handler_that_blocks_for_ever_does_not_hold_up_close,
-    handler_that_panics_is_called_again,
-    handler_may_close_the_session,
-    handler_may_drop_the_last_handle,
+    observer_is_called_for_each_change,
+    observer_that_blocks_holds_nobody_up,
+    observer_that_blocks_for_ever_does_not_hold_up_close,
+    observer_that_panics_is_called_again,
+    observer_may_close_the_session,
+    observer_may_drop_the_last_handle,
     session_lives_until_its_last_handle_is_dropped_and_is_closed_at_once,
     close_ends_the_session_at_the_server_at_once,
     mutexes_and_guards_may_outlive_a_closed_session,
@@ -879,7 +878,7 @@ scenarios![
     close_returns_once_the_sessions_threads_have_ended,
     close_gives_up_within_a_second_when_the_server_is_down,
     close_gives_up_within_a_second_in_a_black_hole,
-    session_has_two_threads_and_three_with_a_handler_and_listens_nowhere,
+    session_has_two_threads_and_three_with_an_observer_and_listens_nowhere,
     dropped_subscribers_are_forgotten_at_the_next_event,
     two_sessions_of_one_process_are_two_owners,
     credentials_are_presented_anew_after_a_cut,

@@ -3,9 +3,20 @@ pub mod faults;
 pub mod input;
 pub mod life;
 pub mod long_answers;
+pub mod observer;
 pub mod outages;
 pub mod own_answers;
 pub mod panics;
 pub mod tick;
 
-crate::support::tables![faults, input, life, long_answers, outages, own_answers, panics, tick];
+crate::support::tables![
+    faults,
+    input,
+    life,
+    long_answers,
+    observer,
+    outages,
+    own_answers,
+    panics,
+    tick,
+];

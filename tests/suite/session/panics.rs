@@ -1,4 +1,4 @@
-//! The application's code that panics where the library calls it: its logger, its event handler. No
+//! The application's code that panics where the library calls it: its logger, its observer. No
 //! thread of the library ends by that, no call panics, nothing is left behind.
 use crate::support::{
     Raw, Server, Shared,
@@ -10,7 +10,7 @@ use crate::support::{
 use crossbeam_channel::{Sender, unbounded};
 use std::{panic, thread, time::Duration};
 use zk_mutex::{
-    ElectionEvent, EventHandler, LossReason, RetryPolicy, SessionEvent, SessionState, ZkElection,
+    ElectionEvent, LossReason, Observer, RetryPolicy, SessionEvent, SessionState, ZkElection,
     ZkExclusiveLock, ZkMutex, ZkRwLock, ZkSemaphore, ZkSession,
 };
 
@@ -119,7 +119,7 @@ impl Drop for Bomb {
 
 struct Thrower(Sender<&'static str>);
 
-impl EventHandler for Thrower {
+impl Observer for Thrower {
     fn suspended(&mut self) {
         let _ = self.0.send("suspended");
         panic::panic_any(Bomb);
@@ -127,7 +127,7 @@ impl EventHandler for Thrower {
 
     fn reconnected(&mut self) {
         let _ = self.0.send("reconnected");
-        panic!("the application's handler");
+        panic!("the application's observer");
     }
 
     fn closed(&mut self) {
@@ -135,23 +135,24 @@ impl EventHandler for Thrower {
     }
 }
 
-fn handler_that_panics_is_called_again_though_the_logger_panics_at_that() {
+fn observer_that_panics_is_called_again_though_the_logger_panics_at_that() {
     let server = Server::embedded().start();
     let (calls, called) = unbounded();
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(4))
-        .event_handler(Thrower(calls))
+        .observer(Thrower(calls))
         .connect()
         .unwrap();
-    logged::trap("event handler panicked");
-    for round in 1..3 {
+    logged::trap("an observer panicked");
+    for _ in 0..2 {
         server.embedded_server().cut_connections();
         assert_eq!(called.recv_timeout(SOON), Ok("suspended"));
         assert_eq!(called.recv_timeout(SOON), Ok("reconnected"));
-        until("the logger has panicked", SOON, || (logged::panics() == round * 2).then_some(()));
+        until("the logger has panicked", SOON, || (logged::panics() == 1).then_some(()));
     }
     session.close().unwrap();
     assert_eq!(called.recv_timeout(SOON), Ok("closed"));
+    assert_eq!(logged::panics(), 1, "only the first panic of an observer is logged");
     assert!(called.recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
@@ -254,7 +255,7 @@ scenarios![on embedded;
     every_lock_is_had_and_released_where_the_logger_panics_at_the_grant,
     connection_comes_back_when_the_logger_panics_at_its_dialling,
     all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
-    handler_that_panics_is_called_again_though_the_logger_panics_at_that,
+    observer_that_panics_is_called_again_though_the_logger_panics_at_that,
     dead_connection_thread_is_a_new_session,
     waiter_of_a_dead_connection_thread_queues_again,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,

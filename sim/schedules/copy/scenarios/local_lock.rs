@@ -14,6 +14,7 @@ use crate::queue::Queue;
 use crate::session::ZkSession;
 use crate::session::generation::{Folder, Generation, SPAN};
 use crate::session::lease::HoldBounds;
+use crate::stats::WaitRecord;
 use crate::wait::Mode;
 use crate::world::{HashSet, JoinHandle, advance, explore_up_to, spawn};
 
@@ -58,6 +59,7 @@ impl Stage {
                 bounds: HoldBounds { max, ..HoldBounds::default() },
                 warn_after: Duration::MAX,
                 is_held_here: &|| false,
+                wait: &WaitRecord(&()),
             }, Kind::Lock)
             .unwrap()
             .expect("nothing else ends this wait");

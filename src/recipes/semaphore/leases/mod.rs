@@ -20,6 +20,7 @@ use crate::session::core::Core;
 use crate::session::generation::{
     Answers, CallError, Generation, Listing, Node, Operation, Removal, Reply,
 };
+use crate::stats::WaitRecord;
 use crate::wait::Mode;
 use crate::world::HashSet;
 use zk_wire::path;
@@ -38,6 +39,7 @@ pub(crate) struct LeaseRequest<'a> {
     pub(crate) number: u32,
     pub(crate) mode: Mode,
     pub(crate) data: &'a [u8],
+    pub(crate) wait: &'a WaitRecord<'a>,
 }
 
 /// The error for a request for more permits than there are.

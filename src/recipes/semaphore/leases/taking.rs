@@ -225,6 +225,7 @@ impl<'a> Taking<'a> {
             Some(room) if room >= 0 => Ok(true),
             Some(_) => {
                 self.call().is_contended.set(true);
+                self.request.wait.contended();
                 Ok(false)
             }
             None => {

@@ -50,6 +50,8 @@ pub(crate) struct MachineConfig {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     /// The servers' tick, if the application states it.
     pub(crate) tick: Option<Duration>,
+    /// The round trip of each request is wanted.
+    pub(crate) is_observed: bool,
     /// If all servers refuse the session for this long, it is given up.
     pub(crate) after_data_loss: Option<Duration>,
     /// The name of a node that never exists: a delete of it is a write without an effect.
@@ -83,6 +85,11 @@ pub(crate) enum Output {
     Lost(LossReason),
     /// It is proven that the leader has heard of the session at this time or later.
     Heard(BootTime),
+    /// A request of this operation was answered so long after it was sent.
+    RoundTrip {
+        op: i32,
+        took: Duration,
+    },
     /// The requests of the caller with this number are answered.
     Answered(u64, Sender<Answers>, Answers),
     /// A request of the application's client is answered.

@@ -47,6 +47,7 @@ impl Rig {
             attempt: T / 6,
             auth: auth.iter().map(|(s, c)| ((*s).into(), c.as_bytes().to_vec())).collect(),
             tick: None,
+            is_observed: false,
             after_data_loss: None,
             noop: "noop".into(),
         };
@@ -172,7 +173,10 @@ impl Rig {
                 self.machine.may_remove(task, may, self.now);
             }
             Output::Log(_, line) => self.logged.push(line),
-            Output::FolderListed(..) | Output::TellLoss(_) | Output::Pruned(_) => {}
+            Output::FolderListed(..)
+            | Output::TellLoss(_)
+            | Output::Pruned(_)
+            | Output::RoundTrip { .. } => {}
         }
     }
 

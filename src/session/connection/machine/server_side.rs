@@ -101,6 +101,10 @@ impl Machine {
             return Err(Malformed("an answer out of turn"));
         }
         let request = self.outstanding.remove(at).ok_or(Malformed("an unknown xid"))?;
+        if self.config.is_observed {
+            let took = now.since(request.stamp.sent);
+            self.outputs.push_back(Output::RoundTrip { op: request.op, took });
+        }
         let answer = match request.op {
             op::SYNC if header.err == err::OK => Answer::Synced,
             op if op::is_write(op) && err::is_committed(header.err) => Answer::Written,

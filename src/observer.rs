@@ -1,0 +1,374 @@
+//! `Observer`: the application's own code that is called at what happens to a session and its locks.
+//!
+//! Foreign code may block or panic, so no thread that takes, keeps or releases a lock calls it. Such
+//! a thread puts an [`Event`] into the session's [`EventQueue`], which never blocks. One more thread
+//! of the session takes the events out and calls the observers. Without an observer there is neither
+//! a queue nor a thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::LossReason;
+use crate::logging::contained;
+use crate::session::SessionEvent;
+use crate::world::atomic::{AtomicU64, Ordering};
+use crate::world::{Instant, Receiver, RecvTimeoutError, Sender, thread, unbounded};
+use zk_wire::code::op;
+
+/// How many events may wait for the observers. When there are more, what begins is not reported.
+const ROOM: usize = 16_384;
+
+/// After the thread of the observers has taken all events, it sleeps for so long. While locks are
+/// taken all the time, it is then woken a hundred times in a second, and not once for each lock.
+const NAP: Duration = Duration::from_millis(10);
+
+/// How long the observers' thread waits at most, after the session was closed, for calls that still
+/// wait for a lock. Each of them ends at once with an error.
+const LAST_CALLS: Duration = Duration::from_millis(500);
+
+/// The application's own code that is called at what happens to a session and its locks: for
+/// metrics, for traces, for an alarm. Each method does nothing by default.
+///
+/// [`SessionBuilder::observer`](crate::SessionBuilder::observer) takes it. `MetricsObserver`, with
+/// the feature `metrics`, is an observer. To look at numbers from time to time,
+/// [`ZkSession::stats`](crate::ZkSession::stats) and [`ZkMutex::stats`](crate::ZkMutex::stats)
+/// suffice, without an observer.
+///
+/// # Threads
+///
+/// The session calls its observers on one thread of its own, one call after the other, up to 10 ms
+/// after the event. No thread that takes, keeps or releases a lock waits for an observer. So an
+/// observer may block and may call the session's methods, `close` included. It changes nothing of
+/// what a guard says: to stop work when a lock is lost, use [`Held::lost`](crate::Held::lost). A
+/// panic in an observer is caught, and the observer is called again at the next event. The first
+/// panic of an observer is logged.
+///
+/// # What is reported
+///
+/// * **A call for a lock**: [`wait_began`](Self::wait_began), then
+///   [`contended`](Self::contended) if somebody else has the lock, then exactly one
+///   [`wait_ended`](Self::wait_ended). A call by a thread that holds the lock already (re-entry)
+///   does not wait and is not reported. A multi-lock reports a wait of each member that it asks for.
+///   A candidate of an election waits until it leads.
+/// * **A hold**: it begins with a wait that ends as [`Acquired`](WaitOutcome::Acquired), and ends
+///   with exactly one [`released`](Self::released) or [`lost`](Self::lost). All guards of a thread
+///   on a re-entrant lock are one hold, which ends with the last of them. Several permits that were
+///   taken together are one hold, and so is a term of a leader.
+/// * **The session**: [`closed`](Self::closed) is the last call of all. A call that waits for a lock
+///   at that time, and a hold that stands, have been reported to their end before.
+///
+/// If an observer is so slow that 16,384 events wait for it, calls for a lock that begin then are
+/// not reported, nor what follows from them: [`missed`](Self::missed) says how many. What was
+/// reported as begun is reported to its end.
+///
+/// ```no_run
+/// # fn main() -> zk_mutex::Result<()> {
+/// use std::time::Duration;
+/// use zk_mutex::{LockLabel, LossReason, Observer, WaitOutcome, ZkSession};
+///
+/// struct SlowLocks;
+///
+/// impl Observer for SlowLocks {
+///     fn wait_ended(&mut self, lock: &LockLabel, outcome: WaitOutcome, waited: Duration) {
+///         if waited > Duration::from_secs(1) {
+///             eprintln!("{}: {outcome:?} after {waited:?}", lock.path());
+///         }
+///     }
+///
+///     fn lost(&mut self, lock: &LockLabel, reason: LossReason) {
+///         eprintln!("{}: lost, {reason}", lock.path());
+///     }
+/// }
+///
+/// let session = ZkSession::builder("zk1:2181").observer(SlowLocks).connect()?;
+/// # Ok(())
+/// # }
+/// ```
+#[allow(unused_variables)]
+pub trait Observer: Send + 'static {
+    /// A call for a lock begins.
+    fn wait_began(&mut self, lock: &LockLabel) {}
+
+    /// The call that waits has found that somebody else, of this process or another, has the lock or
+    /// is ahead. Called once in a wait at most.
+    fn contended(&mut self, lock: &LockLabel) {}
+
+    /// The call gets the lock from another thread of this process, or finds that its process has
+    /// kept it, and so needs no round trip. [`wait_ended`](Self::wait_ended) follows.
+    fn handed_over(&mut self, lock: &LockLabel) {}
+
+    /// A call for a lock has ended, `waited` after it began.
+    fn wait_ended(&mut self, lock: &LockLabel, outcome: WaitOutcome, waited: Duration) {}
+
+    /// A hold has ended by a release, `held_for` after it began.
+    fn released(&mut self, lock: &LockLabel, held_for: Duration) {}
+
+    /// A hold has ended by a loss. The guards of this hold may live on.
+    fn lost(&mut self, lock: &LockLabel, reason: LossReason) {}
+
+    /// A server has answered a request of this session, `took` after it was sent. `operation` is one
+    /// of `create`, `delete`, `exists`, `get_data`, `set_data`, `get_children`, `sync`, `ping` and
+    /// `other`.
+    fn request_answered(&mut self, operation: &'static str, took: Duration) {}
+
+    /// An answer has renewed the lease while something is held, and `left` was left of it at that
+    /// time. Zero: too late. Not each renewal is reported, but one within a twelfth of the session
+    /// timeout.
+    fn lease_margin(&mut self, left: Duration) {}
+
+    /// A session was made: the first, or a new one after a loss.
+    fn connected(&mut self, session_id: i64, timeout: Duration) {}
+
+    /// The connection is lost; the session is being resumed.
+    fn suspended(&mut self) {}
+
+    /// The same session was resumed on a new connection.
+    fn reconnected(&mut self) {}
+
+    /// The session is lost, and every lock held in it.
+    fn session_lost(&mut self, reason: LossReason) {}
+
+    /// The session was closed on our side. This is the last call.
+    fn closed(&mut self) {}
+
+    /// So many calls for a lock, requests or renewals of the lease were not reported, because the
+    /// observers are too slow.
+    fn missed(&mut self, events: u64) {}
+}
+
+/// Which lock an [`Observer`] is told of. All locks of one path in one session share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LockLabel {
+    pub(crate) recipe: &'static str,
+    pub(crate) name: String,
+    pub(crate) path: String,
+}
+
+impl LockLabel {
+    /// The kind of lock: `mutex`, `read`, `write`, `semaphore`, `semaphore_mutex`, `exclusive` or
+    /// `election`.
+    pub fn recipe(&self) -> &'static str {
+        self.recipe
+    }
+
+    /// The name that the program has given it with [`LockBuilder::name`](crate::LockBuilder::name);
+    /// empty if it has given none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The lock's path, as it was given. There may be very many paths, so it is no label for metrics.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+/// How a call for a lock has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WaitOutcome {
+    /// The call has the lock. A hold begins.
+    Acquired,
+    /// Others had the lock for as long as the call could wait: it returned `None`.
+    TimedOut,
+    /// The call returned [`Error::Cancelled`](crate::Error::Cancelled).
+    Cancelled,
+    /// The call returned another error, or panicked.
+    Failed,
+}
+
+impl WaitOutcome {
+    /// In one word with small letters, as a label of a metric: `acquired`, `timed_out`, `cancelled`
+    /// or `failed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WaitOutcome::Acquired => "acquired",
+            WaitOutcome::TimedOut => "timed_out",
+            WaitOutcome::Cancelled => "cancelled",
+            WaitOutcome::Failed => "failed",
+        }
+    }
+}
+
+/// A call of each observer.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Lock(Arc<LockLabel>, LockEvent),
+    /// The code of the operation, and the time from the request to its answer.
+    Answered(i32, Duration),
+    LeaseMargin(Duration),
+    Session(SessionEvent),
+}
+
+#[derive(Debug)]
+pub(crate) enum LockEvent {
+    WaitBegan,
+    Contended,
+    HandedOver,
+    WaitEnded(WaitOutcome, Duration),
+    Released(Duration),
+    Lost(LossReason),
+}
+
+/// The events of a session on their way to its observers. No call here blocks or runs foreign code,
+/// so that any thread may report under any lock.
+pub(crate) struct EventQueue {
+    events: Sender<Event>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// The waits that were reported as begun and not yet as ended.
+    waits: AtomicU64,
+    /// The events that were not reported, and not yet counted in a call of `missed`.
+    missed: AtomicU64,
+}
+
+impl EventQueue {
+    pub(crate) fn new() -> (Arc<Self>, EventInbox) {
+        let (sender, events) = unbounded();
+        let counts = Arc::<Counts>::default();
+        let inbox = EventInbox { events, counts: counts.clone() };
+        (Arc::new(EventQueue { events: sender, counts }), inbox)
+    }
+
+    /// Reports that a wait begins. False: it is not reported, so what follows must not be either.
+    pub(crate) fn wait_began(&self, lock: &Arc<LockLabel>) -> bool {
+        self.counts.waits.fetch_add(1, Ordering::AcqRel);
+        let is_reported = self.report(Event::Lock(lock.clone(), LockEvent::WaitBegan));
+        if !is_reported {
+            self.counts.waits.fetch_sub(1, Ordering::AcqRel);
+        }
+        is_reported
+    }
+
+    /// Reports the end of a wait whose beginning was reported.
+    pub(crate) fn wait_ended(&self, lock: &Arc<LockLabel>, outcome: WaitOutcome, waited: Duration) {
+        self.follows(lock, LockEvent::WaitEnded(outcome, waited));
+        // After the event: see `EventInbox::last_calls`.
+        self.counts.waits.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Reports what follows a wait whose beginning was reported, even if there is no room. There are
+    /// at most as many such events as calls that wait and holds that stand.
+    pub(crate) fn follows(&self, lock: &Arc<LockLabel>, event: LockEvent) {
+        let _ = self.events.send(Event::Lock(lock.clone(), event));
+    }
+
+    /// Reports a change of the session. There is room left for these, so that they are missed only
+    /// by observers that have been stuck for very long. The end is never missed: the observers'
+    /// thread ends by it.
+    pub(crate) fn session(&self, event: SessionEvent) {
+        if event == SessionEvent::Closed || self.events.len() < ROOM * 2 {
+            let _ = self.events.send(Event::Session(event));
+        }
+    }
+
+    /// Reports an event, if there is room. False: it was not reported.
+    pub(crate) fn report(&self, event: Event) -> bool {
+        let has_room = self.events.len() < ROOM;
+        if !has_room {
+            self.counts.missed.fetch_add(1, Ordering::Relaxed);
+        }
+        // This fails when the session is closed and the observers' thread has ended.
+        has_room && self.events.send(event).is_ok()
+    }
+}
+
+/// The observers' side of an [`EventQueue`].
+pub(crate) struct EventInbox {
+    events: Receiver<Event>,
+    counts: Arc<Counts>,
+}
+
+/// An observer, and whether a panic in it was logged.
+pub(crate) type Observers = Vec<(Box<dyn Observer>, bool)>;
+
+impl EventInbox {
+    /// Calls the observers for each event, until the session is closed.
+    pub(crate) fn deliver(&self, mut observers: Observers) {
+        while let Ok(event) = self.events.recv() {
+            let mut next = Some(event);
+            while let Some(event) = next {
+                if matches!(event, Event::Session(SessionEvent::Closed)) {
+                    self.last_calls(&mut observers);
+                    self.call(&mut observers, &event);
+                    return;
+                }
+                self.call(&mut observers, &event);
+                next = self.events.try_recv().ok();
+            }
+            thread::sleep(NAP);
+        }
+    }
+
+    /// After the close: waits until each wait that was reported as begun has ended, and delivers all
+    /// that was reported before. A thread reports the end of its wait first, and then takes it out
+    /// of the count. So when the count is zero and then the queue is empty, nothing is missing.
+    fn last_calls(&self, observers: &mut Observers) {
+        let until = Instant::now() + LAST_CALLS;
+        while self.counts.waits.load(Ordering::Acquire) > 0 || !self.events.is_empty() {
+            match self.events.recv_timeout(NAP) {
+                Ok(event) => self.call(observers, &event),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn call(&self, observers: &mut Observers, event: &Event) {
+        let missed = self.counts.missed.swap(0, Ordering::Relaxed);
+        for (observer, has_panicked) in observers {
+            let called = contained(|| {
+                if missed > 0 {
+                    observer.missed(missed);
+                }
+                dispatch(event, observer.as_mut());
+            });
+            if called.is_none() && !std::mem::replace(has_panicked, true) {
+                error!(
+                    "an observer panicked at {event:?}; it is called again, and further panics are not logged"
+                );
+            }
+        }
+    }
+}
+
+fn dispatch(event: &Event, observer: &mut dyn Observer) {
+    match event {
+        Event::Lock(lock, LockEvent::WaitBegan) => observer.wait_began(lock),
+        Event::Lock(lock, LockEvent::Contended) => observer.contended(lock),
+        Event::Lock(lock, LockEvent::HandedOver) => observer.handed_over(lock),
+        Event::Lock(lock, LockEvent::WaitEnded(outcome, waited)) => {
+            observer.wait_ended(lock, *outcome, *waited);
+        }
+        Event::Lock(lock, LockEvent::Released(held_for)) => observer.released(lock, *held_for),
+        Event::Lock(lock, LockEvent::Lost(reason)) => observer.lost(lock, *reason),
+        Event::Answered(op, took) => observer.request_answered(operation(*op), *took),
+        Event::LeaseMargin(left) => observer.lease_margin(*left),
+        Event::Session(SessionEvent::Connected { session_id, timeout }) => {
+            observer.connected(*session_id, *timeout);
+        }
+        Event::Session(SessionEvent::Suspended) => observer.suspended(),
+        Event::Session(SessionEvent::Reconnected) => observer.reconnected(),
+        Event::Session(SessionEvent::Lost(reason)) => observer.session_lost(*reason),
+        Event::Session(SessionEvent::Closed) => observer.closed(),
+    }
+}
+
+/// The name of an operation for observers. The operations of the application's client that the
+/// library does not send itself have no names of their own.
+fn operation(code: i32) -> &'static str {
+    match code {
+        op::CREATE | op::CREATE2 | op::CREATE_CONTAINER => "create",
+        op::DELETE => "delete",
+        op::EXISTS => "exists",
+        op::GET_DATA => "get_data",
+        op::SET_DATA => "set_data",
+        op::GET_CHILDREN | op::GET_CHILDREN2 => "get_children",
+        op::SYNC => "sync",
+        op::PING => "ping",
+        _ => "other",
+    }
+}

@@ -1,0 +1,293 @@
+//! What locks and sessions count, and when they report it to the session's observers.
+//!
+//! A recipe opens a [`WaitRecord`] for each call that is no re-entry, and gets a [`HoldRecord`] of it
+//! when the call has the lock. The counters take no lock and read no clock, since they count in every
+//! program. Times are measured only where a session has observers.
+
+use std::cell::Cell;
+use std::iter;
+use std::sync::Arc;
+
+use crate::error::{Error, LossReason, Result};
+use crate::observer::{EventQueue, LockEvent, LockLabel, WaitOutcome};
+use crate::queue::HeldNode;
+use crate::session::SessionEvent;
+use crate::world::Instant;
+use crate::world::atomic::{AtomicU64, Ordering};
+
+/// The numbers of one lock, as `stats()` of each lock gives them. All are counts. They begin with
+/// the first lock of the path in its session, and end with the last: all locks of a path in a
+/// session share them.
+///
+/// A call by a thread that holds the lock already (re-entry) is not counted, and all guards of such
+/// a thread are one hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStats {
+    /// Calls for the lock that wait now.
+    pub waiting: u64,
+    /// Holds that stand now. A hold that was lost does not count, even if its guard lives.
+    pub held: u64,
+    /// Calls that have got the lock.
+    pub acquired: u64,
+    /// Calls that returned `None`: others had the lock for as long as the call could wait.
+    pub timed_out: u64,
+    /// Calls that returned [`Error::Cancelled`](crate::Error::Cancelled).
+    pub cancelled: u64,
+    /// Calls that returned another error, or panicked.
+    pub failed: u64,
+    /// Calls that have found that somebody else has the lock or is ahead, in this process or another.
+    pub contended: u64,
+    /// Calls that got the lock from another thread of this process, or as their process had
+    /// [kept](crate::LockBuilder::keep) it: without a round trip.
+    pub handed_over: u64,
+    /// Holds that were lost.
+    pub lost: u64,
+}
+
+/// The numbers of one session, as [`ZkSession::stats`](crate::ZkSession::stats) gives them. All are
+/// counts since the session was connected first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionStats {
+    /// Sessions that servers have made: one, and one more after each loss.
+    pub sessions: u64,
+    /// Lost connections.
+    pub connections_lost: u64,
+    /// Lost connections after which the same session was resumed.
+    pub reconnected: u64,
+    /// Lost sessions, and with each the locks that were held in it.
+    pub sessions_lost: u64,
+}
+
+impl SessionStats {
+    pub(crate) fn count(&mut self, event: &SessionEvent) {
+        let counter = match event {
+            SessionEvent::Connected { .. } => &mut self.sessions,
+            SessionEvent::Suspended => &mut self.connections_lost,
+            SessionEvent::Reconnected => &mut self.reconnected,
+            SessionEvent::Lost(_) => &mut self.sessions_lost,
+            SessionEvent::Closed => return,
+        };
+        *counter += 1;
+    }
+}
+
+/// What the locks of one path in one session count together, and where they report it.
+pub(crate) struct LockRecord {
+    label: Arc<LockLabel>,
+    /// `None`: the session has no observer.
+    events: Option<Arc<EventQueue>>,
+    begun: AtomicU64,
+    /// By [`WaitOutcome`].
+    ended: [AtomicU64; 4],
+    contended: AtomicU64,
+    handed_over: AtomicU64,
+    released: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl LockRecord {
+    pub(crate) fn new(label: LockLabel, events: Option<Arc<EventQueue>>) -> Arc<Self> {
+        Arc::new(LockRecord {
+            label: Arc::new(label),
+            events,
+            begun: AtomicU64::default(),
+            ended: Default::default(),
+            contended: AtomicU64::default(),
+            handed_over: AtomicU64::default(),
+            released: AtomicU64::default(),
+            lost: AtomicU64::default(),
+        })
+    }
+
+    pub(crate) fn stats(&self) -> LockStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        // What ends is read before what begins: a count of what stands now is never too low by a
+        // call that ends between the two.
+        let (lost, released) = (read(&self.lost), read(&self.released));
+        let [acquired, timed_out, cancelled, failed] = [0, 1, 2, 3].map(|at| read(&self.ended[at]));
+        let ended = acquired + timed_out + cancelled + failed;
+        LockStats {
+            waiting: read(&self.begun).saturating_sub(ended),
+            held: acquired.saturating_sub(released + lost),
+            acquired,
+            timed_out,
+            cancelled,
+            failed,
+            contended: read(&self.contended),
+            handed_over: read(&self.handed_over),
+            lost,
+        }
+    }
+
+    /// Counts a call for the lock, from now to the outcome of `take`. `take` calls
+    /// [`WaitRecord::acquired`] when it has the lock.
+    pub(crate) fn wait<T>(
+        self: &Arc<Self>,
+        take: impl FnOnce(&WaitRecord<'_>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let is_reported = self.events.as_ref().is_some_and(|events| events.wait_began(&self.label));
+        let wait = WaitRecord {
+            record: self,
+            since: is_reported.then(Instant::now),
+            is_contended: Cell::new(false),
+            end: Cell::new(Some(WaitOutcome::Failed)),
+        };
+        let outcome = take(&wait);
+        let end = match &outcome {
+            Ok(None) => {
+                wait.contended();
+                WaitOutcome::TimedOut
+            }
+            Err(Error::Cancelled { .. }) => WaitOutcome::Cancelled,
+            Ok(Some(_)) | Err(_) => WaitOutcome::Failed,
+        };
+        wait.end.set(wait.end.get().and(Some(end))); // unless it has ended as acquired
+        outcome
+    }
+
+    /// Counts a lost hold.
+    fn lose(&self, is_reported: bool, reason: LossReason) {
+        self.lost.fetch_add(1, Ordering::AcqRel);
+        if is_reported {
+            self.follows(LockEvent::Lost(reason));
+        }
+    }
+
+    fn follows(&self, event: LockEvent) {
+        if let Some(events) = &self.events {
+            events.follows(&self.label, event);
+        }
+    }
+}
+
+/// One call for a lock. It is not yet ended, or ends with its drop, also by a panic.
+pub(crate) struct WaitRecord<'a> {
+    record: &'a Arc<LockRecord>,
+    /// When it began; `None` if it is not reported.
+    since: Option<Instant>,
+    is_contended: Cell<bool>,
+    /// How the drop ends it; `None` once it has ended.
+    end: Cell<Option<WaitOutcome>>,
+}
+
+impl WaitRecord<'_> {
+    /// Somebody else has the lock or is ahead.
+    pub(crate) fn contended(&self) {
+        if !self.is_contended.replace(true) {
+            self.record.contended.fetch_add(1, Ordering::Relaxed);
+            self.follows(LockEvent::Contended);
+        }
+    }
+
+    /// The call takes a hold over that stands already in this process.
+    pub(crate) fn handed_over(&self) {
+        self.record.handed_over.fetch_add(1, Ordering::Relaxed);
+        self.follows(LockEvent::HandedOver);
+    }
+
+    /// The call has the lock, with this node, or with several nodes that are one hold.
+    pub(crate) fn acquired(&self, node: &HeldNode, others: &[HeldNode]) -> HoldRecord {
+        let now = self.ends(WaitOutcome::Acquired);
+        if let Some(holds) = node.leased().holds(|| Holds::new(self.record)) {
+            others.iter().for_each(|other| {
+                other.leased().holds(|| holds.clone());
+            });
+            // The end of the wait was reported before: a loss that is found now comes after it.
+            holds.begin(now.is_some());
+            let mut nodes = iter::once(node).chain(others);
+            if let Some(reason) = nodes.find_map(|node| node.leased().loss()) {
+                holds.lose(reason);
+            }
+        }
+        HoldRecord { since: now }
+    }
+
+    /// Ends the wait. Gives the time if the wait is reported.
+    fn ends(&self, outcome: WaitOutcome) -> Option<Instant> {
+        self.end.set(None);
+        self.record.ended[outcome as usize].fetch_add(1, Ordering::AcqRel);
+        let (since, events) = (self.since?, self.record.events.as_ref()?);
+        let now = Instant::now();
+        events.wait_ended(&self.record.label, outcome, now.saturating_duration_since(since));
+        Some(now)
+    }
+
+    fn follows(&self, event: LockEvent) {
+        if self.since.is_some() {
+            self.record.follows(event);
+        }
+    }
+}
+
+impl Drop for WaitRecord<'_> {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.end.get() {
+            self.ends(outcome);
+        }
+    }
+}
+
+/// One hold: all guards of a thread, or a guard that belongs to no thread.
+pub(crate) struct HoldRecord {
+    /// When it began; `None` if it is not reported.
+    since: Option<Instant>,
+}
+
+impl HoldRecord {
+    /// The hold ends by a release. Nothing happens if it was lost before.
+    pub(crate) fn released(&self, node: &HeldNode) {
+        let Some(holds) = node.leased().known_holds() else { return };
+        if !holds.end(self.since.is_some()) {
+            return;
+        }
+        holds.record.released.fetch_add(1, Ordering::AcqRel);
+        if let Some(since) = self.since {
+            let held_for = Instant::now().saturating_duration_since(since);
+            holds.record.follows(LockEvent::Released(held_for));
+        }
+    }
+}
+
+/// The holds that stand on one node, or on several that are held together.
+pub(crate) struct Holds {
+    record: Arc<LockRecord>,
+    /// How many stand; in the upper half, how many of these are reported.
+    standing: AtomicU64,
+}
+
+impl Holds {
+    fn new(record: &Arc<LockRecord>) -> Arc<Self> {
+        Arc::new(Holds { record: record.clone(), standing: AtomicU64::new(0) })
+    }
+
+    fn begin(&self, is_reported: bool) {
+        self.standing.fetch_add(one(is_reported), Ordering::AcqRel);
+    }
+
+    /// False: it was lost before.
+    fn end(&self, is_reported: bool) -> bool {
+        let mut standing = self.standing.load(Ordering::Acquire);
+        while let Some(rest) = standing.checked_sub(one(is_reported)) {
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.standing.compare_exchange(standing, rest, success, failure) {
+                Ok(_) => return true,
+                Err(now) => standing = now,
+            }
+        }
+        false
+    }
+
+    /// The node is lost, and all holds that stand on it.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        let standing = self.standing.swap(0, Ordering::AcqRel);
+        let (reported, all) = (standing >> 32, standing & u64::from(u32::MAX));
+        (0..all).for_each(|hold| self.record.lose(hold < reported, reason));
+    }
+}
+
+fn one(is_reported: bool) -> u64 {
+    1 | u64::from(is_reported) << 32
+}
