@@ -12,6 +12,19 @@ use metrics::{
 use crate::error::LossReason;
 use crate::observer::{LockLabel, Observer, WaitOutcome};
 
+/// The reasons with which a lock or a session can be lost. Their counters exist at zero before the
+/// first loss: Prometheus does not take a counter that appears at one for an increase.
+const REASONS: [LossReason; 8] = [
+    LossReason::LeaseExpired,
+    LossReason::SessionExpired,
+    LossReason::AuthFailed,
+    LossReason::SessionClosed,
+    LossReason::NodeDeleted,
+    LossReason::HeldTooLong,
+    LossReason::Resigned,
+    LossReason::Internal,
+];
+
 /// An [`Observer`] that keeps metrics, through the crate [`metrics`]. Only with the feature
 /// `metrics`.
 ///
@@ -49,6 +62,9 @@ use crate::observer::{LockLabel, Observer, WaitOutcome};
 /// The labels `recipe` and `name` are those of [`LockLabel`], never a path: there may be very many
 /// paths. The label `outcome` is [`WaitOutcome::as_str`], `reason` is [`LossReason::as_str`], and
 /// `op` is named at [`Observer::request_answered`].
+///
+/// The gauges are up to 10 ms late, each session by its own time: where one session releases a lock
+/// and another takes it, their sum can be 2 for that moment.
 ///
 /// In the folder `docs` of the repository are a dashboard for Grafana and alert rules for
 /// Prometheus.
@@ -109,14 +125,16 @@ impl MetricsObserver {
         &of_recipe[&lock.name]
     }
 
-    /// The metrics of the session. They begin at zero, so that a rate shows the first loss.
     fn session(&mut self) -> &mut SessionMetrics {
-        self.session.get_or_insert_with(|| SessionMetrics {
-            state: None,
-            connections_lost: counter!("zkmutex_connections_lost_total"),
-            reconnects: counter!("zkmutex_reconnects_total"),
-            lease_margin: histogram!("zkmutex_lease_margin_seconds"),
-            missed: counter!("zkmutex_events_missed_total"),
+        self.session.get_or_insert_with(|| {
+            let _ = REASONS.map(sessions_lost);
+            SessionMetrics {
+                state: None,
+                connections_lost: counter!("zkmutex_connections_lost_total"),
+                reconnects: counter!("zkmutex_reconnects_total"),
+                lease_margin: histogram!("zkmutex_lease_margin_seconds"),
+                missed: counter!("zkmutex_events_missed_total"),
+            }
         })
     }
 
@@ -133,8 +151,18 @@ impl MetricsObserver {
     }
 }
 
+fn sessions_lost(reason: LossReason) -> Counter {
+    counter!("zkmutex_sessions_lost_total", "reason" => reason.as_str())
+}
+
 impl LockMetrics {
+    fn lost(lock: &LockLabel, reason: LossReason) -> Counter {
+        let (recipe, name, reason) = (lock.recipe, lock.name.clone(), reason.as_str());
+        counter!("zkmutex_lock_lost_total", "recipe" => recipe, "name" => name, "reason" => reason)
+    }
+
     fn new(lock: &LockLabel) -> Self {
+        let _ = REASONS.map(|reason| LockMetrics::lost(lock, reason));
         let (recipe, name) = (lock.recipe, lock.name.clone());
         let labels = [("recipe", recipe.to_owned()), ("name", name)];
         let wait = |outcome: WaitOutcome| {
@@ -189,10 +217,8 @@ impl Observer for MetricsObserver {
     }
 
     fn lost(&mut self, lock: &LockLabel, reason: LossReason) {
-        let (recipe, name, reason) = (lock.recipe, lock.name.clone(), reason.as_str());
-        counter!("zkmutex_lock_lost_total", "recipe" => recipe, "name" => name, "reason" => reason)
-            .increment(1);
         self.lock(lock).held.decrement(1.0);
+        LockMetrics::lost(lock, reason).increment(1);
     }
 
     fn request_answered(&mut self, operation: &'static str, took: Duration) {
@@ -219,7 +245,7 @@ impl Observer for MetricsObserver {
     }
 
     fn session_lost(&mut self, reason: LossReason) {
-        counter!("zkmutex_sessions_lost_total", "reason" => reason.as_str()).increment(1);
+        sessions_lost(reason).increment(1);
         self.state(Some("lost"));
     }
 
@@ -334,8 +360,10 @@ mod tests {
             let of = |name: &str| kept.get(&format!("zkmutex_lock_{name} {labels}"));
             let counts = ["hold_seconds", "contended_total", "handed_over_total"].map(of);
             assert_eq!(counts, [1, 1, 1]);
-            let lost = format!("zkmutex_lock_lost_total {labels},reason=node_deleted");
-            assert_eq!(kept.get(&lost), 1);
+            let lost =
+                |reason| kept.get(&format!("zkmutex_lock_lost_total {labels},reason={reason}"));
+            // The others exist, at zero.
+            assert_eq!(REASONS.map(|reason| lost(reason.as_str())), [0, 0, 0, 0, 1, 0, 0, 0]);
             let state = |state| kept.gauge(&format!("zkmutex_session_state state={state}"));
             let states = || ["connected", "suspended", "lost"].map(state);
             assert_eq!(states(), [0.0, 0.0, 1.0]);
@@ -355,6 +383,7 @@ mod tests {
         let names: BTreeSet<String> =
             metrics.keys().filter_map(|name| Some(name.split_once(' ')?.0.to_owned())).collect();
         assert_eq!(names, *kept.described.lock().unwrap());
+        assert_eq!(metrics.keys().filter(|name| name.contains("sessions_lost")).count(), 8);
     }
 
     /// The names of our metrics in a text; those of a histogram without what Prometheus appends.
