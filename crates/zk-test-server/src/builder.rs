@@ -87,8 +87,8 @@ impl TestServerBuilder {
     }
 
     /// Lets a client with these credentials of the scheme `digest` do everything, whatever the ACLs
-    /// say: `"super:"` and base64 of the SHA-1 of `super:<password>`, as ZooKeeper's
-    /// `zookeeper.DigestAuthenticationProvider.superDigest` has it. Default: nobody may.
+    /// say. The value is `"super:"` and the base64 of the SHA-1 of `super:<password>`, as in
+    /// ZooKeeper's `zookeeper.DigestAuthenticationProvider.superDigest`. Default: no superuser.
     pub fn super_digest(mut self, digest: impl Into<String>) -> Self {
         self.super_digest = Some(digest.into());
         self
@@ -127,8 +127,9 @@ impl TestServerBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for a tick or a check interval of zero, for a shortest session
-    /// timeout above the longest, and for one beyond 2,147,483,647 ms; otherwise what the system
-    /// said: the port is taken, or there are too many open files or threads.
+    /// timeout above the longest, and for a session timeout beyond 2,147,483,647 ms. Otherwise the
+    /// error of the operating system: the port is taken, or there are too many open files or
+    /// threads.
     pub fn start(self) -> io::Result<TestServer> {
         let refuse = |why: &str| Err(io::Error::new(ErrorKind::InvalidInput, why));
         if self.tick.is_zero() {
@@ -142,7 +143,7 @@ impl TestServerBuilder {
         let max_session = self.max_session.unwrap_or(longest.min(MAX_SESSION));
         if max_session > MAX_SESSION || min_session > MAX_SESSION {
             return refuse(
-                "a session timeout beyond 2147483647 ms, which is what clients can be told",
+                "a session timeout beyond 2147483647 ms, the longest that the protocol has",
             );
         }
         if min_session > max_session {

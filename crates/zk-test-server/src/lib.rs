@@ -1,10 +1,9 @@
 //! A ZooKeeper server for tests. It runs in memory, starts in a millisecond, and fails when the
-//! test tells it to.
+//! test wants it to.
 //!
 //! [`TestServer`] is a ZooKeeper server inside the process: no JVM and nothing to install. It
 //! speaks ZooKeeper's protocol on a loopback port, to any client, and answers as ZooKeeper 3.8
-//! does. A test can tell it to fail exactly once, at exactly one request. No real server can do
-//! that.
+//! does. A test can make it fail exactly once, at exactly one request. No real server can do that.
 //!
 //! **It is for development and tests only.** It is a single server, and keeps everything in memory
 //! and nothing on disk.
@@ -152,8 +151,8 @@
 //! # Simulations
 //!
 //! [`ensemble`] has a leader and its followers as a state machine. Its input is the bytes that
-//! arrive and the time, and its output says what is to be done. It is made of the same parts as
-//! [`TestServer`].
+//! arrive and the time. Its outputs are the bytes to send and the connections to close. It is made
+//! of the same parts as [`TestServer`].
 //!
 //! # Differences from the real server
 //!

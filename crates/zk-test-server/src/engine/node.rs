@@ -1,4 +1,4 @@
-//! One znode (`DataNode`) and what its owner field says (`EphemeralType`).
+//! One znode (`DataNode`) and the meaning of its owner field (`EphemeralType`).
 
 use super::acl::Acl;
 use std::collections::HashSet;
@@ -9,10 +9,10 @@ use zk_wire::record::Writer;
 /// The owner of a container (`EphemeralType.CONTAINER_EPHEMERAL_OWNER`).
 pub(crate) const CONTAINER_OWNER: i64 = i64::MIN;
 const EXTENDED: i64 = 0xff << 56;
-/// The longest time to live in milliseconds, 34 years: five bytes.
+/// The longest time to live in milliseconds. It has five bytes, which is 34 years.
 pub(crate) const MAX_TTL: i64 = 0xff_ffff_ffff;
 
-/// Names in no order that a client could come to rely on, as at the real server, but the same in
+/// Names in no order that a client could rely on, as at the real server. The order is the same in
 /// each run.
 pub(crate) type Names = HashSet<Box<str>, BuildHasherDefault<DefaultHasher>>;
 
@@ -49,7 +49,8 @@ pub(crate) struct Stat {
     pub(crate) ctime: i64,
     pub(crate) mtime: i64,
     pub(crate) version: i32,
-    /// Counts creates only, and numbers sequential children; clients are told [`Node::stat`]'s.
+    /// Counts only creates, and numbers sequential children. Clients see the value of
+    /// [`Node::stat`] instead.
     pub(crate) cversion: i32,
     pub(crate) aversion: i32,
     pub(crate) owner: i64,
@@ -82,8 +83,8 @@ impl ClientStat {
     pub(crate) fn write(&self, w: Writer) -> Writer {
         let Stat { czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, pzxid } =
             self.stat;
-        // From the count of creates to that of changes: each child that is not here any more was
-        // deleted once.
+        // Clients see the number of changes, not of creates: each child that is not here any more
+        // was deleted once.
         let changes = cversion.wrapping_mul(2).wrapping_sub(self.children);
         let owner = if Kind::of(owner) == Kind::Ephemeral { owner } else { 0 };
         let w =
@@ -94,7 +95,7 @@ impl ClientStat {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// None is jute's null, which is not the same as empty to a client.
+    /// None is jute's null. A client sees that it is not the same as empty data.
     pub(crate) data: Option<Arc<[u8]>>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) stat: Stat,
@@ -102,13 +103,14 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// From when on it may be reaped, in milliseconds since 1970, if nothing happens to it.
+    /// The time in milliseconds since 1970 after which the node may be deleted, if nothing changes
+    /// it.
     pub(crate) fn reapable_from(&self) -> Option<i64> {
         if !self.children.is_empty() {
             return None;
         }
         match Kind::of(self.stat.owner) {
-            // One that was never used stays.
+            // A container that was never used stays.
             Kind::Container => (self.stat.cversion > 0).then_some(i64::MIN),
             Kind::Ttl { ms } => {
                 (ms != 0).then(|| self.stat.mtime.saturating_add(ms).saturating_add(1))
@@ -117,7 +119,7 @@ impl Node {
         }
     }
 
-    /// The session that it goes with; 0 for none.
+    /// The session that owns the node; 0 for none.
     pub(crate) fn session(&self) -> i64 {
         if Kind::of(self.stat.owner) == Kind::Ephemeral { self.stat.owner } else { 0 }
     }

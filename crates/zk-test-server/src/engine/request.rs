@@ -10,7 +10,7 @@ type Result<T> = std::result::Result<T, Malformed>;
 
 const NULL: Malformed = Malformed("a null string");
 
-/// A path: the real server fails at a null one, as at a truncated record.
+/// Reads a path. The real server fails at a null path, as at a truncated record.
 pub(crate) fn path(r: &mut Reader<'_>) -> Result<String> {
     r.nullable_string()?.ok_or(NULL)
 }
@@ -72,7 +72,8 @@ pub(crate) enum Write {
         path: String,
         version: i32,
     },
-    /// A multi's create of a node with a time to live, and no time: the real server fails at it.
+    /// A multi's create of a node with a time to live, but without the time. The real server fails
+    /// at it.
     Timeless {
         path: String,
     },
@@ -107,7 +108,8 @@ impl Write {
         }
     }
 
-    /// As an operation of a multi: `Op.create` takes the kind of node from the flags, so that a
+    /// The write as an operation of a multi: `Op.create` takes the kind of node from the flags, so
+    /// that a create2 becomes a create.
     /// create2 is a create.
     fn in_multi(self) -> Write {
         let Write::Create { op, path, data, acl, flags, ttl } = self else {
@@ -148,7 +150,7 @@ impl Multi {
             match op {
                 op::GET_CHILDREN | op::GET_DATA => {
                     let path = path(&mut r)?;
-                    r.bool()?; // watches are not set by a multi
+                    r.bool()?; // a multi sets no watches
                     reads.push(if op == op::GET_DATA {
                         Read::Data(path)
                     } else {

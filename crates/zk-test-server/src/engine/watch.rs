@@ -1,5 +1,5 @@
-//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. Where this looks
-//! odd, ZooKeeper 3.8.0 does the same.
+//! Watches (`WatchManager`, `WatcherModeManager`): which client gets which event. ZooKeeper 3.8.0
+//! has the odd cases here too.
 
 use super::ConnId;
 use super::acl::Acl;
@@ -36,7 +36,7 @@ pub(crate) struct Event {
     pub(crate) acl: Option<Arc<[Acl]>>,
 }
 
-/// A node that something happens to, and who may read it.
+/// A node with an event, and its ACL.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) path: &'a str,
@@ -48,7 +48,7 @@ pub(crate) struct Place<'a> {
 pub(crate) struct Table {
     by_path: HashMap<Arc<str>, BTreeSet<ConnId>>,
     by_conn: HashMap<ConnId, HashSet<Arc<str>>>,
-    /// Only those that are not one-shot.
+    /// The modes of watches that are not one-shot.
     modes: HashMap<ConnId, HashMap<Arc<str>, Mode>>,
     recursive: usize,
 }
@@ -64,7 +64,7 @@ impl Table {
         self.set_mode(conn, path, mode);
     }
 
-    /// A one-shot watch takes the place of a persistent one on the same path.
+    /// Sets the mode of a watch. A one-shot watch replaces a persistent one on the same path.
     fn set_mode(&mut self, conn: ConnId, path: Arc<str>, mode: Mode) {
         let modes = self.modes.entry(conn).or_default();
         let old = match mode {
@@ -82,7 +82,8 @@ impl Table {
         self.modes.get(&conn).and_then(|modes| modes.get(path)).copied().unwrap_or(Mode::OneShot)
     }
 
-    /// Tells those who watch `path`, and gives them back; not again those in `told`.
+    /// Adds events for the connections that watch `path`, except those in `told`. Returns the
+    /// connections.
     fn trigger(
         &mut self,
         Place { path, acl }: Place<'_>,
@@ -133,8 +134,8 @@ impl Table {
         }
     }
 
-    /// Whether this connection watches `path`; as the real server has it, somebody else's watch
-    /// will do. `None`: it fails at a path that leads to no root.
+    /// Whether this connection watches `path`. As in the real server, a watch of another connection
+    /// counts too. `None`: the real server fails at a path that does not begin at the root.
     fn contains(&self, path: &str, conn: ConnId) -> Option<bool> {
         if path.is_empty() {
             return Some(false);
@@ -173,7 +174,7 @@ impl Table {
         self.recursive -= modes.filter(|(_, mode)| *mode == Mode::Recursive).count();
     }
 
-    /// Panics where its parts do not fit together.
+    /// Panics if the parts do not fit together.
     #[cfg(any(test, fuzzing))]
     fn check(&self, is_here: impl Fn(ConnId) -> bool) {
         let mut watches = 0;
@@ -191,7 +192,10 @@ impl Table {
         };
         let is_watch =
             |conn, path| self.by_conn.get(conn).is_some_and(|paths| paths.contains(path));
-        assert!(modes().all(|(conn, (path, _))| is_watch(conn, path)), "the mode of no watch");
+        assert!(
+            modes().all(|(conn, (path, _))| is_watch(conn, path)),
+            "there is a mode without a watch"
+        );
         assert_eq!(
             modes().filter(|(_, (_, mode))| **mode == Mode::Recursive).count(),
             self.recursive
@@ -211,7 +215,7 @@ impl Table {
     }
 }
 
-/// "/a/b", "/a" and "/" for "/a/b/c".
+/// The paths "/a/b", "/a" and "/" for "/a/b/c".
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| match path.rfind('/') {
         Some(0) if path.len() > 1 => Some("/"),
@@ -240,7 +244,7 @@ impl Which {
     }
 }
 
-/// All watches.
+/// The two tables with all watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     pub(crate) data: Table,
@@ -278,7 +282,7 @@ impl Watches {
         );
     }
 
-    /// `None` where the real server fails.
+    /// `None` if the real server fails.
     pub(crate) fn contains(&self, path: &str, which: Which, conn: ConnId) -> Option<bool> {
         match which {
             Which::Children => self.children.contains(path, conn),

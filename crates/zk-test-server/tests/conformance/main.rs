@@ -1,10 +1,10 @@
-//! The conformance suite: what a ZooKeeper server answers, written once, run against the real one
-//! and the embedded one.
+//! The conformance suite: how a ZooKeeper server answers. Each scenario is written once and runs
+//! against the real server and the embedded one.
 //!
 //! Each scenario is a plain function named in its module's `scenarios![..]` table, and runs in a
-//! process of its own (`zk-test-support`). The expected answers were taken from the real server
-//! (3.8.0 as Debian ships it), never from guesses. Topics have a file each; `random` compares both
-//! servers with each other over random sequences of operations.
+//! process of its own (`zk-test-support`). The expected answers were observed at the real server
+//! (3.8.0 of Debian), never guessed. Each topic has a file. `random` compares both servers with
+//! each other over random sequences of operations.
 #![deny(dead_code)]
 
 mod answers;

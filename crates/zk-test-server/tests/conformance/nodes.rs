@@ -1,4 +1,4 @@
-//! Reads and writes of nodes that are there.
+//! Reads and writes of nodes that exist.
 use super::{
     answers::{Body, Heard, children, deleted},
     checks::*,
@@ -50,7 +50,7 @@ fn delete_asks_for_version_and_children() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
     client.good(&set_data("/a", b"1"));
-    // The children's and the list's versions play no part.
+    // The versions of the children and of the ACL do not matter.
     client.good(&set_acl("/a", &open()));
     let wrong = [0, 2, -2, i32::MIN];
     codes(&mut client, &wrong.map(|version| (delete_version("/a", version), BAD_VERSION)));
@@ -111,7 +111,8 @@ fn children_are_told_with_or_without_stat() {
     client.close();
 }
 
-/// Its answer would hold a Stat that it has not got.
+/// A check that succeeds should be answered with a Stat. The real server has none there, and sends
+/// no answer.
 fn a_check_that_succeeds_is_never_answered() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a"]);
@@ -170,14 +171,14 @@ fn a_session_is_told_its_ephemeral_nodes() {
     for prefix in ["", " ", "\t\n"] {
         assert_eq!(told(&mut client, prefix), all, "{prefix:?}");
     }
-    // A prefix is one of the text, not of the tree; it need not exist.
+    // A prefix is one of the text, not of the tree. No node needs to have this path.
     assert_eq!(told(&mut client, "/"), all);
     assert_eq!(told(&mut client, "/d"), ["/d/1", "/d/s0000000001", "/dir/1"]);
     assert_eq!(told(&mut client, "/d/"), ["/d/1", "/d/s0000000001"]);
     assert_eq!(told(&mut client, "/d/1"), ["/d/1"]);
     assert_eq!(told(&mut client, "/nothing"), [""; 0]);
     assert_eq!(told(&mut client, "nothing"), [""; 0]);
-    // Whoever deletes one.
+    // It does not matter which client deletes the node.
     other.good(&delete("/d/1"));
     assert_eq!(told(&mut client, "/d/"), ["/d/s0000000001"]);
     assert_eq!(told(&mut other, ""), ["/d/other"]);
@@ -198,13 +199,14 @@ fn ephemeral_nodes_go_with_their_session() {
     other.good(&ephemeral("/d/8"));
     let end = client.close().zxid;
     assert_eq!(names(&mut other, "/d"), ["8"]);
-    // Twenty-two creates, twenty-one deletes; all deletes of the close are one transaction.
+    // Twenty-two creates and twenty-one deletes. The close deletes all its nodes in one
+    // transaction.
     let left = Stat { cversion: 43, num_children: 1, pzxid: end, ..new_stat(made, 0) };
     assert_eq!(stat(&mut other, "/d"), left);
     other.close();
 }
 
-/// In the order of a hash table, whether the session is closed or expires.
+/// The events come in the order of a hash table, whether the session is closed or expires.
 fn others_hear_of_all_that_goes_with_a_session() {
     let address = Shared::chroot();
     let mut other = Client::connect(&address);
@@ -215,7 +217,7 @@ fn others_hear_of_all_that_goes_with_a_session() {
         for path in paths.iter().map(String::as_str).chain(["/d/one/e"]) {
             client.good(&ephemeral(path));
         }
-        // One-shot watches of a node and of the parents, and lasting ones of both kinds.
+        // One-shot watches on nodes and on their parents, and lasting watches of both kinds.
         other.good(&watch_data("/d/two/7"));
         other.good(&watch_children("/d/two"));
         other.good(&add_watch("/d/one", PERSISTENT_WATCH));
@@ -232,7 +234,7 @@ fn others_hear_of_all_that_goes_with_a_session() {
             Heard::Event(event) => event,
             heard => panic!("{heard:?}"),
         }));
-        // A parent's event follows its child's.
+        // The event of a parent follows that of its child.
         let at = |path: &str| events.iter().position(|event| event.path == path).expect(path);
         assert_eq!(at("/d/one"), at("/d/one/e") + 1);
         assert!(events[at("/d/two") - 1].path.starts_with("/d/two/"), "{events:?}");

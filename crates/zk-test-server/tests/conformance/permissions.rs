@@ -1,4 +1,5 @@
-//! Who may do what: credentials of connections, lists of nodes, and what each operation asks for.
+//! Permissions: the credentials of connections, the ACLs of nodes, and the permission that each
+//! operation needs.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -41,8 +42,8 @@ fn each_operation_asks_for_its_permission() {
     owner.good(&create("/n").acl(&[alice(31), world(31)]));
     make(&mut owner, &["/n/child", "/n/gone"]);
     let all = Req::GetAllChildrenNumber { path: "/n".into() };
-    // The operations, and which permissions are enough, of the node or, for creates and deletes, of
-    // its parent.
+    // The operations, and the permissions that are enough for each: of the node, or of its parent
+    // for creates and deletes.
     let operations: [(Req, i32); 12] = [
         (exists("/n"), READ | WRITE | CREATE | DELETE | ADMIN),
         (get_data("/n"), READ),
@@ -66,13 +67,13 @@ fn each_operation_asks_for_its_permission() {
             assert_ne!(owner.code(operation), NO_AUTH, "{operation:?}");
         }
     }
-    // A list without permission for anybody but exists.
+    // Without any permission only `exists` works.
     owner.good(&set_acl("/n", &[world(0)]));
     codes(
         &mut owner,
         &[(get_data("/n"), NO_AUTH), (set_acl("/n", &open()), NO_AUTH), (exists("/n"), 0)],
     );
-    // The parent's list counts, not the node's: it may go.
+    // For a delete the parent's ACL counts, not the node's.
     codes(&mut client, &[(delete("/n/child"), NO_AUTH), (create("/n/x"), NO_AUTH)]);
     client.good(&create("/mine").acl(&[acl(31, "digest", BOB)]));
     codes(&mut client, &[(get_data("/mine"), NO_AUTH), (delete("/mine"), 0)]);
@@ -86,7 +87,7 @@ fn credentials_are_added_and_told() {
     let reply = client.good(&auth("digest", "alice:wonder"));
     assert_eq!((reply.xid, reply.zxid, reply.body), (-4, 0, Body::Empty));
     assert_eq!(client.body(&Req::WhoAmI), Body::Who(vec![user("alice"), ip.clone()]));
-    // Again, and of the same address: nothing new. A wrong password is other credentials.
+    // The same credentials again change nothing. A wrong password makes other credentials.
     client.good(&auth("digest", "alice:wonder"));
     client.good(&auth("ip", "anything"));
     client.good(&auth("digest", "alice:wrong"));
@@ -104,7 +105,7 @@ fn credentials_of_an_unknown_scheme_close_the_connection() {
         let reply = client.call(&auth(scheme, "alice:wonder"));
         assert_eq!((reply.xid, reply.zxid, reply.err), (-4, 0, AUTH_FAILED), "{scheme}");
         assert_eq!(client.next(), Heard::Closed);
-        // The session is not harmed.
+        // The session still lives.
         let mut again = Hello::again(&client).say(&address).unwrap();
         assert_eq!(stat(&mut again, "/e").ephemeral_owner, client.id());
         again.close();
@@ -130,7 +131,7 @@ fn the_scheme_auth_stands_for_all_credentials() {
     found.sort_by_key(key);
     expected.sort_by_key(key);
     assert_eq!(found, expected);
-    // Two that stand for the same are two.
+    // Two entries stay two, although they stand for the same credentials.
     client.good(&create("/b").acl(&[acl(31, "auth", "x"), acl(31, "auth", "y")]));
     assert_eq!(list(&mut client, "/b").len(), 4);
 }
@@ -156,7 +157,7 @@ fn lists_are_set_and_read_with_their_version() {
     let Body::Acl(list, stat) = client.body(&get_acl("/a")) else { panic!() };
     assert_eq!(list, [world(1), alice(31), acl(4, "ip", "10.0.0.0/8")]);
     assert_eq!(Body::Stat(timeless(stat)), expected(3));
-    // Bits that mean nothing are kept.
+    // Bits without a meaning are kept.
     client.good(&set_acl("/a", &[world(-1)]));
     let Body::Acl(list, _) = client.body(&get_acl("/a")) else { panic!() };
     assert_eq!(list, [world(-1)]);
@@ -273,7 +274,7 @@ fn the_superuser_may_do_everything() {
     client.good(&set_acl("/n", &[world(READ)]));
     assert_eq!(client.code(&create("/a").acl(&[acl(31, "super", "")])), INVALID_ACL);
     client.good(&delete("/n/child"));
-    // The scheme `auth` stands for the digests alone.
+    // The scheme `auth` stands only for the digests.
     client.good(&create("/mine").acl(&[acl(31, "auth", "")]));
     let Body::Acl(list, _) = client.body(&get_acl("/mine")) else { panic!() };
     assert!(list.iter().all(|entry| entry.scheme == "digest"), "{list:?}");

@@ -1,5 +1,5 @@
-//! What a server that dies and comes back has kept: everything but connections and what belongs to
-//! them.
+//! A server that is killed and started again has kept everything but its connections and their
+//! state.
 use super::{
     answers::{Body, Heard},
     checks::*,
@@ -58,7 +58,7 @@ fn nodes_sessions_and_counters_are_kept() {
     assert_eq!(client.rest(), []);
     let mut again = Hello { seen: last, ..Hello::again(&client) }.say(address).unwrap();
     assert_eq!(again.welcome, client.welcome);
-    // The credentials have to be said again, the watches are gone.
+    // The credentials have to be sent again, and the watches are gone.
     assert_eq!(again.code(&get_data("/locked")), NO_AUTH);
     again.good(&auth("digest", "alice:wonder"));
     assert_eq!(look(&mut again), before);

@@ -1,4 +1,4 @@
-//! Transaction ids: what takes one, and which one an answer tells.
+//! Transaction ids: which requests take one, and which one each answer has.
 use super::{
     answers::{Body, Reply},
     checks::*,
@@ -9,7 +9,7 @@ use zk_test_support::{Server, raw::Stat, scenarios};
 
 scenarios![a_fresh_server_counts_from_one, writes_take_a_zxid_even_if_they_fail];
 
-/// Nobody else uses it.
+/// No other scenario uses this server.
 fn a_fresh_server_counts_from_one() {
     let server = Server::start();
     let address = &server.connect_string();
@@ -25,7 +25,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
     make(&mut client, &["/a", "/a/b"]);
     let all = Req::GetAllChildrenNumber { path: "/a".into() };
     let unreadable = |op| Req::Other { op, body: vec![0] };
-    // A request, its code, and how many zxids it takes.
+    // A request, its error code, and how many zxids it takes.
     let requests: Vec<(Req, i32, i64)> = vec![
         (create("/c"), 0, 1),
         (create2("/d"), 0, 1),
@@ -38,7 +38,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
         (Req::Multi(vec![create("/m"), delete("/m"), create("/n")]), 0, 1),
         (Req::Multi(vec![]), 0, 1),
         (Req::Multi(vec![create("/o"), create("/o")]), 0, 1),
-        // Failures do.
+        // Failed writes take one.
         (create("/a"), NODE_EXISTS, 1),
         (create("/x/y"), NO_NODE, 1),
         (create("bad"), BAD_ARGUMENTS, 1),
@@ -51,12 +51,12 @@ fn writes_take_a_zxid_even_if_they_fail() {
         (set_acl("/x", &open()), NO_NODE, 1),
         (check("/a", 7), BAD_VERSION, 1),
         (Req::Other { op: op::RECONFIG, body: vec![0xff; 20] }, RECONFIG_DISABLED, 1),
-        // And so do writes that cannot be read, a multi that cannot be even two.
+        // So do writes that cannot be read. A multi that cannot be read takes two.
         (unreadable(op::CREATE), MARSHALLING, 1),
         (unreadable(op::DELETE), MARSHALLING, 1),
         (unreadable(op::MULTI), MARSHALLING, 1),
         (Req::Multi(vec![exists("/a")]), MARSHALLING, 1),
-        // Reads do not.
+        // Reads take none.
         (exists("/a"), 0, 0),
         (exists("/x"), NO_NODE, 0),
         (watch_data("/a"), 0, 0),
@@ -86,11 +86,11 @@ fn writes_take_a_zxid_even_if_they_fail() {
         assert_eq!((reply.err, reply.zxid - last), (code, takes), "{request:?}");
         last = reply.zxid;
     }
-    // A check that succeeds takes one too, and tells nobody.
+    // A check that succeeds takes one too, but gets no answer.
     client.send(&[check("/a", 0), Req::Ping]);
     assert_eq!(client.reply().unwrap().zxid, last + 1);
     client.forget();
-    // Credentials have no zxid at all.
+    // The answer to credentials has no zxid at all.
     assert_eq!(client.good(&auth("digest", "a:b")).zxid, 0);
     assert_eq!(client.good(&Req::Ping).zxid, last + 1);
 }
@@ -153,7 +153,7 @@ fn sessions_take_zxids(address: &str) {
     let first = zxid(&mut client);
     let other = Client::connect(address);
     assert_eq!(zxid(&mut client), first + 1);
-    // Moving is free, and so are all refusals.
+    // Moving a session takes no zxid, and neither do refusals.
     let mut moved = Hello::again(&other).say(address).unwrap();
     Hello { id: 7, ..Hello::new() }.say(address).unwrap();
     assert!(Hello { seen: i64::MAX, ..Hello::new() }.say(address).is_none());
@@ -164,7 +164,7 @@ fn sessions_take_zxids(address: &str) {
 
 fn stats_of_a_fresh_server(address: &str) {
     let mut client = Client::connect(address);
-    // The session's own begin was the first transaction.
+    // The begin of the session was the first transaction.
     assert_eq!(client.good(&Req::Ping).zxid, 1);
     for (path, children) in [("/", 1), ("/zookeeper", 2), ("/zookeeper/quota", 0)] {
         let cversion = if path == "/" { -1 } else { -children };
@@ -186,7 +186,7 @@ fn stats_of_a_fresh_server(address: &str) {
         client.body(&Req::GetAllChildrenNumber { path: "/zookeeper".into() }),
         Body::Number(2)
     );
-    // The root's own changes.
+    // Changes of the root itself.
     let (_, a) = made(&mut client, &create("/a"));
     assert_eq!(a, 2);
     let root = stat(&mut client, "/");

@@ -1,5 +1,5 @@
-//! What the random sequences have met: it is told, and what must be among it is checked, so that
-//! they cannot quietly shrink.
+//! Counts the operations and answers of the random sequences, prints the counts, and checks that
+//! the expected ones occurred. So the sequences cannot lose a part unnoticed.
 use super::{
     super::{
         answers::{Body, Heard, Kind, Outcome},
@@ -9,7 +9,7 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt};
 
-/// Stands for all.
+/// Stands for all unknown opcodes.
 const UNKNOWN: i32 = 99;
 
 /// Opcodes and their names.
@@ -74,7 +74,7 @@ pub struct Coverage {
     events: BTreeMap<Kind, usize>,
     acts: usize,
     packets: usize,
-    /// Opcodes with codes.
+    /// Counts by opcode and error code.
     pairs: BTreeMap<(i32, i32), usize>,
 }
 
@@ -125,7 +125,7 @@ impl Coverage {
         *self.codes.entry(code).or_default() += 1;
     }
 
-    /// Everything in the tables was met.
+    /// Checks that everything in the tables has occurred.
     pub fn check(&self) {
         let operations =
             OPERATIONS.iter().filter(|(opcode, _)| !self.operations.contains_key(opcode));
@@ -135,7 +135,8 @@ impl Coverage {
             operations.chain(codes).map(|(_, name)| (*name).to_owned()).collect();
         missing.extend(events.map(|kind| format!("{kind:?}")));
         assert!(missing.is_empty(), "the random sequences did not meet {missing:?}\n{self}");
-        // Each has succeeded, but those that cannot, or have no answer then.
+        // Each operation has succeeded at least once, except those that cannot succeed, or are not
+        // answered then.
         let never = [op::CHECK, op::RECONFIG, op::CREATE_SESSION, UNKNOWN];
         let failed = OPERATIONS.iter().filter(|(opcode, _)| {
             !never.contains(opcode) && !self.pairs.contains_key(&(*opcode, 0))
