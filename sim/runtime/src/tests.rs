@@ -1,4 +1,4 @@
-//! The world by itself, with small programs in it.
+//! Tests of the simulated world itself, with small programs.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ fn fork(body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
     thread::spawn(body)
 }
 
-/// No thread loses its processor: what the world does at some time finds the threads where they
-/// should be by then.
+/// A policy that never takes the processor from a thread. So an action of the world at a certain
+/// time finds the threads at the expected place.
 fn calm(seed: u64) -> Config {
     let policy = Policy { run_length: 3, preempt_one_in: 0, longest_preemption: Duration::ZERO };
     Config { policy: Some(policy), ..Config::seed(seed) }
@@ -110,7 +110,8 @@ fn threads_that_share_without_a_mutex_are_caught_in_between() {
     assert!(lost);
 }
 
-/// Whoever looks before it registers sleeps through the news that comes in between.
+/// A thread that checks the state before it registers sleeps through a change that comes in
+/// between.
 #[test]
 fn a_lost_wake_up_is_found_as_a_deadlock() {
     let found = (0..100).any(|seed| {
@@ -148,7 +149,7 @@ fn a_mutex_that_is_taken_twice_is_told_of() {
     assert!(report.failures[0].text.contains("second time"));
 }
 
-/// In a process of its own, which the watchdog ends.
+/// The test runs in a process of its own, which the watchdog ends.
 #[test]
 fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
     const STUCK: &str = "ZK_SIM_STUCK";
@@ -242,7 +243,7 @@ fn a_timeout_ends_at_its_nanosecond() {
             let (_sender, receiver) = bounded::<()>(1);
             let start = now();
             thread::sleep(Duration::from_nanos(123_456_789));
-            // The sleep itself is a step, and takes a microsecond.
+            // The sleep itself is a step and takes a microsecond.
             let slept = now() - start;
             assert!(
                 slept >= Duration::from_nanos(123_456_789) && slept < Duration::from_millis(150),
@@ -316,7 +317,7 @@ fn each_process_has_its_own_clock_and_it_may_drift() {
             set_drift(process, -500_000);
             assert_eq!(clock_of(process), before);
         });
-        // Two sleeps that overlap: a minute in all.
+        // Two sleeps that overlap: one minute altogether.
         after(Duration::from_millis(10_700), move || sleep_host(process, Duration::from_secs(40)));
         after(Duration::from_millis(20_700), move || sleep_host(process, Duration::from_secs(50)));
     }));
@@ -345,7 +346,7 @@ fn each_process_has_its_own_statics() {
     assert_eq!(seen, [(1, 1), (2, 2), (3, 3)]);
 }
 
-/// Counts every millisecond.
+/// A process that counts every millisecond.
 fn ticking(number: u8) -> (ProcessId, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let ticks = count.clone();
@@ -408,7 +409,7 @@ fn the_end_of_main_ends_the_process() {
 
 // ---- the network ----
 
-/// Answers each byte with the next one; closes after a 9.
+/// A service that answers each byte with the next one, and closes after a 9.
 #[derive(Default)]
 struct Echo {
     opened: Vec<ConnId>,
@@ -461,7 +462,7 @@ impl Client {
         Client { poll, socket }
     }
 
-    /// Waits for an event, for at most a second.
+    /// Waits for an event, for a second at most.
     fn event(&mut self) -> bool {
         let mut events = Events::with_capacity(4);
         let until = Instant::now() + Duration::from_secs(1);
@@ -482,7 +483,7 @@ impl Client {
         self
     }
 
-    /// Reads exactly so many bytes, or the error or end that comes before.
+    /// Reads exactly so many bytes, or returns the error or the end that comes before.
     fn read(&mut self, length: usize) -> Result<Vec<u8>, ErrorKind> {
         let mut all = Vec::new();
         while all.len() < length {
@@ -547,13 +548,13 @@ fn what_happens_to_a_connection_is_found_at_its_ends_and_nowhere_else() {
                 let mut cut = Client::connect().connected();
                 let mut deaf = Client::connect().connected();
                 let mut left = Client::connect().connected();
-                thread::sleep(10 * MS); // the world cuts them
+                thread::sleep(10 * MS); // the world cuts the connections meanwhile
                 assert_eq!(cut.read(1), Err(ErrorKind::ConnectionReset));
                 deaf.write(&[1]);
                 assert_eq!(
                     deaf.read(1),
                     Err(ErrorKind::TimedOut),
-                    "the server's end is gone, and it hears nothing"
+                    "the server's end is closed, and the service gets nothing"
                 );
                 assert_eq!(left.read(1), Err(ErrorKind::ConnectionReset));
                 finish();
@@ -582,15 +583,15 @@ fn a_frozen_link_delivers_later_and_a_hole_never() {
             echo();
             start(1, || {
                 let mut client = Client::connect().connected();
-                thread::sleep(10 * MS); // frozen
+                thread::sleep(10 * MS); // the link is frozen meanwhile
                 client.write(&[1]);
                 client.write(&[2]);
                 assert_eq!(client.read(1), Err(ErrorKind::TimedOut));
-                thread::sleep(Duration::from_secs(1)); // it thaws
+                thread::sleep(Duration::from_secs(1)); // the link is open again
                 assert_eq!(client.read(2), Ok(vec![2, 3]));
-                thread::sleep(Duration::from_secs(4)); // a hole
+                thread::sleep(Duration::from_secs(4)); // the link is a hole
                 client.write(&[3]);
-                thread::sleep(Duration::from_secs(4)); // no hole any more
+                thread::sleep(Duration::from_secs(4)); // the link is open again
                 client.write(&[4]);
                 assert_eq!(client.read(1), Err(ErrorKind::TimedOut));
                 let mut client = Client::connect().connected();
@@ -643,7 +644,7 @@ fn an_address_without_a_service_refuses_and_a_server_that_goes_resets() {
                     finish();
                 }
             }
-            panic!("nobody said anything");
+            panic!("the service got bytes that no client has sent");
         });
         after(5 * MS, || net::server_gone(server(), false));
     }));

@@ -1,5 +1,5 @@
-//! What is played: small worlds of two to four threads, every schedule of which loom tries, and
-//! crowds, of whose schedules shuttle tries many.
+//! The scenarios: small worlds of two to four threads, for which loom tries every schedule, and
+//! crowds, for which shuttle tries many schedules.
 
 pub mod notifier;
 pub mod local_lock;
