@@ -2,7 +2,7 @@
 //!
 //! | file | what it is for |
 //! | --- | --- |
-//! | `asked.rs` | which run to play, as the command line says it |
+//! | `asked.rs` | the run that the command line asks for |
 //! | `play.rs` | one run, in this process or in a child process |
 //! | `search.rs` | many seeds, on all cores |
 //! | `shrink.rs` | the fewest faults with which a run still fails |
@@ -78,9 +78,9 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
             "--chance" => chance = Some(number(&value)?),
             "--count" => wish.count.push(value),
             "--write" => wish.write = Some(PathBuf::from(value)),
-            // For the tests of this program: fails once all these faults were injected.
+            // For the tests of this program: the run fails once all these faults were injected.
             "--planted" => planted = asked::numbers(&value)?,
-            _ => return Err(format!("{option} means nothing here")),
+            _ => return Err(format!("{option} is unknown")),
         }
     }
     let of_seed = |seed| Source::Seed(seed, mode.unwrap_or_default());
@@ -100,7 +100,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Result<Order, String> {
         (None, None, Some(file)) if mode.is_none() => {
             Ok(Order::Play(asked(Source::File(file)), wish))
         }
-        _ => Err("say either --seconds, or --play, or --plan (whose file has its mode)".to_owned()),
+        _ => Err("give --seconds, --play or --plan (whose file has its mode)".to_owned()),
     }
 }
 
