@@ -353,7 +353,7 @@ impl World {
         });
     }
 
-    /// An operator sets the numbers of permits back to what all clients were told.
+    /// An operator sets the numbers of permits back to the original values.
     fn reset_permits(&self) {
         for place in &self.0.scenario.job.places {
             if let Recipe::Semaphore { permits, .. } = place.recipe {

@@ -1,5 +1,5 @@
-//! Requests that fail half-way, over each recipe: what is left at the server, what the caller is
-//! told, and when.
+//! Requests that fail half-way, over each recipe: what is left at the server, which error the
+//! caller gets, and when.
 use crate::support::{
     Direction, On, OpKind, Proxy, Raw, Recipe, Shared, Test,
     recipe::{Lock, Row, over_recipes, rows},
@@ -18,7 +18,7 @@ use zk_mutex::{
 };
 
 const PATH: &str = "/locks/orders";
-/// For threads that get their turn late on a busy machine.
+/// For threads that run late on a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 const T: Duration = Duration::from_secs(6);
 
@@ -35,7 +35,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A session through a proxy, and the lock's folder made.
+    /// A session through a proxy; the lock's folder exists.
     fn new(recipe: Recipe) -> Stage {
         let at = Shared::chroot();
         let (host, chroot) = at.split_once('/').unwrap();
@@ -57,14 +57,14 @@ impl Stage {
         full_path(&self.at, &self.recipe.folder(PATH))
     }
 
-    /// What keeps ours waiting, and waits for it.
+    /// A lock of another session: it keeps ours waiting, or waits for it.
     fn rival(&self) -> (ZkSession, Lock) {
         let session = session(&self.at);
         let lock = self.recipe.rival().make(&session, PATH);
         (session, lock)
     }
 
-    /// Everything asked so far is done, and nothing of it is left, while the session lives.
+    /// Checks that all requests are executed and nothing is left, while the session lives.
     fn end(self) {
         let id = self.session.session_id();
         until_state(&self.session, SessionState::Connected);
@@ -76,7 +76,7 @@ impl Stage {
 
 // ---- how long to wait ----
 
-/// As `try_lock` does.
+/// A timeout of zero does the same as `try_lock`.
 fn timeout_of_zero_asks_once(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_session, rival) = stage.rival();
@@ -93,7 +93,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     assert!(stage.lock.lock_timeout(Duration::ZERO).unwrap().is_none() && held.is_held());
     assert_eq!(nodes(&stage.at, PATH), before, "no node is left");
     if recipe.is_lock() && recipe != Recipe::Exclusive {
-        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and none was made");
+        assert_eq!(stage.proxy.count(recipe.own(OpKind::Create)), 0, "and no node was made");
     }
     held.unlock().unwrap();
     for wait in [&zero, &zero.clone().or_until(later)] {
@@ -110,7 +110,7 @@ fn timeout_of_zero_asks_once(recipe: Recipe) {
     stage.end();
 }
 
-/// Whichever comes first.
+/// The wait ends by the first of the three.
 fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     const LONG: Duration = Duration::from_secs(60);
     let stage = Stage::new(recipe);
@@ -135,7 +135,7 @@ fn wait_ends_by_its_timeout_its_deadline_or_its_token(recipe: Recipe) {
     });
     assert!(held.is_held());
     held.unlock().unwrap();
-    // A token that is not cancelled, and a wait that ends late, keep nobody out.
+    // A token that is not cancelled and a late deadline do not end the wait.
     let all = Wait::timeout(LONG).or_until(Instant::now() + LONG).cancelled_by(&CancelToken::new());
     assert!(stage.lock.lock_with(all).unwrap().is_some_and(|guard| guard.is_held()));
     stage.end();
@@ -154,7 +154,7 @@ fn node_is_deleted_cleanly_when_the_call_after_its_create_fails(recipe: Recipe) 
     deleted.wait();
     raw.set_acl(&stage.folder(), ALL).unwrap();
     assert_eq!(stage.proxy.count(OpKind::Create.on(recipe.mark())), 1);
-    assert!(queue(&stage.at, PATH).is_empty(), "gone, with the session open");
+    assert!(queue(&stage.at, PATH).is_empty(), "the node is deleted while the session is open");
     stage.end();
 }
 
@@ -206,7 +206,7 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
             let guard = stage.lock.lock().unwrap();
             let name = recipe.name(guard.path());
             assert!(guard.is_held());
-            // Seen by the server, not by us: what the reply should have said is gone for good.
+            // The server has executed the create, but its reply is lost.
             until("only the holder's node is left", SOON, || {
                 (queue(&stage.at, PATH) == [name.as_str()]).then_some(())
             });
@@ -220,11 +220,11 @@ fn node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock(recipe:
         assert!(!name.contains(orphan_id));
         unlocked.unwrap();
     });
-    assert_eq!(stage.session.session_id(), id, "the same session swept it");
+    assert_eq!(stage.session.session_id(), id, "the same session has deleted the node");
     stage.end();
 }
 
-/// In which direction nothing passes, when that ends, and the scenario's name.
+/// The direction in which nothing passes, when this ends, and the scenario's name.
 const ABANDONED: [(Direction, Heals, &str); 4] = [
     (
         Direction::ToServer,
@@ -251,11 +251,11 @@ const ABANDONED: [(Direction, Heals, &str); 4] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Heals {
     AtOnce,
-    /// When the session has given up the connection.
+    /// The fault ends when the session has given up the connection.
     AfterTheConnection,
 }
 
-/// `lock_timeout` gives up while its create is on its way in a black hole.
+/// `lock_timeout` gives up while its create is under way in a black hole.
 fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     let stage = Stage::new(recipe);
     stage.proxy.hold(hold, true);
@@ -265,7 +265,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
     assert_eq!(
         said,
         Err(Error::Unavailable { op: recipe.ops()[0], path: PATH.into(), cause: Cause::Deadline }),
-        "nobody was seen ahead"
+        "no contender was seen ahead"
     );
     assert!(
         took >= Duration::from_millis(300) && took < Duration::from_millis(300) + SLACK,
@@ -278,7 +278,7 @@ fn abandoned(recipe: Recipe, hold: Direction, heals: Heals) {
         assert_eq!(nodes(&stage.at, PATH).len(), 1, "made");
     }
     stage.proxy.black_hole(false);
-    // What was held back has passed before what is asked now.
+    // The requests that were held back arrive before this call's requests.
     let (_other, theirs) = stage.rival();
     stage.end_of_abandoned();
     assert!(theirs.lock_timeout(SOON).unwrap().is_some());
@@ -290,7 +290,7 @@ impl Stage {
         until_state(&self.session, SessionState::Connected);
         self.lock.lock().unwrap().unlock().unwrap();
         until_empty(&self.at, PATH);
-        thread::sleep(Duration::from_millis(300)); // an orphan made late would stay
+        thread::sleep(Duration::from_millis(300)); // a node that was made late would stay
         until_empty(&self.at, PATH);
     }
 }
@@ -363,12 +363,12 @@ fn none_means_that_somebody_else_has_it(recipe: Recipe) {
         (1, usize::from(!recipe.is_lock())),
         "one read, no write"
     );
-    // Long enough to see, on a busy machine, that somebody is ahead.
+    // Long enough, even on a busy machine, to see another contender ahead.
     let (start, limit) = (Instant::now(), Duration::from_millis(1500));
     assert!(stage.lock.lock_timeout(limit).unwrap().is_none());
     let took = start.elapsed();
     assert!((limit..limit + SLACK).contains(&took), "{took:?}");
-    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
     stage.end();
 }
@@ -389,11 +389,11 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
         assert!(matches!(said, Err(Error::Unavailable { .. })), "{said:?}");
         assert!(took < Duration::from_secs(3) + SLACK, "{took:?}");
     });
-    // While it is away nothing is known: threads queued behind each other included.
+    // During the outage nothing is known, also for threads that queue behind each other.
     assert!(matches!(stage.lock.try_lock().map(drop), Err(Error::Unavailable { .. })));
     stage.proxy.refuse(false);
     until_state(&stage.session, SessionState::Connected);
-    until("our node is gone", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
+    until("our node is deleted", SOON, || (queue(&stage.at, PATH).len() == 1).then_some(()));
     guard.unlock().unwrap();
     stage.end();
 }
@@ -454,7 +454,7 @@ fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
         );
     });
     proxy.refuse(false);
-    until_state(&session, SessionState::Connected); // the budget is spent until then
+    until_state(&session, SessionState::Connected); // the budget is spent by then
     lock.lock().unwrap().unlock().unwrap();
     until_empty(&at, PATH);
 }

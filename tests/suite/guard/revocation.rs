@@ -1,5 +1,4 @@
-//! A holder is asked to let go: it hears of it, and what becomes of its lock then is its own
-//! affair.
+//! Revocation: the holder is notified of a request to release its lock, and then decides itself.
 use crate::support::{
     Raw, Shared,
     contend::{proxied, session, spawn_waiting, until_queue},
@@ -21,7 +20,7 @@ use zk_mutex::{
 use zk_test_server::{Matcher, Op};
 
 const LOCK: &str = "/locks/orders";
-/// What Curator writes, and compares with.
+/// The bytes that Curator writes and compares.
 const MESSAGE: &[u8] = b"__REVOKE__";
 /// Long enough to see that something does not come.
 const A_WHILE: Duration = Duration::from_millis(300);
@@ -41,7 +40,7 @@ fn does_not_come(asked: &RevokeSignal) {
     assert!(!asked.wait(A_WHILE) && !asked.is_requested(), "asked");
 }
 
-/// Writes as any other client may.
+/// Sets the data, as any other client may.
 #[track_caller]
 fn write(at: &str, path: &str, data: &[u8]) {
     Raw::connect(at).and_then(|mut raw| raw.set_data(&full_path(at, path), data)).unwrap();
@@ -63,22 +62,22 @@ fn a_holder_that_is_asked_hears_of_it_and_lets_go_when_it_will() {
     assert!(
         guard.is_held() && !guard.lost().receiver().try_recv().is_err_and(|e| e.is_disconnected())
     );
-    assert!(other.try_lock().unwrap().is_none(), "nothing happens by itself");
+    assert!(other.try_lock().unwrap().is_none(), "the holder still has the lock");
     assert!(
         theirs.attempt_revoke(guard.path()).unwrap().is_some(),
-        "asked again, and by the node's path"
+        "a second request, by the node's path"
     );
     guard.unlock().unwrap();
     let next = other.lock_timeout(SOON).unwrap().unwrap();
     does_not_come(&next.revoke_requested());
-    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "its node is gone");
+    assert!(other.attempt_revoke(&contender).unwrap().is_none(), "the node is deleted");
     assert!(theirs.attempt_revoke(&format!("{LOCK}/{}", contender.name)).unwrap().is_none());
     drop(next);
     until_empty(&at, LOCK);
 }
 
-/// Curator's message takes the place of what the holder wrote: whoever asks is the last to see
-/// that.
+/// Curator's message replaces the data of the holder. The client that requests the revocation is
+/// the last one to see that data.
 fn whoever_asks_is_given_what_the_node_said_until_then() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
@@ -168,7 +167,7 @@ fn a_request_from_before_anybody_listened_is_heard() {
     write(&at, guard.path(), MESSAGE);
     comes(&guard.revoke_requested());
     drop(guard);
-    // A watch that somebody else asks for hears of it too.
+    // A watch that another caller has set reports the request too.
     let guard = lock.lock().unwrap();
     write(&at, guard.path(), MESSAGE);
     until_watched(&at, &guard);
@@ -201,8 +200,8 @@ fn who_is_asked_while_it_waits_knows_once_it_holds() {
         let make =
             |session| ZkMutex::builder(session, LOCK).wait_strategy(strategy).build().unwrap();
         let (first, second) = (make(&theirs), make(&ours));
-        // Asked before it watches its own node, and after; granted at once, and when it has looked
-        // again.
+        // The requests come before the waiter watches its own node, and after; the lock is granted
+        // at once, and after another listing.
         let now = Duration::ZERO;
         for (pause, then) in [(now, now), (A_WHILE, now), (now, A_WHILE), (A_WHILE, A_WHILE)] {
             let held = first.lock().unwrap();
@@ -243,10 +242,7 @@ fn a_lock_that_is_asked_for_goes_to_others_and_not_to_the_next_thread_here() {
         let local = spawn_waiting(scope, || {
             let guard = here.lock().unwrap();
             order.lock().push("here");
-            assert!(
-                !guard.revoke_requested().is_requested(),
-                "another node, of which nobody asked"
-            );
+            assert!(!guard.revoke_requested().is_requested(), "another node, without a request");
         });
         assert!(there.attempt_revoke(&there.contenders().unwrap()[0]).unwrap().is_some());
         comes(&asked);
@@ -271,7 +267,11 @@ fn readers_that_share_a_node_are_asked_together_and_nobody_joins_them() {
             tell.send(reading.path().to_owned()).unwrap();
             comes(&reading.revoke_requested());
         });
-        assert_eq!(told.recv_timeout(SOON).as_deref(), Ok(reading.path()), "they share a node");
+        assert_eq!(
+            told.recv_timeout(SOON).as_deref(),
+            Ok(reading.path()),
+            "the readers share a node"
+        );
         let mut readers = other.holders().unwrap();
         assert_eq!(readers.len(), 1);
         assert!(other.attempt_revoke(&readers.remove(0)).unwrap().is_some());
@@ -324,7 +324,7 @@ fn a_request_or_its_answer_that_is_lost_is_made_again() {
             server.drop_request(Op::SetData);
         }
         let said = other.attempt_revoke(&contender).unwrap();
-        assert_eq!(said, Some(contender.data), "and not what the first request wrote");
+        assert_eq!(said, Some(contender.data), "and not the data of the first request");
         assert_eq!((server.pending_faults(), server.count(Matcher::from(Op::SetData))), (0, 2));
         comes(&asked);
         guard.unlock().unwrap();
@@ -379,7 +379,7 @@ fn a_permit_and_a_leader_are_asked_by_their_nodes_and_other_nodes_are_not_writte
     assert!(theirs.attempt_revoke(leadership.path()).unwrap().is_some());
     comes(&leadership.revoke_requested());
     assert!(permit.is_held() && leadership.is_held());
-    // A contender of another recipe, whose name leads elsewhere.
+    // A contender of another recipe, whose name belongs to another path.
     let holder = semaphore.holders().unwrap().remove(0);
     let said = ZkMutex::new(&theirs, "/limits/downloads/locks").unwrap().attempt_revoke(&holder);
     assert!(matches!(said, Err(Error::InvalidConfig { .. })), "{said:?}");

@@ -280,7 +280,7 @@ fn answered(core: &Core, link: u64, first: bool, body: &[u8]) -> (Option<Request
     }
 }
 
-/// Session id and password of a connect reply; None where the server denied the session.
+/// The session's id and password in a connect reply; None if the server refused the session.
 fn session(body: &[u8]) -> Option<(i64, Vec<u8>)> {
     let mut body = Reader(body);
     body.take(8)?;

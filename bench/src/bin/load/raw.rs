@@ -1,5 +1,4 @@
-//! A client that says just enough of ZooKeeper's protocol, and can send without waiting for
-//! answers.
+//! A minimal client of ZooKeeper's protocol, which can send without waiting for answers.
 
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
