@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_does_not_say_comes_of_its_seed() {
+    fn missing_parts_of_a_file_come_from_its_seed() {
         let scenario =
             read(r#"{"seed": 3, "mode": "usual", "chance": 7, "mix": {"locks": 9}}"#).unwrap();
         let mut expected = Scenario::of(3, Mode::Usual);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scenario_is_refused_with_its_place() {
+    fn an_invalid_scenario_is_refused_with_its_place() {
         let text = write(&Scenario::of(1, Mode::Usual)).unwrap();
         assert!(read("").is_err_and(|e| e == "there is nothing in it"));
         assert!(read("{}").is_err_and(|e| e == "its scenario: it has no seed"));

@@ -1,4 +1,4 @@
-//! The requests of an operator, who uses a client of another kind.
+//! The requests of an operator, by a client of another kind.
 
 /// A request.
 #[derive(Clone, Debug)]

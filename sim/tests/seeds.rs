@@ -128,7 +128,7 @@ fn a_scenario_in_a_file_is_the_same_run() {
 }
 
 #[test]
-fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
+fn a_failing_seed_is_shrunk_and_the_printed_command_fails_too() {
     // The search ends as soon as the seed is shrunk. On a busy machine this takes long.
     let wish = ["--seconds", "1", "--seed", SHORT, "--shrink-seconds", "600"];
     let output = simulate(&[&wish[..], &["--planted", "5,20"]].concat());
@@ -151,7 +151,7 @@ fn a_seed_that_fails_is_shrunk_and_the_command_that_is_told_fails_too() {
 }
 
 #[test]
-fn what_means_nothing_is_refused() {
+fn unknown_arguments_are_refused() {
     for arguments in [
         &["--seconds"][..],
         &[],

@@ -1,4 +1,4 @@
-//! The one test binary: collects the scenario modules and runs each scenario in a process of its
+//! The only test binary: it collects the scenario modules and runs each scenario in a process of its
 //! own.
 //!
 //! A folder is a subject, a file in it is a chapter, and both make the scenario's name:

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_request_is_about() {
+    fn reads_the_operation_and_path_of_a_request() {
         let frame = body(Writer::request(7, 12).buffer(b"/locks").bool(true).frame());
         let request = RequestSummary::request(&frame, 5).unwrap();
         assert_eq!((request.op, request.opcode, request.xid), (Op::GetChildren, 12, 7));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connect_request_tells_which_session_it_wants() {
+    fn a_connect_request_names_its_session() {
         let request =
             ConnectRequest { last_zxid: 1, timeout_ms: 4000, session_id: 77, password: &[0; 16] };
         let frame = body(request.frame());

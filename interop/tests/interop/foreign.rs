@@ -211,7 +211,7 @@ fn works_below_a_chroot() {
 
 // ---- watches ----
 
-fn is_told_of_each_change() {
+fn gets_an_event_of_each_change() {
     let address = Shared::chroot();
     run(async {
         let (zk, other) = (connect(&address).await, connect(&address).await);
@@ -271,7 +271,7 @@ fn proxied(address: &str) -> (Proxy, String) {
     (proxy, through)
 }
 
-fn is_told_what_it_missed_without_a_connection() {
+fn gets_the_events_that_it_missed_without_a_connection() {
     let address = Shared::chroot();
     let (proxy, through) = proxied(&address);
     run(async {
@@ -531,8 +531,8 @@ scenarios![
     does_several_operations_at_once,
     keeps_strangers_out,
     works_below_a_chroot,
-    is_told_of_each_change,
-    is_told_what_it_missed_without_a_connection,
+    gets_an_event_of_each_change,
+    gets_the_events_that_it_missed_without_a_connection,
     a_session_ends_with_its_client_or_by_expiry,
     a_session_is_taken_over_by_another_connection,
     the_lock_counts_exactly,

@@ -90,7 +90,7 @@ fn a_mutex_excludes_and_the_same_seed_is_the_same_run() {
 }
 
 #[test]
-fn threads_that_share_without_a_mutex_are_caught_in_between() {
+fn threads_that_share_without_a_mutex_interleave() {
     let lost = (0..50).any(|seed| {
         let count = Arc::new(AtomicU64::new(0));
         let shared = count.clone();
@@ -139,7 +139,7 @@ fn a_lost_wake_up_is_found_as_a_deadlock() {
 }
 
 #[test]
-fn a_mutex_that_is_taken_twice_is_told_of() {
+fn a_mutex_that_is_taken_twice_is_reported() {
     let report = alone(1, || {
         let mutex = Mutex::new(());
         let _first = mutex.lock();
@@ -151,7 +151,7 @@ fn a_mutex_that_is_taken_twice_is_told_of() {
 
 /// The test runs in a process of its own, which the watchdog ends.
 #[test]
-fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
+fn a_thread_without_scheduling_points_is_reported() {
     const STUCK: &str = "ZK_SIM_STUCK";
     if std::env::var_os(STUCK).is_some() {
         let config = Config { watchdog: Some(100 * MS), ..Config::seed(1) };
@@ -167,7 +167,7 @@ fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
             });
         });
     }
-    let name = "tests::a_thread_that_never_comes_to_a_scheduling_point_is_told_of";
+    let name = "tests::a_thread_without_scheduling_points_is_reported";
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", name, "--nocapture"]).env(STUCK, "1").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -176,7 +176,7 @@ fn a_thread_that_never_comes_to_a_scheduling_point_is_told_of() {
 }
 
 #[test]
-fn a_panic_is_told_of_with_its_thread() {
+fn a_panic_is_reported_with_its_thread() {
     let report = alone(1, || {
         let thread =
             thread::Builder::new().name("clumsy".to_owned()).spawn(|| panic!("oh")).unwrap();
@@ -187,7 +187,7 @@ fn a_panic_is_told_of_with_its_thread() {
 }
 
 #[test]
-fn channels_keep_the_order_and_tell_of_their_end() {
+fn channels_keep_the_order_and_report_their_end() {
     for seed in 0..50 {
         good(&alone(seed, || {
             let (sender, receiver) = bounded(2);
@@ -512,7 +512,7 @@ impl Client {
 }
 
 #[test]
-fn bytes_go_there_and_back_in_order_and_ends_are_told() {
+fn bytes_pass_in_order_in_both_directions_and_ends_are_reported() {
     for seed in 0..50 {
         let report = run(calm(seed), || {
             let service = echo();
@@ -540,7 +540,7 @@ fn bytes_go_there_and_back_in_order_and_ends_are_told() {
 }
 
 #[test]
-fn what_happens_to_a_connection_is_found_at_its_ends_and_nowhere_else() {
+fn a_fault_of_a_connection_shows_at_its_ends_and_at_no_other_connection() {
     for seed in 0..20 {
         good(&run(calm(seed), || {
             let service = echo();

@@ -126,7 +126,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/queue.rs",
         from: "if phase != TurnPhase::Requesting {",
         to: "if phase == TurnPhase::Blocked {",
-        scenario: "queue::a_thread_that_only_tries_hears_that_the_lock_is_held",
+        scenario: "queue::a_thread_that_only_tries_finds_the_lock_held",
         words: DEADLOCK,
     },
     Mutant {
@@ -264,7 +264,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "        if now >= self.end.get() {\n            self.end_if_due(now);\n        }\n        node.loss().is_none()",
         to: "        now < self.end.get() && node.loss().is_none()",
-        scenario: "lease::a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too",
+        scenario: "lease::a_check_after_one_that_saw_the_loss_sees_it_too",
         words: "held again",
     },
     Mutant {
@@ -291,7 +291,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "state.nodes.drain().map(|(_, node)| node).filter(|node| node.mark(reason)).collect()",
         to: "state.nodes.values().filter(|node| node.mark(reason) || true).cloned().collect()",
-        scenario: "lease::a_loss_that_several_threads_find_is_told_once",
+        scenario: "lease::a_loss_that_several_threads_find_is_notified_once",
         words: "right: None",
     },
     Mutant {
@@ -300,7 +300,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/lease.rs",
         from: "let mut lost = self.lapse(&mut state, now);\n        lost.extend",
         to: "let mut lost = Vec::new();\n        lost.extend",
-        scenario: "lease::a_loss_that_several_threads_find_is_told_once",
+        scenario: "lease::a_loss_that_several_threads_find_is_notified_once",
         words: "LeaseExpired",
     },
     Mutant {
@@ -336,7 +336,7 @@ pub const ALL: &[Mutant] = &[
         file: "session/generation.rs",
         from: "    //= session/generation.rs: fn watch_event",
         to: "    fn watch_event(&self, _kind: i32, path: &str) {\n        self.nodes.notify(path, true);\n        self.lease.node_deleted(path, BootTime::now());\n    }",
-        scenario: "lease::a_waiter_that_hears_of_the_deletion_finds_the_hold_lost",
+        scenario: "lease::a_waiter_that_is_notified_of_the_deletion_finds_the_hold_lost",
         words: "two guards are valid",
     },
     Mutant {
@@ -355,7 +355,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/reentry.rs",
         from: "        let before = self.0.lock().insert(thread, hold.clone());\n        drop(before);",
         to: "        let mut map = self.0.lock();\n        drop(map.insert(thread, hold.clone()));\n        drop(map);",
-        scenario: "reentry::a_hold_may_ask_for_its_lock_when_it_goes",
+        scenario: "reentry::a_hold_may_read_its_lock_when_it_is_dropped",
         words: DEADLOCK,
     },
     Mutant {
@@ -364,7 +364,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/reentry.rs",
         from: "is_some_and(|own| std::ptr::eq(&**own, hold))",
         to: "is_some()",
-        scenario: "reentry::guards_of_two_threads_and_a_look_from_a_third",
+        scenario: "reentry::guards_of_two_threads_and_a_check_by_a_third",
         words: "a guard that was given up ends the next hold",
     },
     // ---- a lock in this process ----
@@ -419,7 +419,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/keep.rs",
         from: "if matches!(&state.watch, Others::Contended(of) if of == local_hold.node.path()) {",
         to: "if false {",
-        scenario: "local_lock::a_lock_that_is_kept_goes_when_somebody_asks_for_it",
+        scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
         words: "the nodes that were deleted",
     },
     Mutant {
@@ -428,7 +428,7 @@ pub const ALL: &[Mutant] = &[
         file: "local/keep.rs",
         from: "self.state.lock().kept.take().map(|(local_hold, _)| local_hold)",
         to: "self.state.lock().kept.as_ref().map(|(local_hold, _)| local_hold.clone())",
-        scenario: "local_lock::a_lock_that_is_kept_goes_when_somebody_asks_for_it",
+        scenario: "local_lock::a_kept_lock_is_released_when_another_contender_comes",
         words: "the nodes that were deleted",
     },
     Mutant {

@@ -39,10 +39,10 @@ pub const CHECKS: [&str; 18] = [
     "stale guard",
     "token order",
     "stale write",
-    "told late",
+    "notified late",
     "lost, and held",
     "signal after the release",
-    "asked by nobody",
+    "request of no client",
     "asleep",
     "deadline",
     "error in calm",
@@ -298,8 +298,9 @@ impl Observer {
     /// The holder of this node has seen a revocation request.
     pub fn is_asked(&self, path: &str) {
         let was = self.seen(|seen| seen.asked_for.contains(path));
-        let text = || format!("{path}: its holder was asked to let go, and nobody did ask");
-        self.check("asked by nobody", was, text);
+        let text =
+            || format!("{path}: its holder has a revocation request that no client has made");
+        self.check("request of no client", was, text);
     }
 
     // ---- locks that outlive sessions ----
@@ -374,7 +375,9 @@ impl Observer {
             match path {
                 Ok(path) => servers.operate(vec![Request::Delete { path }]),
                 Err(path) => {
-                    let text = format!("{path} outlives its session, and nobody has made it so");
+                    let text = format!(
+                        "{path} outlives its session, and no process has made it persistent"
+                    );
                     fail("node left", text);
                 }
             }
@@ -561,7 +564,7 @@ impl Seen {
             self.holds.iter().find(|hold| hold.hold.is_same(&new.hold)).and_then(|hold| hold.lost);
         if lost.is_some_and(|lost| lost < asked) {
             let text = format!(
-                "{} was lost at {lost:?}, and given to who asked at {asked:?}",
+                "{} was lost at {lost:?}, and granted to a call that began at {asked:?}",
                 new.hold.path
             );
             return Some(("stale guard", text));
@@ -600,7 +603,7 @@ impl Seen {
         let text = || format!("{} was asked for, and goes on with {}", new.hold.path, who(new));
         let is_passed_on =
             new.node.mode == Mode::Exclusive && self.let_go_as_asked.contains(&new.hold.path);
-        is_passed_on.then(|| ("handed over though asked for", text()))
+        is_passed_on.then(|| ("handed over despite a request", text()))
     }
 
     /// Checks that the token is above those of all earlier guards that excluded this one.
@@ -679,7 +682,7 @@ impl Seen {
     /// Checks that holders are notified in time after the end of their lease.
     fn told_late(&mut self) -> Option<Broken> {
         self.forget_dead();
-        self.counts.note("told late");
+        self.counts.note("notified late");
         for hold in &mut self.holds {
             if hold.lost.is_none() && !hold.hold.is_held_at(clock_of(hold.process)) {
                 hold.lost = Some(now());
@@ -698,7 +701,7 @@ impl Seen {
             }
             if now() > *since + late {
                 let text = format!("{}: the lease is over since {since:?}", guard.hold.path);
-                return Some(("told late", text));
+                return Some(("notified late", text));
             }
         }
         None

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_what_its_node_wants_and_where_it_stands() {
+    fn a_name_has_the_mode_and_the_place_of_its_node() {
         let node = |path: &str| {
             let Node { lock, mode, number } = Node::of(path);
             (lock, mode, number)

@@ -98,7 +98,7 @@ impl Seen {
                     let path = format!("{}/lock", place.path);
                     let node = tree.iter().find(|node| node.path == path && node.owner != 0);
                     if let Some(node) = node.filter(|node| !self.is_held(&node.path, node.owner)) {
-                        all.push((format!("{path} stands, and nobody holds it"), node.owner));
+                        all.push((format!("{path} exists, and no process holds it"), node.owner));
                     }
                 }
             }
@@ -116,7 +116,7 @@ impl Seen {
             };
             if !contenders.iter().any(|other| is_ahead(&other)) {
                 all.push((
-                    format!("{} is first, and nobody holds it", own.info.path),
+                    format!("{} is first, and no process holds it", own.info.path),
                     own.info.owner,
                 ));
             }
@@ -140,7 +140,7 @@ impl Seen {
                 all.push((format!("{path} waits, and there are permits enough"), session));
             } else if !inside(session) {
                 all.push((
-                    format!("{path} stands, and nobody holds it nor waits with it"),
+                    format!("{path} exists, and no process holds it or waits with it"),
                     session,
                 ));
             }

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_they_were_told() {
+    fn numbers_are_read_as_they_were_written() {
         for (all, told) in [
             (vec![], ""),
             (vec![7], "7"),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_numbers_is_refused() {
+    fn an_invalid_list_of_numbers_is_refused() {
         for told in ["x", "1-", "-1", "1-2-3", "5-3", "0-18446744073709551615", "1..3"] {
             assert!(numbers(told).is_err(), "{told}");
         }

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_runs_tell_is_added_up() {
+    fn results_of_runs_are_added_up() {
         let mut sums = Value::Null;
         add(&mut sums, &json!({"steps": 3, "seconds": 1.5, "checks": {"a": 1, "b": 0}}));
         add(&mut sums, &json!({"steps": 4, "seconds": 1, "checks": {"a": 2, "b": 0, "c": 5}}));

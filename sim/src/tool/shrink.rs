@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_with_all_its_faults_alone_stays_as_it_is() {
+    fn a_plan_that_needs_all_its_faults_stays_as_it_is() {
         let (part, played) = found(20, 2, |part| part.faults.len() == 20);
         assert_eq!(part, whole(20));
         assert!(played < 500, "{played}");

@@ -265,7 +265,7 @@ impl Worker {
         if let Some(lost) = lost.as_ref().filter(|_| was_lost) {
             let clock = Clock::start();
             if lost.wait(Duration::from_secs(5)).is_none() {
-                fail("told late", format!("{path}: lost, and lost() is not ready"));
+                fail("notified late", format!("{path}: lost, and lost() is not ready"));
             }
             clock.check(&self.shared.observer, format!("lost() of {path}"), Duration::ZERO);
         }

@@ -77,7 +77,7 @@ final class Leaders {
         told.next("one does not lead", "the end of its leadership");
         told.next("one leads", "its new leadership");
         equal(List.of(one.hasLeadership(), two.hasLeadership(), told.all()), List.of(true, false, List.of()),
-                "who leads");
+                "the leaders and the reports");
     }
 
     static void selectorLetsEachLeadAlone(Scene scene) throws Exception {

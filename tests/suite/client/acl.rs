@@ -67,7 +67,7 @@ fn entries_are_on_the_nodes_and_parents_of_every_recipe() {
     }
 }
 
-fn those_who_are_not_named_look_on_and_do_not_enter() {
+fn clients_without_an_entry_may_read_and_not_lock() {
     let at = Shared::chroot();
     let (ours, theirs) = (with_auth(&at, "service:secret"), session(&at));
     let mutex = ZkMutex::builder(&ours, LOCK).acl(ours_and(Permission::READ)).build().unwrap();
@@ -102,7 +102,7 @@ fn one_path_with_other_entries_is_refused() {
     mutex.lock().unwrap().unlock().unwrap();
 }
 
-fn entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check() {
+fn entries_that_the_server_refuses_are_an_error_with_advice() {
     let at = Shared::chroot();
     let ours = session(&at); // without credentials
     let one = |scheme: &str, id: &str| {
@@ -165,8 +165,8 @@ fn too_many_entries_are_refused_before_anything_is_sent() {
 
 scenarios![
     entries_are_on_the_nodes_and_parents_of_every_recipe,
-    those_who_are_not_named_look_on_and_do_not_enter,
+    clients_without_an_entry_may_read_and_not_lock,
     one_path_with_other_entries_is_refused,
-    entries_that_the_server_does_not_take_are_an_error_that_says_what_to_check,
+    entries_that_the_server_refuses_are_an_error_with_advice,
     too_many_entries_are_refused_before_anything_is_sent,
 ];

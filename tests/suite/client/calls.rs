@@ -105,7 +105,7 @@ fn the_client_and_the_locks_are_one_session_at_the_server() {
     until_gone(&at, "/host");
 }
 
-fn a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection() {
+fn a_shared_session_refuses_what_it_cannot_do_and_keeps_its_connection() {
     let at = Shared::chroot();
     let session = session(&at);
     let events = session.subscribe();
@@ -388,7 +388,7 @@ fn a_listing_that_is_too_long_is_an_error_of_that_call_alone() {
 scenarios![
     all_calls_of_the_client_work_below_the_chroot,
     the_client_and_the_locks_are_one_session_at_the_server,
-    a_shared_session_refuses_what_it_cannot_have_and_keeps_its_connection,
+    a_shared_session_refuses_what_it_cannot_do_and_keeps_its_connection,
     watches_of_the_client_and_of_locks_on_the_same_nodes_all_fire,
     many_threads_use_one_client_while_others_lock,
     every_caller_gets_the_same_client_while_it_lives,

@@ -190,7 +190,7 @@ fn requests_go_on_after_a_restart_of_the_server() {
 
 // ---- watches ----
 
-fn what_changed_in_an_outage_is_delivered_after_it() {
+fn changes_in_an_outage_are_delivered_after_it() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
     for path in ["/data", "/gone", "/list", "/calm", "/later"] {
@@ -236,7 +236,7 @@ fn what_changed_in_an_outage_is_delivered_after_it() {
 
 /// The first connection after the outage dies before its first answer. The change is delivered on
 /// the next connection.
-fn what_changed_is_delivered_though_the_reconnection_fails_at_first() {
+fn changes_are_delivered_though_the_reconnection_fails_at_first() {
     let stage = Stage::new(LONG);
     let client = stage.session.client().unwrap();
     make(&client, "/n", CreateMode::Persistent);
@@ -312,7 +312,7 @@ fn an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session() 
     );
 }
 
-fn a_client_asked_for_in_an_outage_comes_with_the_connection() {
+fn a_client_requested_in_an_outage_comes_with_the_connection() {
     let stage = Stage::new(LONG);
     thread::scope(|scope| {
         let mut asks = None;
@@ -372,11 +372,11 @@ scenarios![
     no_request_waits_for_the_end_of_an_outage,
     nonsense_of_the_server_does_not_reach_the_client,
     requests_go_on_after_a_restart_of_the_server,
-    what_changed_in_an_outage_is_delivered_after_it,
-    what_changed_is_delivered_though_the_reconnection_fails_at_first,
+    changes_in_an_outage_are_delivered_after_it,
+    changes_are_delivered_though_the_reconnection_fails_at_first,
     thousands_of_watches_survive_a_cut,
     an_expired_session_is_a_clean_error_and_a_new_client_is_of_the_new_session,
-    a_client_asked_for_in_an_outage_comes_with_the_connection,
+    a_client_requested_in_an_outage_comes_with_the_connection,
     a_client_closed_in_an_outage_closes_and_the_lock_is_still_held,
     a_busy_client_does_not_cost_a_lock_its_lease,
 ];

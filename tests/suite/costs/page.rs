@@ -496,7 +496,7 @@ fn a_mutex_costs_what_the_page_says() {
         let waiter = Waiter::start_waiting(scope, || near.lock().unwrap());
         until_queue(&scene.server.connect_string(), LOCK, 3);
         held.unlock().unwrap();
-        until("the one ahead has it", SOON, || ahead.is_done().then_some(()));
+        until("the waiter ahead has it", SOON, || ahead.is_done().then_some(()));
         scene.woken_row("its wake-up, if others were ahead", &waiter, || ahead.let_go());
         waiter.let_go();
     });

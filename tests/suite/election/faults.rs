@@ -483,7 +483,7 @@ fn loss_between_the_election_and_the_call_is_never_seen() {
     }
 }
 
-fn leader_that_is_expired_while_the_call_runs_is_told_and_stands_again() {
+fn leader_that_is_expired_while_the_call_runs_is_notified_and_queues_again() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (tell, told) = bounded(1);
@@ -554,6 +554,6 @@ scenarios![
     refused_candidate_is_out_and_says_why on embedded,
     candidate_that_the_server_answers_with_an_error_tries_on on embedded,
     loss_between_the_election_and_the_call_is_never_seen on embedded,
-    leader_that_is_expired_while_the_call_runs_is_told_and_stands_again on embedded,
+    leader_that_is_expired_while_the_call_runs_is_notified_and_queues_again on embedded,
     candidates_node_is_swept_when_the_reply_to_its_create_is_lost,
 ];

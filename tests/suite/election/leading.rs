@@ -107,7 +107,7 @@ fn candidates_lead_in_the_order_in_which_they_joined() {
     until_empty(&at, PATH);
 }
 
-fn candidate_that_leaves_from_the_middle_promotes_nobody() {
+fn candidate_that_leaves_from_the_middle_promotes_no_other() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -261,7 +261,7 @@ fn waiting_for_leadership_in_vain_is_no_error() {
     assert!(candidate.wait_leader_timeout(Duration::ZERO).unwrap().is_some());
 }
 
-fn own_node_deleted_by_somebody_ends_the_term_and_it_stands_again() {
+fn own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -288,7 +288,7 @@ fn own_node_deleted_by_somebody_ends_the_term_and_it_stands_again() {
     until_empty(&at, PATH);
 }
 
-fn slow_reader_of_events_keeps_nobody_waiting() {
+fn slow_reader_of_events_blocks_no_other() {
     let at = Shared::chroot();
     let session = session(&at);
     let candidate = election(&session).join().unwrap();
@@ -495,7 +495,7 @@ fn next_one_leads_though_the_first_went_while_the_next_was_away() {
 
 // ---- the runner ----
 
-fn runner_leads_again_until_it_has_had_enough() {
+fn runner_leads_again_until_it_ends_itself() {
     let at = Shared::chroot();
     let session = session(&at);
     let election = election(&session);
@@ -648,14 +648,14 @@ fn what_debug_shows() {
 
 scenarios![
     candidates_lead_in_the_order_in_which_they_joined,
-    candidate_that_leaves_from_the_middle_promotes_nobody,
+    candidate_that_leaves_from_the_middle_promotes_no_other,
     leadership_rotates_over_the_candidates,
     nothing_is_left_after_leaving_and_joining_anew_is_another_candidate,
     candidates_that_are_dropped_leave_wherever_they_stand,
     leaving_ends_the_waits_of_other_threads,
     waiting_for_leadership_in_vain_is_no_error,
-    own_node_deleted_by_somebody_ends_the_term_and_it_stands_again,
-    slow_reader_of_events_keeps_nobody_waiting,
+    own_node_deleted_by_a_third_party_ends_the_term_and_it_queues_again,
+    slow_reader_of_events_blocks_no_other,
     closed_session_ends_the_candidacy,
     path_may_not_exist_yet_and_goes_without_a_trace,
     paths_that_are_none_are_refused,
@@ -664,7 +664,7 @@ scenarios![
     foreign_latches_are_respected_and_respect_ours,
     leader_that_is_killed_elects_the_next,
     next_one_leads_though_the_first_went_while_the_next_was_away,
-    runner_leads_again_until_it_has_had_enough,
+    runner_leads_again_until_it_ends_itself,
     runners_lead_one_after_the_other,
     panic_of_the_runners_work_ends_its_term_and_goes_on,
     runner_is_cancelled_while_it_waits_and_between_two_terms,

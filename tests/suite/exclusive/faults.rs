@@ -49,7 +49,7 @@ fn two(at: &str) -> ([ZkSession; 2], [ZkExclusiveLock; 2]) {
 
 // ---- a create without an answer ----
 
-fn create_whose_answer_is_lost_is_known_again() {
+fn create_whose_answer_is_lost_is_recognised() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let ours = id(&ours);
@@ -303,7 +303,7 @@ fn unlock_without_an_answer_says_so_and_the_node_goes() {
 
 // ---- changes of our node by third parties ----
 
-fn holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone() {
+fn holder_whose_node_another_replaces_is_notified_and_leaves_the_new_node_alone() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     for asked in [true, false] {
@@ -375,7 +375,7 @@ fn node_replaced_behind_its_create_is_not_granted() {
 
 /// The node was deleted while the holder was disconnected, so there is no event: the holder finds
 /// it on the next connection.
-fn holder_whose_node_is_replaced_while_it_is_cut_off_is_told() {
+fn holder_whose_node_is_replaced_while_it_is_cut_off_is_notified() {
     let (server, at) = start();
     let ([ours, _theirs], [mine, other]) = two(&at);
     let guard = mine.lock().unwrap();
@@ -569,7 +569,7 @@ fn hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped() {
 /// In an outage, a thread that finds the lock taken checks whether a guard of this process holds
 /// it. It may be the first to see the end of the lease, and logs it. A logger that blocks there
 /// must keep no other thread from the lock.
-fn a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out() {
+fn a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other() {
     let (server, at) = start();
     let ours = session_of(&at, Duration::from_secs(3));
     let mine = lock(&ours);
@@ -684,7 +684,7 @@ fn count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_
     assert_eq!(stat(&at, NODE).map(|node| node.ephemeral_owner), Some(next.session_id()));
 }
 
-fn node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same() {
+fn node_whose_data_is_set_after_its_create_is_still_ours() {
     let (server, at) = start();
     let session = session(&at);
     let lock = lock(&session);
@@ -703,7 +703,7 @@ fn node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same() {
 
 scenarios![
     on embedded;
-    create_whose_answer_is_lost_is_known_again,
+    create_whose_answer_is_lost_is_recognised,
     create_that_is_lost_is_sent_again,
     create_given_up_in_the_middle_is_removed_and_nothing_else_is,
     create_whose_answer_is_lost_is_removed_when_its_time_is_up,
@@ -712,9 +712,9 @@ scenarios![
     release_whose_requests_are_lost_is_done,
     release_is_done_over_cuts_restarts_and_black_holes,
     unlock_without_an_answer_says_so_and_the_node_goes,
-    holder_whose_node_another_replaces_is_told_and_leaves_that_one_alone,
+    holder_whose_node_another_replaces_is_notified_and_leaves_the_new_node_alone,
     node_replaced_behind_its_create_is_not_granted,
-    holder_whose_node_is_replaced_while_it_is_cut_off_is_told,
+    holder_whose_node_is_replaced_while_it_is_cut_off_is_notified,
     event_of_the_node_before_ours_is_no_loss,
     data_set_on_our_node_is_no_loss_and_its_release_deletes_it,
     folder_deleted_under_holder_and_waiter_is_made_again,
@@ -722,8 +722,8 @@ scenarios![
     waiter_waits_on_over_everything,
     node_that_goes_while_the_waiter_is_cut_off_is_not_missed,
     hold_that_outlived_its_lease_keeps_others_out_until_it_is_dropped,
-    a_logger_that_blocks_whoever_sees_the_loss_keeps_nobody_else_out,
+    a_logger_that_blocks_the_thread_that_finds_the_loss_blocks_no_other,
     try_lock_and_timeouts_end_in_time_in_a_black_hole,
-    node_that_somebody_writes_to_behind_its_create_is_ours_all_the_same,
+    node_whose_data_is_set_after_its_create_is_still_ours,
     count_stays_exact_and_nothing_is_left_while_requests_answers_and_connections_are_lost,
 ];

@@ -153,7 +153,7 @@ fn every_way_to_ask_gets_it_and_lets_it_go() {
 
 /// A dropped lock's node is deleted in the background. Meanwhile it does not count as another
 /// holder's.
-fn what_this_process_has_let_go_never_keeps_it_out() {
+fn released_nodes_of_this_process_never_keep_it_out() {
     let at = Shared::chroot();
     let session = session(&at);
     let lock = lock(&session);
@@ -166,7 +166,7 @@ fn what_this_process_has_let_go_never_keeps_it_out() {
 
 // ---- the node ----
 
-fn node_says_whose_it_is_and_missing_parents_are_made() {
+fn node_names_its_owner_and_missing_parents_are_made() {
     let bare = Shared::chroot();
     for at in [bare.clone(), format!("{bare}/not/there/yet")] {
         let session = session(&at);
@@ -189,14 +189,14 @@ fn node_says_whose_it_is_and_missing_parents_are_made() {
     }
 }
 
-fn holder_is_shown_and_those_who_wait_are_not() {
+fn holder_is_shown_and_waiters_are_not() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (first, second) = (lock(&ours), lock(&theirs));
     let guard = first.lock().unwrap();
     thread::scope(|scope| {
         let waiter = spawn_waiting(scope, || second.lock().unwrap().fencing_token());
-        let holder = second.holders().unwrap().pop().expect("somebody holds it");
+        let holder = second.holders().unwrap().pop().expect("the lock is held");
         assert_eq!(Some(holder.session_id), ours.session_id());
         assert!(String::from_utf8(holder.data).unwrap().ends_with(&format!(":{}", process::id())));
         let token = guard.fencing_token();
@@ -301,7 +301,7 @@ fn timeout_and_cancellation_leave_nothing() {
     until_empty(&at, LOCK);
 }
 
-fn close_frees_it_and_ends_those_who_wait() {
+fn close_releases_it_and_ends_the_waits() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (first, second) = (lock(&ours), lock(&theirs));
@@ -394,14 +394,14 @@ scenarios![
     threads_of_one_process_take_turns_in_order,
     it_is_not_reentrant_and_any_thread_may_end_a_hold,
     every_way_to_ask_gets_it_and_lets_it_go,
-    what_this_process_has_let_go_never_keeps_it_out,
-    node_says_whose_it_is_and_missing_parents_are_made,
-    holder_is_shown_and_those_who_wait_are_not,
+    released_nodes_of_this_process_never_keep_it_out,
+    node_names_its_owner_and_missing_parents_are_made,
+    holder_is_shown_and_waiters_are_not,
     another_clients_node_keeps_us_out_until_it_goes,
     acl_is_on_node_and_parents,
     one_path_is_for_one_kind_of_lock,
     timeout_and_cancellation_leave_nothing,
-    close_frees_it_and_ends_those_who_wait,
+    close_releases_it_and_ends_the_waits,
     count_stays_exact_while_the_server_is_killed_and_restarted within 240,
     panic_releases_it,
 ];

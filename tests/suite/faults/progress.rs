@@ -51,7 +51,7 @@ fn lock_gives_up_where_creates_are_never_answered(recipe: Recipe) {
     gives_up_where_nothing_answers(recipe, Op::Create.on(recipe.mark()));
 }
 
-fn lock_gives_up_where_its_place_in_the_queue_is_never_told(recipe: Recipe) {
+fn lock_gives_up_where_its_listings_are_never_answered(recipe: Recipe) {
     let asks = if recipe == Recipe::Exclusive {
         Op::GetData.on("/lock")
     } else {
@@ -88,7 +88,7 @@ pub fn tests() -> Vec<Test> {
     let rows = rows![
         Recipe::any =>
         lock_gives_up_where_creates_are_never_answered,
-        lock_gives_up_where_its_place_in_the_queue_is_never_told,
+        lock_gives_up_where_its_listings_are_never_answered,
         waiter_in_its_place_waits_on_beyond_the_policy
     ];
     // Only the embedded server can leave single requests unanswered.

@@ -174,7 +174,7 @@ fn original_error_is_kept_when_the_clean_up_fails_too(recipe: Recipe) {
     until_empty(&stage.at, PATH);
 }
 
-fn close_during_the_call_after_the_create_is_told_and_leaves_nothing(recipe: Recipe) {
+fn close_during_the_call_after_the_create_is_reported_and_leaves_nothing(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let listed = stage.proxy.on_request(OpKind::GetChildren, SOON);
     stage.proxy.silence_reply(OpKind::GetChildren);
@@ -352,7 +352,7 @@ fn lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage(recipe: Rec
     stage.end();
 }
 
-fn none_means_that_somebody_else_has_it(recipe: Recipe) {
+fn none_means_that_another_contender_has_it(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
@@ -398,7 +398,7 @@ fn deadline_of_a_wait_that_passes_in_an_outage_is_no_contention(recipe: Recipe) 
     stage.end();
 }
 
-fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
+fn threads_that_queue_here_in_an_outage_get_the_outage_as_error(recipe: Recipe) {
     let stage = Stage::new(recipe);
     let (_other, theirs) = stage.rival();
     let guard = theirs.lock().unwrap();
@@ -430,7 +430,7 @@ fn threads_that_queue_here_in_an_outage_are_told_so(recipe: Recipe) {
     stage.end();
 }
 
-fn lock_in_an_outage_that_outlasts_the_retry_policy_is_told(recipe: Recipe) {
+fn lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error(recipe: Recipe) {
     let at = Shared::chroot();
     let (host, chroot) = at.split_once('/').unwrap();
     let proxy = Proxy::start(host.parse().unwrap());
@@ -468,14 +468,14 @@ pub fn tests() -> Vec<Test> {
         try_lock_in_a_black_hole_gives_up_in_a_sixth_of_the_timeout,
         lock_timeout_in_a_black_hole_returns_in_time_and_names_the_outage,
         deadline_of_a_wait_that_passes_in_an_outage_is_no_contention,
-        threads_that_queue_here_in_an_outage_are_told_so,
-        lock_in_an_outage_that_outlasts_the_retry_policy_is_told;
+        threads_that_queue_here_in_an_outage_get_the_outage_as_error,
+        lock_in_an_outage_that_outlasts_the_retry_policy_is_an_error;
         Recipe::queues =>
         node_is_deleted_cleanly_when_the_call_after_its_create_fails,
         original_error_is_kept_when_the_clean_up_fails_too,
-        close_during_the_call_after_the_create_is_told_and_leaves_nothing,
+        close_during_the_call_after_the_create_is_reported_and_leaves_nothing,
         node_of_a_create_without_an_answer_is_swept_and_another_gets_the_lock,
-        none_means_that_somebody_else_has_it,
+        none_means_that_another_contender_has_it,
     ];
     rows.extend(ABANDONED.map(|(hold, heals, name)| {
         Row::new(name, Recipe::any, move |recipe| abandoned(recipe, hold, heals))

@@ -126,7 +126,7 @@ impl Contender {
 
 // ---- the holder's node ----
 
-fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
+fn holder_whose_node_is_deleted_is_notified_at_once_if_it_took_the_signal(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
@@ -143,7 +143,7 @@ fn holder_whose_node_is_deleted_is_told_at_once_when_it_asked(recipe: Recipe) {
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe) {
+fn holder_whose_node_is_deleted_is_notified_once_it_has_held_a_little(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
@@ -155,7 +155,7 @@ fn holder_whose_node_is_deleted_is_told_once_it_has_held_a_little(recipe: Recipe
     folder.end();
 }
 
-fn holder_whose_node_is_deleted_right_after_the_grant_is_told(recipe: Recipe) {
+fn holder_whose_node_is_deleted_right_after_the_grant_is_notified(recipe: Recipe) {
     let folder = Folder::new();
     let (_session, lock) = folder.lock(recipe);
     let guard = lock.lock().unwrap();
@@ -185,7 +185,7 @@ fn data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed(rec
     folder.end();
 }
 
-fn lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody(recipe: Recipe) {
+fn lost_guard_blocks_no_thread_and_its_late_drop_affects_no_other(recipe: Recipe) {
     let folder = Folder::new();
     let (session, lock) = folder.lock(recipe);
     let sole = recipe.sole().make(&session, PATH);
@@ -422,7 +422,7 @@ fn data_set_behind_the_listing_does_not_disturb_the_queue(recipe: Recipe) {
     );
 }
 
-fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe: Recipe) {
+fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_notified(recipe: Recipe) {
     let folder = Folder::new();
     let [(_a, first), (_b, second)] = [folder.lock(recipe.sole()), folder.lock(recipe.sole())];
     let (proxy, _session, third) = folder.proxied(recipe, Duration::from_secs(12));
@@ -483,7 +483,7 @@ fn holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told(recipe
 /// The event comes right behind the answer to the read that set its watch. A waiter that registers
 /// for the event only after this answer would sleep on.
 fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: Recipe) {
-    the_one_ahead_goes_while_its_read_travels(
+    node_ahead_is_deleted_while_its_read_travels(
         recipe,
         |_, _| (),
         |own, granted| assert_eq!(granted, own),
@@ -495,14 +495,14 @@ fn event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed(recipe: R
 fn waiter_whose_node_is_deleted_while_its_reads_travel_is_not_granted_without_a_node(
     recipe: Recipe,
 ) {
-    the_one_ahead_goes_while_its_read_travels(
+    node_ahead_is_deleted_while_its_read_travels(
         recipe,
         |folder, own| folder.delete(own),
         |own, granted| assert_ne!(granted, own),
     );
 }
 
-fn the_one_ahead_goes_while_its_read_travels(
+fn node_ahead_is_deleted_while_its_read_travels(
     recipe: Recipe,
     before: impl FnOnce(&Folder, &str),
     then: impl FnOnce(String, String),
@@ -645,9 +645,9 @@ fn waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it(recip
 pub fn tests() -> Vec<Test> {
     let rows = rows![
         Recipe::any =>
-        holder_whose_node_is_deleted_is_told_at_once_when_it_asked,
-        holder_whose_node_is_deleted_is_told_once_it_has_held_a_little,
-        holder_whose_node_is_deleted_right_after_the_grant_is_told,
+        holder_whose_node_is_deleted_is_notified_at_once_if_it_took_the_signal,
+        holder_whose_node_is_deleted_is_notified_once_it_has_held_a_little,
+        holder_whose_node_is_deleted_right_after_the_grant_is_notified,
         data_set_on_the_holders_node_is_no_loss_and_its_later_deletion_is_noticed;
         Recipe::queues =>
         waiter_whose_node_is_deleted_while_first_in_line_queues_again,
@@ -655,14 +655,14 @@ pub fn tests() -> Vec<Test> {
         revocation_on_the_node_ahead_arms_the_watch_again,
         node_ahead_that_goes_while_the_waiter_is_cut_off_is_not_missed;
         Recipe::is_lock_that_queues =>
-        lost_guard_blocks_no_thread_and_its_late_drop_disturbs_nobody,
+        lost_guard_blocks_no_thread_and_its_late_drop_affects_no_other,
         waiter_whose_node_is_deleted_while_it_is_granted_does_not_believe_in_it;
         Recipe::waits_in_one_row =>
         waiter_whose_node_is_deleted_between_two_others_queues_again,
         folder_deleted_while_one_holds_and_two_wait_grants_one_after_the_other,
         waiter_whose_node_is_deleted_behind_its_listing_is_not_granted_beside_another,
         data_set_behind_the_listing_does_not_disturb_the_queue,
-        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_told,
+        holder_whose_node_is_deleted_behind_the_listing_that_grants_it_is_notified,
         waiter_whose_node_is_deleted_while_it_is_cut_off_queues_again;
         Recipe::watches_the_node_ahead =>
         event_that_comes_with_the_answer_that_armed_its_watch_is_not_missed,

@@ -22,7 +22,7 @@ fn is_lost<T>(said: zk_mutex::Result<T>) {
     assert!(matches!(said, Err(Error::Lost { .. })), "{:?}", said.map(drop));
 }
 
-fn a_thread_whose_guards_leaked_locks_again_once_it_says_so() {
+fn a_thread_whose_guards_leaked_locks_again_after_clear_lost() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
     let mutex = ZkMutex::new(&session, PATH).unwrap();
@@ -129,7 +129,7 @@ fn the_node_of_leaked_guards_goes_when_they_are_given_up() {
 }
 
 scenarios![on embedded;
-    a_thread_whose_guards_leaked_locks_again_once_it_says_so,
+    a_thread_whose_guards_leaked_locks_again_after_clear_lost,
     a_guard_that_was_given_up_does_nothing_to_the_next_hold,
     readers_and_writers_whose_guards_leaked_lock_again_too,
     the_node_of_leaked_guards_goes_when_they_are_given_up,

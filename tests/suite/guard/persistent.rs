@@ -84,7 +84,7 @@ fn a_persistent_lock_outlives_its_session_until_it_is_released_by_name() {
     }
 }
 
-fn whoever_waits_goes_on_waiting_until_it_is_released() {
+fn waiters_wait_until_the_persistent_lock_is_released() {
     const ROUNDS: usize = 4;
     let at = Shared::chroot();
     let (ours, locked) = (session(&at), AtomicBool::new(false));
@@ -164,7 +164,7 @@ fn a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant() {
     until_empty(&at, LOCK);
 }
 
-fn the_next_thread_here_is_not_handed_what_is_kept() {
+fn a_persistent_lock_is_not_handed_to_the_next_thread_here() {
     let at = Shared::chroot();
     let ours = session(&at);
     let here = ZkMutex::builder(&ours, LOCK).hand_over(Duration::from_secs(60)).build().unwrap();
@@ -259,7 +259,7 @@ fn requests_and_answers_that_are_lost_on_the_way_leave_one_node() {
     }
 }
 
-fn a_cut_between_the_steps_lets_nobody_in() {
+fn a_cut_between_the_steps_grants_no_other() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
@@ -334,7 +334,7 @@ fn a_hold_that_is_lost_on_the_way_is_not_kept() {
     }
 }
 
-fn what_cannot_be_kept_in_time_is_released() {
+fn a_hold_that_cannot_be_kept_in_time_is_released() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
@@ -376,7 +376,7 @@ fn a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name() {
     assert!(other.lock().unwrap().is_held());
 }
 
-fn what_is_not_kept_goes_before_its_session_is_closed() {
+fn a_hold_that_is_not_kept_is_deleted_before_its_session_is_closed() {
     let (server, at) = start();
     let (ours, theirs) = (session_of(&at, Duration::from_secs(6)), session(&at));
     let (lock, other) = (mutex(&ours), mutex(&theirs));
@@ -387,7 +387,7 @@ fn what_is_not_kept_goes_before_its_session_is_closed() {
     assert!(other.lock_timeout(SOON * 2).unwrap().is_some(), "{:?}", other.contenders());
 }
 
-fn what_never_was_is_not_said_to_be_released() {
+fn a_lock_that_never_existed_is_not_reported_as_released() {
     let (server, at) = start();
     let session = session(&at);
     let lock = mutex(&session);
@@ -399,16 +399,16 @@ fn what_never_was_is_not_said_to_be_released() {
 
 scenarios![
     a_persistent_lock_outlives_its_session_until_it_is_released_by_name,
-    whoever_waits_goes_on_waiting_until_it_is_released,
+    waiters_wait_until_the_persistent_lock_is_released,
     a_watch_that_comes_late_does_not_take_the_nodes_end_for_a_grant on embedded,
-    the_next_thread_here_is_not_handed_what_is_kept,
+    a_persistent_lock_is_not_handed_to_the_next_thread_here,
     a_nested_guard_cannot_be_kept,
     only_persistent_contenders_are_released_by_name,
     requests_and_answers_that_are_lost_on_the_way_leave_one_node on embedded,
-    a_cut_between_the_steps_lets_nobody_in on embedded,
+    a_cut_between_the_steps_grants_no_other on embedded,
     a_hold_that_is_lost_on_the_way_is_not_kept on embedded,
-    what_cannot_be_kept_in_time_is_released on embedded,
+    a_hold_that_cannot_be_kept_in_time_is_released on embedded,
     a_session_that_dies_on_the_way_may_leave_a_node_that_is_released_by_name on embedded,
-    what_is_not_kept_goes_before_its_session_is_closed on embedded,
-    what_never_was_is_not_said_to_be_released on embedded,
+    a_hold_that_is_not_kept_is_deleted_before_its_session_is_closed on embedded,
+    a_lock_that_never_existed_is_not_reported_as_released on embedded,
 ];

@@ -94,7 +94,7 @@ fn a_member_lost_while_another_is_waited_for_ends_the_wait() {
     assert!(lock.lock_timeout(SOON).unwrap().is_some());
 }
 
-fn a_member_lost_while_another_is_asked_for_is_seen_at_the_end() {
+fn a_member_lost_while_another_is_taken_is_found_at_the_end() {
     let (server, at) = start();
     let sessions = [session(&at), session(&at)];
     let [first, second] =
@@ -365,7 +365,7 @@ scenarios![
     a_guard_that_is_the_last_handle_frees_all_members_before_a_session_ends_in_a_black_hole,
     the_signal_comes_with_the_first_loss,
     a_member_lost_while_another_is_waited_for_ends_the_wait,
-    a_member_lost_while_another_is_asked_for_is_seen_at_the_end,
+    a_member_lost_while_another_is_taken_is_found_at_the_end,
     a_member_out_of_reach_rolls_the_others_back,
     a_silent_ensemble_does_not_keep_us_beyond_the_deadline,
     a_lost_answer_leaves_nothing_of_any_member,

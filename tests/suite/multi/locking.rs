@@ -258,7 +258,7 @@ fn releases_that_fail_stop_no_others_and_are_all_reported() {
     [B, C].iter().for_each(|path| drop(until_queue(&at, path, 1)));
 }
 
-fn what_would_wait_for_itself_is_refused_when_it_is_made() {
+fn a_multi_lock_that_would_wait_for_itself_is_refused_when_it_is_made() {
     let at = Shared::chroot();
     let (server, chroot) = at.split_once('/').unwrap();
     let (ours, again) = (session(&at), session(&at));
@@ -294,7 +294,7 @@ fn what_would_wait_for_itself_is_refused_when_it_is_made() {
     );
 }
 
-fn what_this_thread_holds_already_is_refused_at_once() {
+fn a_member_that_this_thread_holds_already_is_refused_at_once() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, rates) = (ZkMutex::new(&ours, B).unwrap(), ZkRwLock::new(&ours, C).unwrap());
@@ -481,8 +481,8 @@ scenarios![
     one_deadline_is_for_all_members,
     a_member_that_refuses_rolls_the_others_back,
     releases_that_fail_stop_no_others_and_are_all_reported,
-    what_would_wait_for_itself_is_refused_when_it_is_made,
-    what_this_thread_holds_already_is_refused_at_once,
+    a_multi_lock_that_would_wait_for_itself_is_refused_when_it_is_made,
+    a_member_that_this_thread_holds_already_is_refused_at_once,
     one_order_through_different_chroots,
     a_cancelled_wait_leaves_nothing,
     a_closed_session_ends_the_wait,

@@ -44,7 +44,7 @@ fn what_debug_shows() {
     shows(&other, "<unlocked here>");
 }
 
-fn what_a_guard_of_a_closed_session_tells() {
+fn state_of_a_guard_of_a_closed_session() {
     let at = Shared::chroot();
     let ours = session(&at);
     let mutex = ZkMutex::new(&ours, LOCK).unwrap();
@@ -156,7 +156,7 @@ fn lost_is_not_ready_after_a_normal_release() {
     until_empty(&at, LOCK);
 }
 
-fn a_node_that_somebody_deletes_is_a_loss() {
+fn a_node_that_a_third_party_deletes_is_a_loss() {
     let at = Shared::chroot();
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     let guard = mutex.lock().unwrap();
@@ -228,12 +228,12 @@ fn which_types_may_go_to_other_threads() {
 
 scenarios![
     what_debug_shows,
-    what_a_guard_of_a_closed_session_tells,
+    state_of_a_guard_of_a_closed_session,
     fencing_tokens_grow_from_holder_to_holder,
     fencing_tokens_grow_at_hand_overs_within_the_process,
     valid_for_stays_below_the_session_timeout_by_a_twelfth,
     lost_is_not_ready_after_a_normal_release,
-    a_node_that_somebody_deletes_is_a_loss,
+    a_node_that_a_third_party_deletes_is_a_loss,
     a_held_node_is_watched_soon_however_long_the_session_timeout_is,
     which_types_may_go_to_other_threads,
 ];

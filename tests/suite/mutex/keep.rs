@@ -64,7 +64,7 @@ fn taken_again_it_is_the_same_node_with_another_token() {
     until_empty(&at, LOCK);
 }
 
-fn somebody_else_gets_it_at_once() {
+fn another_contender_gets_a_kept_lock_at_once() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -78,7 +78,7 @@ fn somebody_else_gets_it_at_once() {
     until_empty(&at, LOCK);
 }
 
-fn somebody_who_came_while_it_was_held_gets_it_at_the_release() {
+fn a_contender_that_came_while_it_was_held_gets_it_at_the_release() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -198,7 +198,7 @@ fn each_mutex_keeps_it_for_its_own_time() {
     until_empty(&at, LOCK);
 }
 
-fn asked_back_it_is_let_go() {
+fn a_kept_lock_with_a_revocation_request_is_released() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     let (mutex, other) = (kept(&ours, FOR_EVER), ZkMutex::new(&theirs, LOCK).unwrap());
@@ -232,15 +232,15 @@ fn threads_and_sessions_that_keep_it_exclude_each_other() {
 
 scenarios![
     taken_again_it_is_the_same_node_with_another_token,
-    somebody_else_gets_it_at_once,
-    somebody_who_came_while_it_was_held_gets_it_at_the_release,
+    another_contender_gets_a_kept_lock_at_once,
+    a_contender_that_came_while_it_was_held_gets_it_at_the_release,
     it_goes_when_its_time_is_over,
     a_lost_session_takes_it_along,
     a_reconnection_lets_it_go,
     threads_that_pass_it_on_among_themselves_let_another_process_in,
     its_time_ends_in_the_next_session_too,
     each_mutex_keeps_it_for_its_own_time,
-    asked_back_it_is_let_go,
+    a_kept_lock_with_a_revocation_request_is_released,
     threads_and_sessions_that_keep_it_exclude_each_other,
     the_last_handle_of_all_lets_it_go_without_a_warning,
 ];

@@ -122,7 +122,7 @@ fn a_herd_is_granted_in_the_order_of_the_queue() {
     until_empty(&at, LOCK);
 }
 
-fn a_herds_readers_and_writers_wait_for_whom_they_must() {
+fn a_herds_readers_and_writers_wait_for_the_right_nodes() {
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at), session(&at)];
     let lock = |session| {
@@ -144,7 +144,7 @@ fn a_herds_readers_and_writers_wait_for_whom_they_must() {
     until_empty(&at, LOCK);
 }
 
-fn who_only_tries_leaves_no_watch() {
+fn a_thread_that_only_tries_leaves_no_watch() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let held = mutex(&theirs, WaitStrategy::Predecessor).lock_timeout(SOON).unwrap().is_some();
@@ -173,7 +173,7 @@ scenarios![
     a_release_wakes_one_waiter_or_the_herd on embedded,
     waiters_of_both_strategies_stand_in_one_queue,
     a_herd_is_granted_in_the_order_of_the_queue,
-    a_herds_readers_and_writers_wait_for_whom_they_must,
-    who_only_tries_leaves_no_watch on embedded,
+    a_herds_readers_and_writers_wait_for_the_right_nodes,
+    a_thread_that_only_tries_leaves_no_watch on embedded,
     users_of_one_lock_in_one_session_wait_alike,
 ];

@@ -319,7 +319,7 @@ fn readers_in_line_come_in_with_the_one_ahead_up_to_a_writer() {
 
 // ---- all at once ----
 
-fn flapping_connections_let_nobody_in_beside_a_writer() {
+fn flapping_connections_grant_no_other_beside_a_writer() {
     const CUTS: usize = 60;
     const ROUNDS: usize = 15;
     let (server, at) = start();
@@ -437,6 +437,6 @@ scenarios![
     readers_that_share_a_node_lose_it_together on embedded,
     shared_node_goes_with_its_last_reader on embedded,
     readers_in_line_come_in_with_the_one_ahead_up_to_a_writer on embedded,
-    flapping_connections_let_nobody_in_beside_a_writer on embedded,
+    flapping_connections_grant_no_other_beside_a_writer on embedded,
     readers_and_writers_keep_their_order_over_a_restart,
 ];

@@ -112,7 +112,7 @@ fn readers_are_inside_together() {
     assert!(locks[0].try_write().unwrap().is_some());
 }
 
-fn holders_are_those_who_read_and_contenders_are_all() {
+fn holders_are_the_readers_and_contenders_are_all() {
     let at = Shared::chroot();
     let reading = session(&at);
     // Each reader has a node of its own.
@@ -283,7 +283,7 @@ fn no_other_thread_writes_beside_who_ends_its_write_and_reads_on() {
     until_empty(&at, LOCK);
 }
 
-fn who_reads_reads_again_whoever_waits() {
+fn a_reader_reads_again_although_a_writer_waits() {
     let at = Shared::chroot();
     let session = session(&at);
     let lock = ZkRwLock::builder(&session, LOCK).hand_over(Duration::ZERO).build().unwrap();
@@ -438,13 +438,13 @@ fn the_kazoo_layout_has_kazoos_names() {
 scenarios![
     readers_share_and_a_writer_is_alone,
     readers_are_inside_together,
-    holders_are_those_who_read_and_contenders_are_all,
+    holders_are_the_readers_and_contenders_are_all,
     upgrading_is_refused_at_once,
     a_downgrade_keeps_a_queued_writer_out,
     a_downgrade_keeps_a_queued_writer_out_in_kazoos_layout,
     no_other_thread_reads_under_our_write,
     no_other_thread_writes_beside_who_ends_its_write_and_reads_on,
-    who_reads_reads_again_whoever_waits,
+    a_reader_reads_again_although_a_writer_waits,
     readers_of_one_process_share_a_node_for_as_long_as_they_may,
     a_timeout_leaves_no_node_behind,
     readers_wait_for_foreign_writers_and_mutexes_only,

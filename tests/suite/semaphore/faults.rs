@@ -257,7 +257,7 @@ fn own_node_that_is_on_its_way_out_takes_no_permit_from_us() {
     until_nothing_left(&at);
 }
 
-// ---- nodes that somebody deletes ----
+// ---- nodes that third parties delete ----
 
 /// One of two nodes is deleted, and later the session ends, which deletes the other node. Every
 /// call of the guard names the first loss.
@@ -346,7 +346,7 @@ fn last_permit_that_goes_behind_the_first_count_is_not_given_twice() {
         assert!(held.wait(SOON));
         let permit = other.acquire().unwrap();
         drop(held);
-        assert_eq!(trying.join().unwrap(), None, "two have the one permit");
+        assert_eq!(trying.join().unwrap(), None, "two hold the only permit");
         assert!(permit.is_held());
     });
     until_nothing_left(&at);
@@ -628,7 +628,7 @@ fn expired_session_loses_its_permits_and_waits_on_in_the_next() {
     until_nothing_left(&at);
 }
 
-fn permits_are_had_after_an_outage_that_ended_the_session() {
+fn permits_are_granted_after_an_outage_that_ended_the_session() {
     let at = Shared::chroot();
     let (proxy, through) = proxied(&at);
     let (ours, theirs) = (session_of(&through, Duration::from_secs(4)), session(&at));
@@ -720,7 +720,7 @@ fn queue_and_permits_outlast_a_restart() {
     until_nothing_left(&at);
 }
 
-fn flapping_connections_let_nobody_in_beyond_the_number() {
+fn flapping_connections_grant_no_more_than_the_number() {
     const CUTS: usize = 60;
     const ROUNDS: usize = 12;
     const PERMITS: u32 = 3;
@@ -895,7 +895,7 @@ fn mutex_of_permits_that_was_only_tried_leaves_no_node() {
     until("the folders are deleted", SOON, || stat(&at, "/mutexes").is_none().then_some(()));
 }
 
-fn pause_is_joined_by_those_who_were_told_a_number() {
+fn a_number_of_zero_is_joined_by_clients_with_another_number() {
     let at = Shared::chroot();
     let (ours, theirs) = (session(&at), session(&at));
     semaphore(&ours, 2).set_permits(0).unwrap();
@@ -943,16 +943,16 @@ scenarios![
     place_lost_in_an_outage_shorter_than_the_session_is_taken_anew,
     cut_connections_keep_the_place_and_miss_no_change_of_the_number,
     expired_session_loses_its_permits_and_waits_on_in_the_next on embedded,
-    permits_are_had_after_an_outage_that_ended_the_session,
+    permits_are_granted_after_an_outage_that_ended_the_session,
     permits_and_the_place_of_a_killed_process_come_free,
     queue_and_permits_outlast_a_restart,
-    flapping_connections_let_nobody_in_beyond_the_number on embedded,
+    flapping_connections_grant_no_more_than_the_number on embedded,
     members_of_an_ensemble_let_in_no_more_than_there_are on real within 300,
     number_lowered_before_the_grant_is_respected on embedded,
     more_than_there_are_by_now_is_refused_at_once on embedded,
     number_lowered_below_what_one_waits_for_ends_that_wait on embedded,
     try_acquire_of_a_free_permit_has_the_time_for_its_requests on embedded,
     mutex_of_permits_that_was_only_tried_leaves_no_node,
-    pause_is_joined_by_those_who_were_told_a_number,
+    a_number_of_zero_is_joined_by_clients_with_another_number,
     number_that_goes_up_and_down_lets_in_no_more_than_it_ever_was,
 ];

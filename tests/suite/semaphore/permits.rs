@@ -222,7 +222,7 @@ fn closed_session_frees_its_permits() {
     until_nothing_left(&at);
 }
 
-fn whoever_waits_for_many_is_not_starved_by_those_who_want_few() {
+fn a_waiter_for_many_is_not_starved_by_requests_for_few() {
     let at = Shared::chroot();
     let sessions: Vec<_> = (0..3).map(|_| session(&at)).collect();
     let semaphores: Vec<_> = sessions.iter().map(|session| semaphore(session, 3)).collect();
@@ -395,7 +395,7 @@ fn lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back() {
     until_nothing_left(&at);
 }
 
-fn nobody_gets_one_of_none() {
+fn a_number_of_zero_grants_no_permit() {
     let at = Shared::chroot();
     let session = session(&at);
     let semaphore = semaphore(&session, 1);
@@ -504,7 +504,7 @@ fn try_acquire_writes_nothing_while_none_is_free() {
 }
 
 /// A foreign client holds the mutex for a moment, and permits are free.
-fn try_acquire_waits_for_who_passes_through_the_mutex() {
+fn try_acquire_waits_for_a_contender_that_passes_through_the_mutex() {
     let at = Shared::chroot();
     let session = session_of(&at, Duration::from_secs(18));
     let semaphore = semaphore(&session, 2);
@@ -529,7 +529,7 @@ fn try_acquire_waits_for_who_passes_through_the_mutex() {
     until_nothing_left(&at);
 }
 
-fn many_who_try_at_once_all_get_one_while_there_are_enough() {
+fn many_tries_at_once_all_get_a_permit_while_there_are_enough() {
     const THREADS: u32 = 8;
     let at = Shared::chroot();
     let sessions = [session(&at), session(&at)];
@@ -782,19 +782,19 @@ scenarios![
     permits_move_between_threads,
     permit_outlives_its_semaphore,
     closed_session_frees_its_permits,
-    whoever_waits_for_many_is_not_starved_by_those_who_want_few,
+    a_waiter_for_many_is_not_starved_by_requests_for_few,
     leases_of_others_count_whatever_they_are_called,
     number_is_written_at_the_first_use_and_others_are_refused_at_theirs,
     number_that_is_absurd_is_refused_at_once,
     raising_the_number_lets_waiters_in,
     lowering_the_number_takes_none_away_and_grants_none_until_enough_are_back,
-    nobody_gets_one_of_none,
+    a_number_of_zero_grants_no_permit,
     data_that_is_no_number_is_ignored_and_left,
     deleted_nodes_are_made_again_with_the_number_last_seen,
     number_outlasts_everybody,
     try_acquire_writes_nothing_while_none_is_free,
-    try_acquire_waits_for_who_passes_through_the_mutex,
-    many_who_try_at_once_all_get_one_while_there_are_enough,
+    try_acquire_waits_for_a_contender_that_passes_through_the_mutex,
+    many_tries_at_once_all_get_a_permit_while_there_are_enough,
     cancelled_and_timed_out_acquires_leave_nothing,
     panic_gives_permits_back,
     holders_and_waiters_are_listed,

@@ -74,7 +74,7 @@ fn expired_session_is_gone_when_the_call_returns() {
     owner.abandon();
 }
 
-fn holder_is_told_that_its_session_was_expired() {
+fn holder_is_notified_that_its_session_was_expired() {
     let (server, at) = start();
     let (ours, theirs) = (session(&at), session(&at));
     let (id, events) = (ours.session_id().unwrap(), ours.subscribe());
@@ -553,7 +553,7 @@ fn holder_that_goes_before_the_watch_is_set_is_not_waited_for() {
 
 scenarios![on embedded;
     expired_session_is_gone_when_the_call_returns,
-    holder_is_told_that_its_session_was_expired,
+    holder_is_notified_that_its_session_was_expired,
     cut_connections_leave_the_sessions,
     cut_ends_connections_that_were_not_accepted_yet,
     what_was_sent_before_a_cut_or_a_restart_is_served,

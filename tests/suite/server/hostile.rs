@@ -335,7 +335,7 @@ fn garbage_harms_nobody() {
 
 // ---- slow clients ----
 
-fn slow_loris_keeps_nobody_waiting_and_is_closed() {
+fn slow_loris_delays_no_other_client_and_is_closed() {
     let server = TestServer::builder()
         .tick(Duration::from_millis(500))
         .min_session_timeout(Duration::from_secs(1))
@@ -412,7 +412,7 @@ fn ran_with_descriptors(wanted: usize) -> bool {
     true
 }
 
-fn a_thousand_idle_connections_cost_little_and_disturb_nobody() {
+fn a_thousand_idle_connections_cost_little_and_disturb_no_other() {
     if ran_with_descriptors(2_500) {
         return;
     }
@@ -628,8 +628,8 @@ scenarios![on embedded;
     unknown_requests_end_the_connection,
     truncated_and_boastful_requests_are_refused,
     garbage_harms_nobody,
-    slow_loris_keeps_nobody_waiting_and_is_closed,
-    a_thousand_idle_connections_cost_little_and_disturb_nobody,
+    slow_loris_delays_no_other_client_and_is_closed,
+    a_thousand_idle_connections_cost_little_and_disturb_no_other,
     flood_of_creates_is_answered_in_order_and_others_are_served,
     client_that_asks_for_much_and_reads_nothing_costs_little,
     client_that_watches_everything_and_reads_nothing_is_closed,

@@ -84,7 +84,7 @@ fn restart_without_data_is_a_new_server_at_the_old_address() {
     client.abandon();
 }
 
-fn wiped_server_knows_nobody() {
+fn wiped_server_knows_no_session() {
     let (server, at) = start();
     let session = session(&at);
     let (id, events) = (session.session_id(), session.subscribe());
@@ -170,11 +170,11 @@ fn virtual_hours_pass_at_once() {
     assert!(owner.ping().is_err());
     assert!(!exists(&at, "/e"));
     assert_eq!(attach(&at, &owner).map(drop).unwrap_err().code(), Some(SESSION_EXPIRED));
-    assert!(start.elapsed() < timeout / 2, "nobody waited");
+    assert!(start.elapsed() < timeout / 2, "no real time passed");
     owner.abandon();
 }
 
-fn advance_hears_those_who_came_before() {
+fn advance_serves_earlier_requests_first() {
     let server = TestServer::builder().virtual_clock().start().unwrap();
     let at = server.connect_string();
     let timeout = Duration::from_secs(10);
@@ -348,11 +348,11 @@ scenarios![on embedded;
     restart_keeps_nodes_and_sessions_and_forgets_watches,
     waiter_waits_on_over_restarts,
     restart_without_data_is_a_new_server_at_the_old_address,
-    wiped_server_knows_nobody,
+    wiped_server_knows_no_session,
     sequence_numbers_are_set,
     lock_keeps_its_order_past_the_last_number,
     virtual_hours_pass_at_once,
-    advance_hears_those_who_came_before,
+    advance_serves_earlier_requests_first,
     holder_loses_a_lock_by_virtual_time,
     event_is_waited_for,
     containers_go_by_virtual_time,

@@ -274,7 +274,7 @@ fn expired_session_is_replaced_by_itself() {
     until_empty(&stage.direct, LOCK);
 }
 
-fn expiry_under_steady_traffic_stops_nobody() {
+fn expiry_under_steady_traffic_stops_no_thread() {
     let stage = Stage::new();
     let (session, other) = (stage.session(), session_of(&stage.direct, T));
     let events = session.subscribe();
@@ -301,7 +301,7 @@ fn refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock() {
     stage.outage(true);
     assert_eq!(next(&events), SessionEvent::Suspended);
     assert!(guard.lost().wait(SOON).is_some());
-    assert!(cut.elapsed() < t + SLACK, "told after {:?}", cut.elapsed());
+    assert!(cut.elapsed() < t + SLACK, "notified after {:?}", cut.elapsed());
     assert_eq!(guard.lost_reason(), Some(LossReason::LeaseExpired));
     until_empty(&stage.direct, LOCK); // the server has expired the session
     assert_eq!(session.state(), SessionState::Suspended, "the client is not notified yet");
@@ -659,12 +659,12 @@ fn closing_in_a_black_hole_is_bounded_whether_it_is_noticed_or_not() {
     );
 }
 
-fn closing_just_after_a_cut_is_bounded_and_told() {
+fn closing_just_after_a_cut_is_bounded_and_reaches_the_server() {
     closing_in(|stage, _| stage.proxy.cut(), |_| ());
 }
 
 /// The pause before the next connection attempt is longer than a close may take, so it is left out.
-fn closing_just_after_an_outage_is_told() {
+fn closing_just_after_an_outage_reaches_the_server() {
     let stage = Stage::new();
     let session = ZkSession::builder(&*stage.through)
         .session_timeout(Duration::from_secs(60))
@@ -746,7 +746,7 @@ scenarios![
     survives_a_failover_under_steady_traffic on real,
     black_hole_is_found_in_a_third_of_the_timeout_and_left_in_time,
     expired_session_is_replaced_by_itself,
-    expiry_under_steady_traffic_stops_nobody,
+    expiry_under_steady_traffic_stops_no_thread,
     refused_for_longer_than_the_timeout_then_healed_gives_a_usable_lock,
     black_hole_for_longer_than_the_timeout_then_healed_gives_a_usable_lock,
     refusing_server_burns_no_processor_time,
@@ -761,8 +761,8 @@ scenarios![
     call_that_may_wait_gets_over_a_swallowed_reply,
     closing_in_an_outage_is_bounded,
     closing_in_a_black_hole_is_bounded_whether_it_is_noticed_or_not,
-    closing_just_after_a_cut_is_bounded_and_told,
-    closing_just_after_an_outage_is_told,
+    closing_just_after_a_cut_is_bounded_and_reaches_the_server,
+    closing_just_after_an_outage_reaches_the_server,
     closing_just_after_an_expiry_is_bounded,
     closing_while_a_lost_session_is_replaced_is_bounded,
     closing_after_nonsense_or_silence_is_bounded,

@@ -73,7 +73,7 @@ fn id_of(event: &SessionEvent) -> Option<i64> {
 
 // ---- connecting ----
 
-fn connects_and_tells_its_properties() {
+fn connects_and_has_its_properties() {
     let (proxy, address) = proxied();
     for (asked, granted) in [(500_000, 60_000), (9_000, 9_000), (1, 500)]
         .map(|(asked, granted)| (Duration::from_millis(asked), Duration::from_millis(granted)))
@@ -216,7 +216,7 @@ fn subscriber_sees_every_change_in_order() {
     assert!(session.subscribe().recv_timeout(SOON).is_err_and(|e| e.is_disconnected()));
 }
 
-fn receiver_that_nobody_reads_holds_nobody_up() {
+fn receiver_that_is_never_read_blocks_no_other() {
     let (proxy, address) = proxied();
     let session = session(&address);
     let (slow, quick) = (session.subscribe(), session.subscribe());
@@ -298,7 +298,7 @@ fn handler_is_called_for_each_change() {
     assert!(calls.recv_timeout(SOON).is_err(), "the handler is dropped after the last call");
 }
 
-fn handler_that_blocks_holds_nobody_up() {
+fn handler_that_blocks_blocks_no_other() {
     let (proxy, address) = proxied();
     let (release, gate) = unbounded::<()>();
     let (session, calls) = handled(&address, move |call| {
@@ -863,15 +863,15 @@ fn credentials_are_presented_anew_after_a_cut() {
 }
 
 scenarios![
-    connects_and_tells_its_properties,
+    connects_and_has_its_properties,
     connects_over_ipv6,
     connects_by_host_name,
     moves_to_another_host_when_one_fails,
     works_below_a_chroot_that_it_makes,
     subscriber_sees_every_change_in_order,
-    receiver_that_nobody_reads_holds_nobody_up,
+    receiver_that_is_never_read_blocks_no_other,
     handler_is_called_for_each_change,
-    handler_that_blocks_holds_nobody_up,
+    handler_that_blocks_blocks_no_other,
     handler_that_blocks_for_ever_does_not_hold_up_close,
     handler_that_panics_is_called_again,
     handler_may_close_the_session,

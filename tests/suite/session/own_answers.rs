@@ -72,7 +72,7 @@ fn caller_whose_connection_is_cut_while_it_reads_has_the_lock_on_the_next_one() 
     until_empty(&at, LOCK);
 }
 
-fn holder_is_told_of_the_end_of_its_node_while_callers_read() {
+fn holder_is_notified_of_the_deletion_of_its_node_while_callers_read() {
     let server = Server::embedded().start();
     let at = server.connect_string();
     let session = session(&at);
@@ -125,6 +125,6 @@ fn no_logger_is_called_where_a_caller_begins_or_ends_to_read() {
 scenarios![on embedded;
     many_threads_take_many_locks_of_a_session_over_cuts_and_a_slow_server,
     caller_whose_connection_is_cut_while_it_reads_has_the_lock_on_the_next_one,
-    holder_is_told_of_the_end_of_its_node_while_callers_read,
+    holder_is_notified_of_the_deletion_of_its_node_while_callers_read,
     no_logger_is_called_where_a_caller_begins_or_ends_to_read,
 ];

@@ -45,7 +45,7 @@ fn session_goes_on_when_the_logger_panics_at_its_news() {
 
 /// A panic between the grant of a hold and its guard used to leave a node without a guard for the
 /// rest of the session.
-fn every_lock_is_had_and_released_where_the_logger_panics_at_the_grant() {
+fn every_lock_is_granted_and_released_where_the_logger_panics_at_the_grant() {
     let server = Server::embedded().start();
     let at = server.connect_string();
     let session = session(&at);
@@ -87,7 +87,7 @@ fn connection_comes_back_when_the_logger_panics_at_its_dialling() {
 
 /// Two holds end together. A panic of the logger at the first loss must not stop the notification
 /// of the second, nor the threads that wait for it.
-fn all_holds_are_told_of_when_the_logger_panics_at_the_first_loss() {
+fn all_losses_are_notified_when_the_logger_panics_at_the_first_one() {
     let server = Server::embedded().start();
     let session = session(&server.connect_string());
     let locks =
@@ -231,7 +231,7 @@ fn candidate_leads_and_leaves_though_the_logger_panics_at_its_news() {
 }
 
 /// If no session can be made, the logger panics at each attempt, too.
-fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
+fn session_is_made_in_the_end_though_the_logger_panics_at_each_attempt() {
     let server = Server::embedded().start();
     let session = ZkSession::builder(server.connect_string())
         .session_timeout(Duration::from_secs(4))
@@ -252,12 +252,12 @@ fn session_is_had_in_the_end_though_the_logger_panics_at_each_attempt() {
 
 scenarios![on embedded;
     session_goes_on_when_the_logger_panics_at_its_news,
-    every_lock_is_had_and_released_where_the_logger_panics_at_the_grant,
+    every_lock_is_granted_and_released_where_the_logger_panics_at_the_grant,
     connection_comes_back_when_the_logger_panics_at_its_dialling,
-    all_holds_are_told_of_when_the_logger_panics_at_the_first_loss,
+    all_losses_are_notified_when_the_logger_panics_at_the_first_one,
     handler_that_panics_is_called_again_though_the_logger_panics_at_that,
     dead_connection_thread_is_a_new_session,
     waiter_of_a_dead_connection_thread_queues_again,
     candidate_leads_and_leaves_though_the_logger_panics_at_its_news,
-    session_is_had_in_the_end_though_the_logger_panics_at_each_attempt,
+    session_is_made_in_the_end_though_the_logger_panics_at_each_attempt,
 ];

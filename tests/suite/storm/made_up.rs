@@ -312,7 +312,7 @@ fn an_error_that_no_fault_explains_is_found() {
     assert_eq!(of_a_call("/mutex", &["@10.5 t failed 2 lost what"]), ["wrong_error"]);
 }
 
-fn a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read() {
+fn a_writer_may_get_a_loss_error_when_it_wants_to_read() {
     assert_eq!(
         of_a_hold(&["@2 t ask 2 /mutex read -", "@5 t failed 2 lost the write", "@6 t free 1"]),
         NONE
@@ -392,7 +392,7 @@ scenarios![
     a_call_that_returns_long_after_its_deadline_is_found,
     a_call_that_never_returns_is_found,
     an_error_that_no_fault_explains_is_found,
-    a_writer_may_hear_that_it_lost_the_lock_when_it_wants_to_read,
+    a_writer_may_get_a_loss_error_when_it_wants_to_read,
     an_outage_that_is_called_contention_is_found,
     a_node_that_is_left_is_found,
     a_thread_that_gets_nothing_after_the_faults_is_found,

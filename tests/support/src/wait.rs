@@ -1,4 +1,4 @@
-//! Waiting for what only the server can tell: asks again until it is so.
+//! Waiting for a state that only the server knows: repeats a check until it holds.
 use std::{
     thread,
     time::{Duration, Instant},

@@ -35,7 +35,7 @@ use zk_mutex::{Error, Held, ZkMutex, ZkRwLock, ZkSession};
 
 /// The size of a thread's stack. Benchmarks have a thousand waiters, which need little.
 const STACK: usize = 256 * 1024;
-/// How long `keep` keeps a lock that nobody uses.
+/// How long `keep` keeps a lock that no thread uses.
 const KEEP: Duration = Duration::from_secs(60);
 /// How long `waiters` gives its threads to queue.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -101,7 +101,7 @@ fn the_counter_sticks_at_its_end_one_by_one_and_wraps_when_creates_overlap() {
 }
 
 #[test]
-fn overlapping_requests_see_what_will_be() {
+fn overlapping_requests_see_the_outstanding_changes() {
     let mut scene = Scene::new();
     scene.send_create(1, "/a", 0);
     scene.send_create(2, "/a/b", 0);
@@ -187,7 +187,7 @@ fn a_watch_of_a_connection_that_has_gone_before_its_request_was_done_is_not_kept
 }
 
 #[test]
-fn a_closed_connection_is_not_opened_again_by_what_it_asked_before() {
+fn a_closed_connection_is_not_opened_again_by_its_earlier_requests() {
     let mut scene = Scene::new();
     scene.send(1, op::CREATE_SESSION, |w| w.i32(1000));
     scene.send(2, 4242, |w| w); // no server knows this operation
@@ -214,7 +214,7 @@ fn time_may_run_to_its_end() {
 }
 
 #[test]
-fn looks_that_find_nothing_are_skipped_and_keep_the_step() {
+fn checks_that_find_nothing_are_skipped_and_keep_the_step() {
     let mut scene = Scene::new();
     // A container that was never used stays for ever. This node is deleted at the first check after
     // its hour.

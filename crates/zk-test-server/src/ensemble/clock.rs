@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timer_is_due_when_it_is_called_at_the_time_that_it_asked_for() {
+    fn a_timer_is_due_at_the_time_that_it_was_set_to() {
         for drift in [-83_333, -7, 0, 3, 500_000] {
             let mut clock = Clock::new(Duration::from_millis(13));
             clock.set_drift(drift, Duration::from_nanos(1_234_567));

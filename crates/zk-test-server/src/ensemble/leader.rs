@@ -412,7 +412,7 @@ impl Leader {
         if self.ends_tick {
             self.ticks += 1;
             if self.count(|handler| handler.counts_until >= self.ticks) < server.quorum() {
-                return Err("it has heard nothing of a quorum");
+                return Err("it has received nothing from a quorum");
             }
         }
         self.ends_tick = !self.ends_tick;

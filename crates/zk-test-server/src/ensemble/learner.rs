@@ -196,7 +196,7 @@ impl Learner {
                 self.connect(server);
             }
             Stage::Level if self.heard_at + server.settings.sync_time() <= server.now => {
-                return Err("it has heard nothing of its leader");
+                return Err("it has received nothing from its leader");
             }
             Stage::Connecting { .. } | Stage::Joining if self.join_until <= server.now => {
                 return Err("it could not join its leader");

@@ -17,7 +17,7 @@ scenarios![
     a_one_shot_watch_takes_the_place_of_a_lasting_one,
     add_watch_needs_no_node_and_a_known_mode,
     watches_are_removed_by_kind,
-    whoever_watches_a_node_makes_a_check_succeed,
+    a_check_succeeds_by_the_watch_of_another_connection,
     a_lasting_watch_is_filtered_by_permission,
     removed_watches_are_silent,
 ];
@@ -268,7 +268,7 @@ fn watches_are_removed_by_kind() {
 
 /// `checkWatches` finds the watches of any connection on the path. Only for lasting watches it
 /// looks at the asking connection's own.
-fn whoever_watches_a_node_makes_a_check_succeed() {
+fn a_check_succeeds_by_the_watch_of_another_connection() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/p", "/p/c"]);

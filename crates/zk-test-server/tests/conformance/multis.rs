@@ -10,7 +10,7 @@ use zk_test_support::{Shared, raw::Stat, scenarios};
 scenarios![
     all_parts_have_one_zxid,
     the_kinds_of_creates_in_a_multi,
-    a_part_sees_what_those_before_it_did,
+    a_part_sees_the_changes_of_the_parts_before_it,
     the_first_error_undoes_all,
     a_failed_multi_leaves_no_trace,
     numbers_in_a_multi,
@@ -122,7 +122,7 @@ fn the_kinds_of_creates_in_a_multi() {
     client.close();
 }
 
-fn a_part_sees_what_those_before_it_did() {
+fn a_part_sees_the_changes_of_the_parts_before_it() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
     let parts = vec![

@@ -9,15 +9,15 @@ use zk_test_support::{Shared, raw::Stat, scenarios};
 
 scenarios![
     set_data_counts_versions,
-    delete_asks_for_version_and_children,
-    reads_tell_the_same_stat,
-    children_are_told_with_or_without_stat,
+    delete_checks_version_and_children,
+    reads_return_the_same_stat,
+    children_are_listed_with_or_without_stat,
     a_check_that_succeeds_is_never_answered,
     sync_gives_back_its_path,
     all_below_are_counted,
-    a_session_is_told_its_ephemeral_nodes,
+    a_session_lists_its_ephemeral_nodes,
     ephemeral_nodes_go_with_their_session,
-    others_hear_of_all_that_goes_with_a_session,
+    watchers_get_an_event_for_each_node_of_an_ended_session,
 ];
 
 fn set_data_counts_versions() {
@@ -46,7 +46,7 @@ fn set_data_counts_versions() {
     assert_eq!(stat(&mut client, "/a").mzxid, last);
 }
 
-fn delete_asks_for_version_and_children() {
+fn delete_checks_version_and_children() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/b"]);
     client.good(&set_data("/a", b"1"));
@@ -77,7 +77,7 @@ fn delete_asks_for_version_and_children() {
     );
 }
 
-fn reads_tell_the_same_stat() {
+fn reads_return_the_same_stat() {
     let mut client = Client::connect(&Shared::chroot());
     client.good(&ephemeral("/e").data(b"data"));
     make(&mut client, &["/a", "/a/1", "/a/2"]);
@@ -98,7 +98,7 @@ fn reads_tell_the_same_stat() {
     client.close();
 }
 
-fn children_are_told_with_or_without_stat() {
+fn children_are_listed_with_or_without_stat() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/a", "/a/z", "/a/é", "/a/b", "/a/b/below", "/ab", "/a/B"]);
     client.good(&ephemeral("/a/e"));
@@ -149,7 +149,7 @@ fn all_below_are_counted() {
     client.close();
 }
 
-fn a_session_is_told_its_ephemeral_nodes() {
+fn a_session_lists_its_ephemeral_nodes() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut client, &["/d", "/dir"]);
@@ -207,7 +207,7 @@ fn ephemeral_nodes_go_with_their_session() {
 }
 
 /// The events come in the order of a hash table, whether the session is closed or expires.
-fn others_hear_of_all_that_goes_with_a_session() {
+fn watchers_get_an_event_for_each_node_of_an_ended_session() {
     let address = Shared::chroot();
     let mut other = Client::connect(&address);
     make(&mut other, &["/d", "/d/one", "/d/two"]);

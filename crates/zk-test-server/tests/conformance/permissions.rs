@@ -9,15 +9,15 @@ use super::{
 use zk_test_support::{Server, Shared, raw::Acl, scenarios};
 
 scenarios![
-    each_operation_asks_for_its_permission,
-    credentials_are_added_and_told,
+    each_operation_needs_its_permission,
+    credentials_are_added_and_listed,
     credentials_of_an_unknown_scheme_close_the_connection,
     the_scheme_auth_stands_for_all_credentials,
     lists_are_set_and_read_with_their_version,
-    digests_are_masked_for_those_who_may_not_set_the_list,
+    digests_are_masked_for_clients_that_may_not_set_the_list,
     addresses_are_matched_by_their_first_bits,
     duplicates_in_a_list_are_dropped,
-    a_multi_asks_for_each_permission,
+    a_multi_needs_each_permission,
     the_superuser_may_do_everything,
 ];
 
@@ -35,7 +35,7 @@ fn world(perms: i32) -> Acl {
     acl(perms, "world", "anyone")
 }
 
-fn each_operation_asks_for_its_permission() {
+fn each_operation_needs_its_permission() {
     let address = Shared::chroot();
     let (mut client, mut owner) = (Client::connect(&address), Client::connect(&address));
     owner.good(&auth("digest", "alice:wonder"));
@@ -79,7 +79,7 @@ fn each_operation_asks_for_its_permission() {
     codes(&mut client, &[(get_data("/mine"), NO_AUTH), (delete("/mine"), 0)]);
 }
 
-fn credentials_are_added_and_told() {
+fn credentials_are_added_and_listed() {
     let mut client = Client::connect(&Shared::chroot());
     let ip = ("ip".to_owned(), client.local_ip());
     let user = |name: &str| ("digest".to_owned(), name.to_owned());
@@ -163,7 +163,7 @@ fn lists_are_set_and_read_with_their_version() {
     assert_eq!(list, [world(-1)]);
 }
 
-fn digests_are_masked_for_those_who_may_not_set_the_list() {
+fn digests_are_masked_for_clients_that_may_not_set_the_list() {
     let address = Shared::chroot();
     let mut client = Client::connect(&address);
     let lists = |client: &mut Client, list: &[Acl]| {
@@ -236,7 +236,7 @@ fn duplicates_in_a_list_are_dropped() {
     }
 }
 
-fn a_multi_asks_for_each_permission() {
+fn a_multi_needs_each_permission() {
     use super::answers::Outcome::*;
     let mut client = Client::connect(&Shared::chroot());
     client.good(&create("/locked").acl(&[world(READ)]));

@@ -13,7 +13,7 @@ scenarios![
     only_a_container_that_was_used_goes,
     a_node_goes_after_its_time_to_live,
     children_keep_a_node_and_changes_renew_its_time,
-    what_reaping_does_to_the_parent,
+    effects_of_reaping_on_the_parent,
 ];
 
 const SOON: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ fn until_gone(client: &mut Client, path: &str) {
 }
 
 /// Waits until the server has checked for empty containers and expired nodes since this call.
-fn after_a_look(client: &mut Client) {
+fn after_a_check(client: &mut Client) {
     for _ in 0..2 {
         client.good(&container("/look"));
         client.good(&create("/look/c"));
@@ -54,9 +54,9 @@ fn a_container_goes_when_its_last_child_has_gone() {
         client.good(&container(&format!("{path}/inner")));
         client.good(&create(&format!("{path}/inner/1")));
         client.good(&ephemeral(&format!("{path}/inner/2")));
-        after_a_look(&mut client);
+        after_a_check(&mut client);
         client.good(&delete(&format!("{path}/inner/1")));
-        after_a_look(&mut client);
+        after_a_check(&mut client);
         assert_eq!(names(&mut client, &path), ["inner"]);
         client.good(&watch_exists(&path));
         client.good(&watch_exists(&format!("{path}/inner")));
@@ -83,7 +83,7 @@ fn only_a_container_that_was_used_goes() {
     client.good(&create("/multi/c"));
     client.good(&delete("/multi/c"));
     until_gone(&mut client, "/multi");
-    after_a_look(&mut client);
+    after_a_check(&mut client);
     assert_eq!(names(&mut client, "/"), ["create", "create2", "fresh", "fresh-data", "zookeeper"]);
     // Any client may delete the container.
     client.good(&delete("/fresh"));
@@ -134,7 +134,7 @@ fn children_keep_a_node_and_changes_renew_its_time() {
     );
 }
 
-fn what_reaping_does_to_the_parent() {
+fn effects_of_reaping_on_the_parent() {
     let (_server, mut client) = server();
     make(&mut client, &["/p"]);
     client.good(&container("/p/c"));

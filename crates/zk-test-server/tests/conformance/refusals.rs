@@ -11,7 +11,7 @@ scenarios![
     paths_that_are_none,
     flags_and_times_to_live,
     lists_of_permissions,
-    of_several_reasons_the_first_is_told,
+    of_several_reasons_the_first_is_reported,
     system_nodes,
     requests_that_cannot_be_read,
     opcodes_of_the_servers_own,
@@ -173,7 +173,7 @@ fn lists_of_permissions() {
     }
 }
 
-fn of_several_reasons_the_first_is_told() {
+fn of_several_reasons_the_first_is_reported() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/p", "/p/c"]);
     client.good(&create("/locked").acl(&[acl(1, "world", "anyone")]));

@@ -9,7 +9,7 @@ use super::{
 use std::time::Duration;
 use zk_test_support::{Server, scenarios, until};
 
-scenarios![nodes_sessions_and_counters_are_kept, what_was_to_be_reaped_still_is];
+scenarios![nodes_sessions_and_counters_are_kept, containers_are_still_reaped_after_a_restart];
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -75,7 +75,7 @@ fn nodes_sessions_and_counters_are_kept() {
     assert_eq!(Client::connect(address).code(&exists("/p/e")), NO_NODE);
 }
 
-fn what_was_to_be_reaped_still_is() {
+fn containers_are_still_reaped_after_a_restart() {
     let server = Server::builder().container_check(Duration::from_millis(50)).start();
     let address = &server.connect_string();
     let mut client = Client::connect(address);

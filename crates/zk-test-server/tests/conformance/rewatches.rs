@@ -9,8 +9,8 @@ use super::{
 use zk_test_support::{Shared, scenarios};
 
 scenarios![
-    what_was_missed_is_told_at_once,
-    what_was_not_missed_is_watched_again,
+    missed_events_are_sent_at_once,
+    watches_without_a_missed_event_are_set_again,
     lasting_watches_are_set_again_without_a_word,
     events_come_before_the_answer_list_by_list,
     one_connection_goes_and_the_next_takes_over,
@@ -36,7 +36,7 @@ fn watches2(seen: i64, lists: [&[&str]; 5]) -> Req {
     Req::SetWatches(Watches { seen, data, exist, child, persistent: Some([persistent, recursive]) })
 }
 
-fn what_was_missed_is_told_at_once() {
+fn missed_events_are_sent_at_once() {
     let mut client = Client::connect(&Shared::chroot());
     make(&mut client, &["/same", "/set", "/parent", "/parent/c", "/gone", "/listed"]);
     let seen = client.good(&Req::Ping).zxid;
@@ -87,7 +87,7 @@ fn what_was_missed_is_told_at_once() {
     }
 }
 
-fn what_was_not_missed_is_watched_again() {
+fn watches_without_a_missed_event_are_set_again() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     make(&mut other, &["/d", "/c"]);

@@ -10,7 +10,7 @@ use zk_test_support::{Shared, scenarios};
 
 scenarios![
     timeouts_are_negotiated,
-    the_welcome_has_a_read_only_flag_for_those_who_sent_one,
+    the_welcome_has_a_read_only_flag_if_the_client_sent_one,
     a_session_moves_to_a_new_connection_and_the_old_one_is_closed,
     the_timeout_is_negotiated_again_by_a_move,
     a_wrong_password_is_refused_and_closes_the_owners_connection,
@@ -55,7 +55,7 @@ fn timeouts_are_negotiated() {
     assert_ne!(one.welcome.password, other.welcome.password);
 }
 
-fn the_welcome_has_a_read_only_flag_for_those_who_sent_one() {
+fn the_welcome_has_a_read_only_flag_if_the_client_sent_one() {
     let address = Shared::chroot();
     for (sent, got) in [(Some(false), Some(false)), (Some(true), Some(false)), (None, None)] {
         let client = Hello { read_only: sent, ..Hello::new() }.say(&address).unwrap();

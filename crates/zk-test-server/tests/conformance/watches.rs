@@ -8,7 +8,7 @@ use super::{
 use zk_test_support::{Shared, scenarios};
 
 scenarios![
-    what_fires_each_kind,
+    events_of_each_kind_of_watch,
     a_watch_fires_once,
     the_same_watch_twice_is_one,
     a_deleted_node_fires_its_watches_once_and_its_parents_once,
@@ -20,7 +20,7 @@ scenarios![
     events_of_a_node_that_may_not_be_read_are_swallowed,
 ];
 
-fn what_fires_each_kind() {
+fn events_of_each_kind_of_watch() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));
     let set_c = set_data("/p/c", b"x");

@@ -11,15 +11,15 @@ use zk_test_support::{Server, Shared, scenarios};
 scenarios![
     ruok_says_imok,
     packets_are_counted,
-    each_word_tells_of_one_scene,
+    each_word_reports_one_scene,
     words_are_known_on_a_new_connection_only
 ];
 
-fn each_word_tells_of_one_scene() {
+fn each_word_reports_one_scene() {
     let server = Server::start();
     let address = &server.connect_string();
     let (one, two) = scene(address);
-    srvr_tells_of_the_server(address);
+    srvr_reports_the_server(address);
     dump_lists_sessions_and_their_nodes(address, &one, &two);
     cons_lists_connections(address, &one, &two);
     mntr_counts(address, one, two);
@@ -68,7 +68,7 @@ fn ruok_says_imok() {
     assert_eq!(silent.raw(), b"imok");
 }
 
-fn srvr_tells_of_the_server(address: &str) {
+fn srvr_reports_the_server(address: &str) {
     let answer = ask(address, "srvr");
     let lines = table(&answer, ": ");
     let names = Vec::from_iter(lines.iter().map(|(name, _)| *name));

@@ -14,8 +14,8 @@ fn a_fresh_server_counts_from_one() {
     let server = Server::start();
     let address = &server.connect_string();
     stats_of_a_fresh_server(address);
-    answers_tell_the_last_zxid_applied(address);
-    pipelined_answers_tell_each_its_own(address);
+    answers_have_the_last_applied_zxid(address);
+    pipelined_answers_have_zxids_of_their_own(address);
     sessions_take_zxids(address);
 }
 
@@ -95,7 +95,7 @@ fn writes_take_a_zxid_even_if_they_fail() {
     assert_eq!(client.good(&Req::Ping).zxid, last + 1);
 }
 
-fn answers_tell_the_last_zxid_applied(address: &str) {
+fn answers_have_the_last_applied_zxid(address: &str) {
     let (mut client, mut other) = (Client::connect(address), Client::connect(address));
     let (_, first) = made(&mut client, &create("/r"));
     for reader in [&mut client, &mut other] {
@@ -108,7 +108,7 @@ fn answers_tell_the_last_zxid_applied(address: &str) {
     assert_eq!(client.call(&exists("/nothing")).zxid, second);
 }
 
-fn pipelined_answers_tell_each_its_own(address: &str) {
+fn pipelined_answers_have_zxids_of_their_own(address: &str) {
     let mut client = Client::connect(address);
     let (_, first) = made(&mut client, &create("/p"));
     let mut requests = Vec::new();

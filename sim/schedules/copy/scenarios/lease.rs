@@ -51,7 +51,7 @@ impl Stage {
 /// The clock passes the end of the lease. One thread brings a proof, in time or not. Two threads
 /// check the hold: a check that begins after another one has seen the loss must see it too. There
 /// are too many schedules to try all.
-pub fn a_thread_that_asks_after_another_was_told_of_the_loss_is_told_too() {
+pub fn a_check_after_one_that_saw_the_loss_sees_it_too() {
     explore_up_to(Some(3), || {
         let stage = Stage::new();
         advance(SPAN - SECOND);
@@ -153,7 +153,7 @@ pub fn a_shorter_lease_counts_as_soon_as_it_is_there() {
 }
 
 /// The lease ends. The timer, a holder and an event of the node notice it at the same time.
-pub fn a_loss_that_several_threads_find_is_told_once() {
+pub fn a_loss_that_several_threads_find_is_notified_once() {
     explore(|| {
         let stage = Stage::new();
         let signal = stage.hold.signal();
@@ -280,7 +280,7 @@ pub fn a_node_that_is_deleted_while_it_becomes_a_hold_is_lost() {
 
 /// A third party deletes a holder's node. The next waiter, in the same process, may take the lock
 /// when it is notified of the deletion. By then the holder's guard must be invalid.
-pub fn a_waiter_that_hears_of_the_deletion_finds_the_hold_lost() {
+pub fn a_waiter_that_is_notified_of_the_deletion_finds_the_hold_lost() {
     explore(|| {
         let (stage, notifier) = (Stage::new(), Notifier::new());
         let _ahead =

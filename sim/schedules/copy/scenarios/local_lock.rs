@@ -176,7 +176,7 @@ pub fn a_lost_hold_is_not_valid_beside_the_next() {
 
 /// A lock that is kept between two holds is taken again, released, and kept again, while another
 /// contender appears. At the end nothing is kept.
-pub fn a_lock_that_is_kept_goes_when_somebody_asks_for_it() {
+pub fn a_kept_lock_is_released_when_another_contender_comes() {
     explore_up_to(BOUND, || {
         let stage = Stage::new();
         stage.cycle(KEEP);

@@ -195,7 +195,7 @@ pub fn a_share_and_a_deadline_at_the_same_instant() {
     });
 }
 
-pub fn a_thread_that_only_tries_hears_that_the_lock_is_held() {
+pub fn a_thread_that_only_tries_finds_the_lock_held() {
     explore_up_to(BOUND, || {
         let room = Room::new();
         let number = room.turn(&Limit::NONE);

@@ -10,7 +10,7 @@ const BOUND: Option<usize> = Some(3);
 
 /// Two threads take three guards each on a lock with two places, and give them up in two ways. A
 /// third thread checks the state.
-pub fn guards_of_two_threads_and_a_look_from_a_third() {
+pub fn guards_of_two_threads_and_a_check_by_a_third() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());
         let other = {
@@ -33,7 +33,7 @@ pub fn guards_of_two_threads_and_a_look_from_a_third() {
         assert_eq!(reentry.count(own), 1, "guards of this thread");
         assert!(reentry.leave(&second), "the last guard");
         other.join().unwrap();
-        assert!(!looker.join().unwrap(), "nobody has such a hold");
+        assert!(!looker.join().unwrap(), "no thread has such a hold");
         assert!(!reentry.any(|_| true), "all are gone");
     });
 }
@@ -50,7 +50,7 @@ impl Drop for Curious {
 }
 
 /// A thread's new hold replaces an old one whose guards were leaked. The old hold is dropped then.
-pub fn a_hold_may_ask_for_its_lock_when_it_goes() {
+pub fn a_hold_may_read_its_lock_when_it_is_dropped() {
     explore_up_to(BOUND, || {
         let reentry = Arc::new(Reentry::new());
         let looker = {

@@ -229,7 +229,7 @@ fn histories() -> u64 {
 }
 
 #[test]
-fn whatever_fails_all_members_have_one_history_and_nothing_acknowledged_is_lost() {
+fn under_random_faults_all_members_have_one_history_and_nothing_acknowledged_is_lost() {
     let first = std::env::var("ENSEMBLE_SEED").map_or(0, |n| n.parse().expect("a seed"));
     let (mut created, mut expired) = (0, 0);
     for seed in first..first + histories() {

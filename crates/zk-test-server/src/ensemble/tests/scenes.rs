@@ -32,7 +32,7 @@ fn three_members_elect_one_and_all_serve() {
 }
 
 #[test]
-fn a_member_that_stands_alone_needs_nobody() {
+fn an_ensemble_of_one_member_serves() {
     let mut world = World::serving(Settings { members: 1, ..Settings::default() }, 1);
     let client = world.attach(0, T);
     assert!(is_ok(world.create(client, "/a", EPHEMERAL)));
@@ -80,7 +80,7 @@ fn a_follower_that_is_cut_off_answers_pings_while_the_leader_expires_its_client(
 }
 
 #[test]
-fn a_write_that_is_sent_on_is_no_sign_of_life() {
+fn a_forwarded_write_does_not_keep_the_session_alive() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let client = world.attach(follower, T);
@@ -115,7 +115,7 @@ fn the_answer_to_the_leaders_ping_keeps_a_session() {
 }
 
 #[test]
-fn a_leader_that_is_cut_off_answers_what_needs_no_quorum_until_it_gives_up() {
+fn a_leader_that_is_cut_off_answers_requests_that_need_no_quorum_until_it_gives_up() {
     let mut world = serving();
     let leader = world.leader();
     let client = world.attach(leader, T * 5);
@@ -136,7 +136,7 @@ fn a_leader_that_is_cut_off_answers_what_needs_no_quorum_until_it_gives_up() {
 }
 
 #[test]
-fn what_was_acknowledged_outlives_the_leader() {
+fn acknowledged_writes_outlive_the_leader() {
     let mut world = serving();
     let leader = world.leader();
     let client = world.attach(leader, T * 5);
@@ -259,7 +259,7 @@ fn a_read_waits_for_the_write_before_it_and_sees_it() {
 }
 
 #[test]
-fn sync_brings_what_was_committed_before() {
+fn sync_brings_all_earlier_commits() {
     let mut world = serving();
     let (leader, follower) = (world.leader(), world.followers()[0]);
     let (writer, reader) = (world.attach(leader, T), world.attach(follower, T));

@@ -339,7 +339,7 @@ impl World {
         }
     }
 
-    /// The client leaves its connection open and goes on without it. Nobody reads what still
+    /// The client leaves its connection open and goes on without it. No client reads bytes that still
     /// arrives there.
     pub(super) fn forget(&mut self, client: usize) -> (usize, ConnId) {
         let conn = self.clients[client].conn.take().expect("a connection");
