@@ -4,13 +4,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Asks `probe` until it yields a value, and returns it. Panics with `what` after `limit`.
+/// Calls `probe` until it returns a value, and returns it. Panics with `what` after `limit`.
 #[track_caller]
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
     loop {
-        // What is asked takes its time on a busy machine: the last time is begun when the time is
-        // up.
+        // On a busy machine a probe takes long, so the last one begins when the time is over.
         let is_last = Instant::now() >= end;
         if let Some(value) = probe() {
             return value;
