@@ -173,7 +173,7 @@
 //!   seconds. If more than 256 MB (or eight times `max_frame`) waits on all connections together,
 //!   the server closes the connection for which most waits.
 //! * The server takes up to 1,000 requests, from all connections, in one batch. The requests of a
-//!   batch overlap as they do in the real server's pipeline. About every 10 ms it looks at all
+//!   batch overlap as they do in the real server's pipeline. About every 10 ms it polls all
 //!   sockets again, whether the batch is full or not.
 //! * It serves on one thread, and answers a batch before it reads the next one. So fewer requests
 //!   overlap than on a busy real server. No answer waits for a disk.

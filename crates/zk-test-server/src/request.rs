@@ -10,7 +10,7 @@ use zk_wire::record::Reader;
 pub enum Op {
     /// The first frame of a connection: a new session, or an old one re-attached.
     Connect,
-    /// A node of whatever mode is created.
+    /// A node of any mode is created.
     Create,
     /// A node is deleted.
     Delete,
@@ -212,7 +212,7 @@ pub(super) struct RequestSummary<'a> {
 }
 
 impl<'a> RequestSummary<'a> {
-    /// Reads the first frame of a connection; `None` if it is no connect request.
+    /// Reads the first frame of a connection; `None` if it is not a connect request.
     pub(super) fn connect(frame: &'a [u8]) -> Option<RequestSummary<'a>> {
         let mut r = Reader::new(frame);
         let (_version, _zxid, _timeout) = (r.i32().ok()?, r.i64().ok()?, r.i32().ok()?);

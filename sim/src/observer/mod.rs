@@ -65,8 +65,8 @@ pub struct Setting {
     pub session_timeout: Duration,
     /// How long a follower may receive nothing from its leader.
     pub sync_time: Duration,
-    /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is no
-    /// violation.
+    /// Clocks drift beyond the bound, so two holds may overlap. This is counted, and is not
+    /// a violation.
     pub may_overlap: bool,
 }
 
@@ -159,7 +159,7 @@ pub struct Counts {
     pub errors: u64,
     /// The number of guards that were lost before their release.
     pub lost: u64,
-    /// The number of grants beside a valid hold in runs where this is no violation.
+    /// The number of grants beside a valid hold in runs where this is not a violation.
     pub overlaps: u64,
     /// The number of writes that the store refused, because a newer holder had written before.
     pub refused_writes: u64,

@@ -233,7 +233,7 @@ fn holding(recipe: Recipe, fault: Fault) {
     stage.end();
 }
 
-/// A release is no loss. But a leader's lost signal also reports the end of its term.
+/// A release is not a loss. But a leader's lost signal also reports the end of its term.
 #[track_caller]
 fn assert_no_loss(recipe: Recipe, lost: &LostSignal) {
     let reason = (!recipe.is_lock()).then_some(LossReason::Resigned);

@@ -205,7 +205,7 @@ fn a_guard_in_a_thread_local_is_released_by_the_threads_end() {
     let mutex = ZkMutex::new(&session(&at), LOCK).unwrap();
     for _ in 0..3 {
         let keeps = mutex.clone();
-        // This is no scope, because a scope ends before its threads' locals are dropped.
+        // The test uses no scope, because a scope ends before its threads' locals are dropped.
         let thread = thread::spawn(move || {
             KEPT.set(Some(keeps.lock().unwrap()));
             assert!(keeps.is_owned_by_current_thread());

@@ -111,7 +111,7 @@ fn one_switch_chooses_the_server_and_the_run_says_what_it_leaves_out() {
             "{said}"
         );
     }
-    // If the arguments name only scenarios that are left out, the run is no success. Arguments for
+    // If the arguments name only scenarios that are left out, the run fails. Arguments for
     // another binary are ignored.
     let ensembles = "members_of_an_ensemble_let_in_no_more_than_there_are";
     let (ok, _, said) = run("embedded", &[ensembles]);

@@ -377,7 +377,7 @@ impl Awaited {
     pub fn wait(self) -> Request {
         match self.told.recv_timeout(self.limit) {
             Ok(request) => request,
-            Err(_) => panic!("waited {:?} in vain: {}", self.limit, self.what),
+            Err(_) => panic!("not within {:?}: {}", self.limit, self.what),
         }
     }
 

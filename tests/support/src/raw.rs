@@ -324,7 +324,7 @@ impl Raw {
         Ok(())
     }
 
-    /// Deletes a node and all nodes below it; nodes that do not exist are no error.
+    /// Deletes a node and all nodes below it; nodes that do not exist are not an error.
     pub fn delete_recursive(&mut self, path: &str) -> Result<()> {
         let children = match self.children(path) {
             Err(Failed::Server(NO_NODE)) => return Ok(()),

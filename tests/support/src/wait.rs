@@ -14,7 +14,7 @@ pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T
         if let Some(value) = probe() {
             return value;
         }
-        assert!(!is_last, "waited {limit:?} in vain: {what}");
+        assert!(!is_last, "not within {limit:?}: {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

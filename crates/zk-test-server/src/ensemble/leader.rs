@@ -406,7 +406,7 @@ impl Leader {
     }
 
     /// Pings the followers. At the end of a tick the leader first counts them, and fails if they
-    /// are no quorum.
+    /// are not a quorum.
     fn half_tick(&mut self, server: &mut Server) -> Result<(), Reason> {
         self.half_tick_at = server.now + server.settings.tick / 2;
         if self.ends_tick {

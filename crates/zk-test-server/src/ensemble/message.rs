@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message on its way from one member to another.
+/// A message from one member to another.
 ///
 /// The members exchange votes, and open streams: TCP connections from a follower to its leader.
 /// Each vote stands for itself. The simulation must deliver the packets from one member to another

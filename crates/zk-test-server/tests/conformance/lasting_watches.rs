@@ -267,7 +267,7 @@ fn watches_are_removed_by_kind() {
 }
 
 /// `checkWatches` finds the watches of any connection on the path. Only for lasting watches it
-/// looks at the asking connection's own.
+/// uses the asking connection's own.
 fn a_check_succeeds_by_the_watch_of_another_connection() {
     let address = Shared::chroot();
     let (mut client, mut other) = (Client::connect(&address), Client::connect(&address));

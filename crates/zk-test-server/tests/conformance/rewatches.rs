@@ -185,7 +185,7 @@ fn empty_and_odd_lists() {
     let seen = client.good(&Req::Ping).zxid;
     client.good(&watches(seen, &[], &[], &[]));
     client.good(&watches2(seen, [&[]; 5]));
-    // The same path twice, and strings that are no paths.
+    // The same path twice, and strings that are not paths.
     client.good(&watches(seen, &["/a", "/a", "no-path", ""], &[], &[]));
     let root = deleted("no-path");
     heard(&mut client, &[root]);

@@ -15,7 +15,7 @@ pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Something that is on its way.
+/// An event that will arrive later.
 enum Event {
     Packet(Packet),
     ToServer {
@@ -339,8 +339,8 @@ impl World {
         }
     }
 
-    /// The client leaves its connection open and goes on without it. Bytes that still arrive there are
-    /// not read.
+    /// The client leaves its connection open and continues without it. Bytes that still arrive there
+    /// are not read.
     pub(super) fn forget(&mut self, client: usize) -> (usize, ConnId) {
         let conn = self.clients[client].conn.take().expect("a connection");
         self.by_conn.remove(&conn);

@@ -63,7 +63,7 @@ impl Normal {
         }
     }
 
-    /// -1 and 0, which are no zxids, stay.
+    /// -1 and 0, which are not zxids, stay.
     pub fn zxid(&self, zxid: i64) -> i64 {
         if zxid <= 0 { zxid } else { zxid - self.base }
     }
